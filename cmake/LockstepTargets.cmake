@@ -1,0 +1,103 @@
+# Functions that declare floors, ops, tests and benchmarks.
+
+include(GNUInstallDirs)
+
+# What every target of ours is compiled with.
+function(lockstep_compile_settings target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual>
+    $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
+  if(LOCKSTEP_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE}
+                           -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+    target_link_options(${target} PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
+  endif()
+endfunction()
+
+# lockstep_add_floor(NAME runtime DEPENDS ... SOURCES ...)
+# A static library lockstep_NAME (lockstep::NAME). Its headers are <lockstep/NAME/...>: the include root of the build
+# tree holds one link to the floor's folder. A floor sees its own root and, through DEPENDS, those of the floors below;
+# an upward include does not compile.
+function(lockstep_add_floor)
+  cmake_parse_arguments(F "" "NAME" "DEPENDS;SOURCES" ${ARGN})
+  set(root ${PROJECT_BINARY_DIR}/include/${F_NAME})
+  file(MAKE_DIRECTORY ${root}/lockstep)
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/lockstep/${F_NAME} SYMBOLIC)
+  add_library(lockstep_${F_NAME} STATIC ${F_SOURCES})
+  add_library(lockstep::${F_NAME} ALIAS lockstep_${F_NAME})
+  set_target_properties(lockstep_${F_NAME} PROPERTIES EXPORT_NAME ${F_NAME})
+  target_include_directories(lockstep_${F_NAME} PUBLIC
+    $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_link_libraries(lockstep_${F_NAME} PUBLIC ${F_DEPENDS})
+  target_compile_definitions(lockstep_${F_NAME} PRIVATE
+    LOCKSTEP_HAS_CUDA=${LOCKSTEP_HAS_CUDA} LOCKSTEP_HAS_MPI=${LOCKSTEP_HAS_MPI} LOCKSTEP_HAS_ONEDNN=${LOCKSTEP_HAS_ONEDNN})
+  lockstep_compile_settings(lockstep_${F_NAME})
+  if(LOCKSTEP_CLANG_TIDY)
+    find_program(LOCKSTEP_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
+    set_target_properties(lockstep_${F_NAME} PROPERTIES CXX_CLANG_TIDY "${LOCKSTEP_CLANG_TIDY_PROGRAM};--quiet")
+  endif()
+endfunction()
+
+# add_op(batch_norm BACKENDS cpu cuda [PROVIDERS onednn]): the files of one op, by name. Contract and checks, one file per
+# backend, the test and the benchmark must all exist, and no backend file may exist that is not listed here.
+function(add_op name)
+  cmake_parse_arguments(OP "" "" "BACKENDS" ${ARGN})
+  set(must ${name}.hpp ${name}.cpp ../tests/kernels/${name}_test.cpp ../bench/kernels/${name}_bench.cpp)
+  foreach(backend cpu cuda onednn)
+    set(extension cpp)
+    if(backend STREQUAL cuda)
+      set(extension cu)
+    endif()
+    set(file ${backend}/${name}.${extension})
+    if(backend IN_LIST OP_BACKENDS)
+      list(APPEND must ${file})
+      string(TOUPPER ${backend} upper)
+      if(backend STREQUAL cpu OR LOCKSTEP_HAS_${upper})
+        target_sources(lockstep_kernels PRIVATE ${file})
+      endif()
+      if(backend STREQUAL cpu)
+        set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${LOCKSTEP_CPU_OPTIONS}")
+      endif()
+    elseif(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+      message(FATAL_ERROR "add_op(${name}): kernels/${file} exists, but ${backend} is not in BACKENDS")
+    endif()
+  endforeach()
+  foreach(file IN LISTS must)
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+      message(FATAL_ERROR "add_op(${name}): ${file} is missing (relative to kernels/)")
+    endif()
+  endforeach()
+  target_sources(lockstep_kernels PRIVATE ${name}.cpp)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
+endfunction()
+
+# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [LABELS ..] [TIMEOUT s])
+# A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun.
+function(lockstep_add_test)
+  cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
+  string(REPLACE "." "_" target test_${T_NAME})
+  add_executable(${target} ${T_SOURCES})
+  target_link_libraries(${target} PRIVATE ${T_LINK} lockstep_test_support)
+  lockstep_compile_settings(${target})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  string(REGEX REPLACE "\\..*" "" floor ${T_NAME})
+  if(T_RANKS)
+    if(NOT LOCKSTEP_HAS_MPI)
+      return()
+    endif()
+    foreach(ranks IN LISTS T_RANKS)
+      add_test(NAME ${T_NAME}.ranks${ranks} COMMAND ${LOCKSTEP_MPIRUN} -np ${ranks} $<TARGET_FILE:${target}>)
+      set_tests_properties(${T_NAME}.ranks${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};mpi;${T_LABELS}"
+        PROCESSORS 2 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+    endforeach()
+  else()
+    add_test(NAME ${T_NAME} COMMAND ${target})
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
+      ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+  endif()
+endfunction()

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <lockstep/comm/bucket_plan.hpp>
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::comm {
+
+/// Seconds of gradient communication, summed over steps since the last reset.
+struct ReducerStatistics {
+  std::int64_t steps = 0;
+  double total_s = 0;    ///< from the start to the end of each all-reduce
+  double exposed_s = 0;  ///< the compute stream waited in finish()
+  [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
+  struct PerBucket {
+    std::int64_t bytes = 0;
+    double total_s = 0;
+  };
+  std::vector<PerBucket> buckets;
+};
+
+/// Sums gradients over ranks, bucket by bucket, while backward still computes (the core of DDP). Knows only streams,
+/// events and a communicator: the same code runs over MPI on hosts and over NCCL on GPUs.
+///
+///   compute:  .. write gradients of bucket k | record R[k] | .. backward goes on ..        | wait D[last] | update
+///   comm:                             wait R[k] | all_reduce(k) | record D[k] | wait R[k+1] ..
+///
+/// Buckets start strictly in order, so every rank issues the same sequence. A step allocates nothing. With
+/// comm == compute (or an inline comm stream) nothing overlaps and every bucket is reduced where it becomes ready.
+class GradientReducer {
+ public:
+  /// arena: the gradient arena, 1-D. communicator, streams and arena outlive the reducer.
+  GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
+                  std::vector<Bucket> buckets, const TensorView& arena);
+  ~GradientReducer();
+
+  [[nodiscard]] const std::vector<Bucket>& buckets() const;
+  /// Forgets what is ready. StateError when the step before was not finished.
+  void begin_step();
+  /// A write of gradient `index` (ready order) was enqueued on the compute stream. StateError naming the tensor when
+  /// it was written more often than declared or outside a step.
+  void written(int index);
+  /// The compute stream waits for all buckets. StateError naming the gradients that were never written.
+  void finish();
+
+  [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call when the streams are idle
+  void reset_statistics();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::comm

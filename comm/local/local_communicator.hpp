@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include <lockstep/comm/communicator.hpp>
+
+namespace lockstep::comm {
+
+/// N ranks as threads of one process, over shared memory: tests, and programs without MPI (N = 1). Sums run in rank
+/// order. Tensors on the CPU. A rank whose communicator is destroyed while others wait fails their operation with
+/// PeerError instead of leaving them waiting.
+class LocalGroup {
+ public:
+  explicit LocalGroup(int size);  ///< UsageError unless size >= 1
+  ~LocalGroup();
+  /// The communicator of one rank; once per rank. Outlives the group if need be.
+  [[nodiscard]] std::unique_ptr<Communicator> communicator(int rank);
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace lockstep::comm

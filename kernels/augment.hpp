@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// What happens to an image on its way into a batch, in one pass over the pixels.
+struct AugmentDesc {
+  std::int64_t pad = 0;         ///< zero pixels (of the raw image) added on each side before a random crop of the same size
+  bool flip = false;            ///< mirrored left to right with probability 1/2
+  std::array<float, 3> mean{};  ///< of value / 255, per channel
+  std::array<float, 3> std{1, 1, 1};
+  std::uint64_t seed = 0;
+};
+
+/// out[n, h, w, c] = (crop_flip(images[n])[h, w, c] / 255 - mean[c]) / std[c]
+///
+///   images:     (N, H, W, 3) u8, contiguous              sample_ids: (N) i64: position of the sample in its data set
+///   epoch:      i64 scalar                               valid: i64 scalar or not given
+///   out:        (N, H, W, C) f32 or f64, C is 3 or 4; channel 3 is zero; samples from `valid` on are all zero
+/// Crop offset and flip come from Random(seed, augment, epoch, sample id): first below(2 * pad + 1) for the row offset,
+/// then the same for the column offset, then below(2) for the flip; each is drawn only when it is switched on. So they
+/// depend on no thread, rank or batch position. A pixel in the padding has the value 0 before normalisation.
+void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
+             const TensorView& epoch, const TensorView& valid, const TensorView& out);
+
+namespace backend {  // called after the checks of augment.cpp
+void augment(CpuContext&, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
+             const TensorView& epoch, const TensorView& valid, const TensorView& out);
+}  // namespace backend
+
+}  // namespace lockstep::ops

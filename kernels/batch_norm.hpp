@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+// Batch normalisation (Ioffe and Szegedy, 2015) cut into steps that SyncBN, virtual ranks and fusions can recombine.
+//
+//   x, y, dy ..: (N, ..., C) contiguous, rank >= 2, channels last, f32 or f64; all of one type
+//   valid:       i64 scalar (numel 1) on the device: the first `valid` samples of the batch count, the rest is
+//                padding that takes no part in any sum; not given: all N count. 0 <= valid <= N
+//   stats:       (2C + 1): mean[C], M2[C] (sum of squared deviations from the mean), count (rows, as a float)
+//   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 where y[i] > 0 after the ReLU
+//
+// Sums run in fixed chunks of rows joined in order: the bits do not depend on the number of threads.
+
+/// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
+[[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
+
+/// Bytes of workspace that batch_norm_stats and batch_norm_backward_reduce need for x on this device.
+[[nodiscard]] std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x);
+
+/// stats of the valid rows of x; chunks are joined by the pairwise formula of Chan, Golub and LeVeque (1979).
+/// count == 0 gives zeros.
+void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
+                      const TensorView& workspace);
+
+/// Per-channel numbers of the forward pass from stats (which may have been merged over ranks before):
+///   coefficients: (4, C): scale = weight * inv_std, shift = bias - mean * scale, mean, inv_std
+/// with inv_std = 1 / sqrt(M2 / count + epsilon). When given, running_mean and running_var (C) become
+/// (1 - momentum) * running + momentum * batch, the variance unbiased (M2 / (count - 1); count 1 counts as 2); they
+/// stay as they are when count is 0.
+void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
+                         double epsilon, double momentum, const TensorView& running_mean,
+                         const TensorView& running_var, const TensorView& coefficients);
+
+/// The same coefficients from running statistics: evaluation and inference.
+void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& weight, const TensorView& bias, double epsilon,
+                                   const TensorView& coefficients);
+
+/// y = x * scale + shift [+ residual] [then ReLU, and the mask when given]. residual: not given or the shape of x.
+/// y may be x or residual. mask needs relu.
+void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients,
+                      const TensorView& residual, bool relu, const TensorView& y, const TensorView& mask);
+
+/// With g = (dy [+ dy2]) masked: sums (2, C) = sum g, sum g * xhat over the valid rows, xhat = (x - mean) * inv_std.
+/// dweight (C) takes sum g * xhat and dbias (C) sum g as mode says (ignore: the views may be missing).
+void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
+                                GradMode mode, const TensorView& sums, const TensorView& dweight,
+                                const TensorView& dbias, const TensorView& workspace);
+
+/// dx = scale * (g - sums[0] / count - xhat * sums[1] / count), 0 in padding rows; dresidual (when given) = g, 0 in
+/// padding rows. count is that of stats (last element). dx and dresidual may each be dy or dy2, not x, and not each
+/// other.
+void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual);
+
+namespace backend {  // called after the checks of batch_norm.cpp
+void batch_norm_stats(CpuContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
+                      const TensorView& workspace);
+void batch_norm_finalize(CpuContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,
+                         double epsilon, double momentum, const TensorView& running_mean,
+                         const TensorView& running_var, const TensorView& coefficients);
+void batch_norm_finalize_inference(CpuContext&, const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& weight, const TensorView& bias, double epsilon,
+                                   const TensorView& coefficients);
+void batch_norm_apply(CpuContext&, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                      bool relu, const TensorView& y, const TensorView& mask);
+void batch_norm_backward_reduce(CpuContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
+                                GradMode mode, const TensorView& sums, const TensorView& dweight,
+                                const TensorView& dbias, const TensorView& workspace);
+void batch_norm_backward_apply(CpuContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual);
+}  // namespace backend
+
+}  // namespace lockstep::ops

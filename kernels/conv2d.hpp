@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+enum class PadMode : unsigned char { zero, circular };
+enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
+
+/// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
+///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
+///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
+/// A provider that cannot do what is asked throws UnsupportedError when planning.
+struct ConvDesc {
+  int spatial_rank = 2;
+  DType dtype = DType::f32;
+  std::int64_t batch = 1;
+  std::int64_t in_channels = 1;
+  std::int64_t out_channels = 1;
+  std::array<std::int64_t, 3> in_size{1, 1, 1};
+  std::array<std::int64_t, 3> kernel{1, 1, 1};
+  std::array<std::int64_t, 3> stride{1, 1, 1};
+  std::array<std::int64_t, 3> pad_before{0, 0, 0};
+  std::array<std::int64_t, 3> pad_after{0, 0, 0};
+  std::array<std::int64_t, 3> dilation{1, 1, 1};
+  std::int64_t groups = 1;
+  PadMode pad_mode = PadMode::zero;
+  bool bias = false;  ///< forward adds a bias (K)
+  GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replace the output or add to it
+
+  [[nodiscard]] Shape x_shape() const;
+  [[nodiscard]] Shape weights_shape() const;
+  [[nodiscard]] Shape y_shape() const;  ///< ShapeError when the window does not fit
+  [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
+};
+
+/// One pass of one convolution, planned for one device: owns the library's descriptors, no tensor memory.
+/// Immutable after planning; run() on it from one thread at a time.
+class ConvPlan {
+ public:
+  virtual ~ConvPlan() = default;
+  [[nodiscard]] const ConvDesc& desc() const { return desc_; }
+  [[nodiscard]] ConvPass pass() const { return pass_; }
+  [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+  [[nodiscard]] virtual bool deterministic() const = 0;
+  /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
+  [[nodiscard]] virtual std::string choice() const = 0;
+  /// The arguments of conv2d(), already checked.
+  virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
+                   const TensorView& out, const TensorView& workspace) const = 0;
+
+ protected:
+  ConvPlan(const ConvDesc& desc, ConvPass pass) : desc_(desc), pass_(pass) {}
+
+ private:
+  ConvDesc desc_;
+  ConvPass pass_;
+};
+
+/// Choices that can do this pass on the context's device, best guess first: "onednn", "reference", ...
+[[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
+/// Plans with the given choice, or the first of conv2d_choices() when empty. UsageError for an unknown choice,
+/// UnsupportedError for one that cannot do it.
+[[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
+                                                    const std::string& choice = {});
+
+/// Enqueues a planned pass; allocates nothing and does not wait.
+///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
+///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
+///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
+/// All contiguous, of desc.dtype, with the shapes of desc; out overlaps nothing. workspace: u8, at least
+/// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
+void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
+            const TensorView& out, const TensorView& workspace);
+
+}  // namespace lockstep::ops

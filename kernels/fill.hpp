@@ -1,0 +1,17 @@
+#pragma once
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// out[i] = value, converted to the element type of out (any type). out: contiguous, any shape, may be empty.
+/// Bytes: writes out once. Deterministic. No workspace.
+void fill(Context& context, double value, const TensorView& out);
+
+namespace backend {  // called after the checks of fill.cpp
+void fill(CpuContext& context, double value, const TensorView& out);
+void fill(CudaContext& context, double value, const TensorView& out);
+}  // namespace backend
+
+}  // namespace lockstep::ops

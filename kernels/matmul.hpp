@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// c (m, n) = or += op(a) op(b) [+ bias (n), broadcast over rows]
+///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
+struct MatmulDesc {
+  DType dtype = DType::f32;
+  std::int64_t m = 1, n = 1, k = 1;
+  bool transpose_a = false;
+  bool transpose_b = false;
+  bool bias = false;                         ///< not together with accumulate
+  GradMode grad_mode = GradMode::overwrite;  ///< replace c or add to it
+  [[nodiscard]] double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+};
+
+/// A matmul planned for one device: owns the library's descriptors, no tensor memory.
+class MatmulPlan {
+ public:
+  virtual ~MatmulPlan() = default;
+  [[nodiscard]] const MatmulDesc& desc() const { return desc_; }
+  [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+  [[nodiscard]] virtual bool deterministic() const = 0;
+  [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
+  /// The arguments of matmul(), already checked.
+  virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
+                   const TensorView& c, const TensorView& workspace) const = 0;
+
+ protected:
+  explicit MatmulPlan(const MatmulDesc& desc) : desc_(desc) {}
+
+ private:
+  MatmulDesc desc_;
+};
+
+/// Choices that can do this on the context's device, best guess first: "onednn", "reference", ...
+[[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
+/// Plans with the given choice, or the first of matmul_choices() when empty. UsageError for an unknown choice,
+/// UnsupportedError for one that cannot do it.
+[[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
+                                                      const std::string& choice = {});
+
+/// Enqueues a planned matmul; allocates nothing and does not wait. c overlaps nothing. workspace: u8, at least
+/// plan.workspace_bytes(), 64-byte aligned.
+void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
+            const TensorView& c, const TensorView& workspace);
+
+}  // namespace lockstep::ops

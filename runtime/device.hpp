@@ -1,0 +1,31 @@
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class DeviceKind : unsigned char { cpu, cuda };
+
+/// Where memory lives and work runs. A value; there is no current device.
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;  ///< CUDA ordinal under CUDA_VISIBLE_DEVICES; always 0 for the CPU
+
+  [[nodiscard]] static constexpr Device cpu() { return {DeviceKind::cpu, 0}; }
+  [[nodiscard]] static constexpr Device cuda(int index) { return {DeviceKind::cuda, index}; }
+  /// "cpu", "cuda:1", "gpu:1" (= cuda:1), "gpu" and "cuda" (= cuda:0). UsageError otherwise.
+  [[nodiscard]] static Device parse(std::string_view text);
+
+  friend constexpr bool operator==(const Device&, const Device&) = default;
+};
+
+[[nodiscard]] std::string to_string(const Device& device);
+std::ostream& operator<<(std::ostream& out, const Device& device);
+
+/// Number of CUDA devices that this process can use. 0 on a machine without a driver or a device and in a build
+/// without CUDA; never throws for those reasons. CudaError when a driver is there and answers with another error.
+[[nodiscard]] int cuda_device_count();
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/stream.hpp>
+
+namespace lockstep {
+
+inline constexpr std::size_t kAlignment = 256;  ///< default alignment of every allocation, in bytes
+
+/// Where memory comes from. Stream-ordered: memory from allocate(.., s) may be used by work on s at once and by other
+/// streams after an event; deallocate(.., s) means the last use was enqueued on s before. Host resources ignore the
+/// stream. Thread-safe. The host program may bring its own.
+class MemoryResource {
+ public:
+  virtual ~MemoryResource() = default;
+  MemoryResource() = default;
+  MemoryResource(const MemoryResource&) = delete;
+  MemoryResource& operator=(const MemoryResource&) = delete;
+
+  /// At least `bytes` bytes aligned to `alignment` (a power of two). bytes == 0 gives nullptr. OutOfMemory on failure.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
+  virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
+  [[nodiscard]] virtual Device device() const = 0;
+};
+
+/// Pageable host memory from the system; uninitialised. Blocks of 2 MiB and more ask for huge pages.
+class HostMemoryResource final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
+  Device device() const override { return Device::cpu(); }
+};
+
+/// Counts what passes through to another resource and can refuse beyond a limit. `upstream` must outlive it.
+class TrackingMemoryResource final : public MemoryResource {
+ public:
+  struct Counts {
+    std::int64_t allocations = 0;    ///< calls of allocate() since construction
+    std::int64_t deallocations = 0;
+    std::size_t bytes_in_use = 0;
+    std::size_t peak_bytes = 0;
+  };
+  explicit TrackingMemoryResource(MemoryResource& upstream,
+                                  std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
+
+  /// OutOfMemory("requested .., in use .., limit .., on ..") when the limit would be passed; nothing is allocated then.
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
+  Device device() const override { return upstream_.device(); }
+  [[nodiscard]] Counts counts() const;
+
+ private:
+  MemoryResource& upstream_;
+  std::size_t limit_bytes_;
+  std::atomic<std::int64_t> allocations_{0};
+  std::atomic<std::int64_t> deallocations_{0};
+  std::atomic<std::size_t> bytes_in_use_{0};
+  std::atomic<std::size_t> peak_bytes_{0};
+};
+
+}  // namespace lockstep

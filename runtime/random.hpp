@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep {
+
+/// What a random number is for. Part of the key, so that two uses never share numbers. Never renumber: seeds keep
+/// their meaning over versions.
+enum class RandomUse : std::uint32_t { initialise = 1, shuffle = 2, augment = 3, synthetic = 4, dropout = 5, test = 6 };
+
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit
+/// words from a 128-bit counter and a 64-bit key. Stateless: the same arguments give the same bits on every device,
+/// thread and rank.
+[[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key);
+
+/// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to
+/// make. Not for sharing between threads: make one per key.
+class Random {
+ public:
+  Random(std::uint64_t seed, RandomUse use, std::uint64_t a = 0, std::uint64_t b = 0);
+
+  std::uint32_t bits();                         ///< 32 uniform bits
+  std::uint32_t below(std::uint32_t bound);     ///< uniform in [0, bound), unbiased (Lemire 2019); bound > 0
+  double uniform();                             ///< [0, 1), 53 bits
+  double normal();                              ///< mean 0, variance 1 (Box-Muller)
+
+ private:
+  std::array<std::uint32_t, 4> counter_;
+  std::array<std::uint32_t, 2> key_;
+  std::array<std::uint32_t, 4> block_{};
+  unsigned used_ = 4;
+  double spare_ = 0;
+  bool has_spare_ = false;
+};
+
+}  // namespace lockstep
