@@ -42,14 +42,16 @@ struct ConvDesc {
   [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
 };
 
-/// One pass of one convolution, planned for one device: owns the library's descriptors, no tensor memory.
-/// Immutable after planning; run() on it from one thread at a time.
+/// One pass of one convolution, planned for one device and the context's thread count: owns the library's descriptors,
+/// no tensor memory. Immutable after planning; run() on it from one thread at a time.
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
   [[nodiscard]] const ConvDesc& desc() const { return desc_; }
   [[nodiscard]] ConvPass pass() const { return pass_; }
+  [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+  /// The same bits whenever it runs (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
@@ -58,17 +60,19 @@ class ConvPlan {
                    const TensorView& out, const TensorView& workspace) const = 0;
 
  protected:
-  ConvPlan(const ConvDesc& desc, ConvPass pass) : desc_(desc), pass_(pass) {}
+  ConvPlan(Device device, const ConvDesc& desc, ConvPass pass) : device_(device), desc_(desc), pass_(pass) {}
 
  private:
+  Device device_;
   ConvDesc desc_;
   ConvPass pass_;
 };
 
-/// Choices that can do this pass on the context's device, best guess first: "onednn", "reference", ...
+/// Choices that can do this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
+/// before the colon names the provider; a provider's name alone stands for the first of its choices.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
 /// Plans with the given choice, or the first of conv2d_choices() when empty. UsageError for an unknown choice,
-/// UnsupportedError for one that cannot do it.
+/// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.
 [[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
                                                     const std::string& choice = {});
 

@@ -28,7 +28,9 @@ class MatmulPlan {
  public:
   virtual ~MatmulPlan() = default;
   [[nodiscard]] const MatmulDesc& desc() const { return desc_; }
+  [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
+  /// The same bits whenever it runs (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
   /// The arguments of matmul(), already checked.
@@ -36,16 +38,17 @@ class MatmulPlan {
                    const TensorView& c, const TensorView& workspace) const = 0;
 
  protected:
-  explicit MatmulPlan(const MatmulDesc& desc) : desc_(desc) {}
+  MatmulPlan(Device device, const MatmulDesc& desc) : device_(device), desc_(desc) {}
 
  private:
+  Device device_;
   MatmulDesc desc_;
 };
 
 /// Choices that can do this on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
 /// Plans with the given choice, or the first of matmul_choices() when empty. UsageError for an unknown choice,
-/// UnsupportedError for one that cannot do it.
+/// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
                                                       const std::string& choice = {});
 

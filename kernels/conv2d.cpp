@@ -1,0 +1,188 @@
+#include <lockstep/kernels/conv2d.hpp>
+
+#include <string_view>
+
+#include <lockstep/kernels/providers.hpp>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr std::uintptr_t kWorkspaceAlignment = 64;
+
+const char* pass_name(ConvPass pass) {
+  switch (pass) {
+    case ConvPass::forward:
+      return "forward";
+    case ConvPass::backward_data:
+      return "backward_data";
+    case ConvPass::backward_weights:
+      break;
+  }
+  return "backward_weights";
+}
+
+/// Everything but the window, which y_shape() checks.
+void check_extents(const ConvDesc& d) {
+  require<ShapeError>(d.spatial_rank >= 1 && d.spatial_rank <= 3, "conv2d: spatial_rank is ", d.spatial_rank,
+                      ", expected 1, 2 or 3");
+  require<ShapeError>(d.batch >= 1 && d.in_channels >= 1 && d.out_channels >= 1, "conv2d: batch ", d.batch,
+                      ", in_channels ", d.in_channels, ", out_channels ", d.out_channels, ", expected at least 1 each");
+  require<ShapeError>(d.groups >= 1 && d.in_channels % d.groups == 0 && d.out_channels % d.groups == 0,
+                      "conv2d: groups is ", d.groups, ", expected a divisor of in_channels ", d.in_channels,
+                      " and out_channels ", d.out_channels);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(d.spatial_rank); ++i) {
+    require<ShapeError>(d.in_size[i] >= 1 && d.kernel[i] >= 1 && d.stride[i] >= 1 && d.dilation[i] >= 1 &&
+                            d.pad_before[i] >= 0 && d.pad_after[i] >= 0,
+                        "conv2d: spatial axis ", i, " has size ", d.in_size[i], ", kernel ", d.kernel[i], ", stride ",
+                        d.stride[i], ", dilation ", d.dilation[i], ", padding ", d.pad_before[i], " and ",
+                        d.pad_after[i], ", expected at least 1 each and no negative padding");
+  }
+}
+
+void check_desc(const ConvDesc& desc, ConvPass pass) {
+  require<DTypeError>(is_floating(desc.dtype), "conv2d: dtype is ", desc.dtype, ", expected a floating-point type");
+  require<UsageError>(pass == ConvPass::forward || desc.grad_mode != GradMode::ignore,
+                      "conv2d: grad_mode is ignore: a gradient that is not wanted needs no plan");
+  (void)desc.x_shape().numel();
+  (void)desc.weights_shape().numel();
+  (void)desc.y_shape().numel();
+}
+
+void check_operand(const TensorView& view, std::string_view name, const ConvPlan& plan, const Shape& shape) {
+  require<ShapeError>(view.shape == shape, "conv2d ", pass_name(plan.pass()), ": ", name, " is ", view.shape,
+                      ", expected ", shape);
+  require<DTypeError>(view.dtype == plan.desc().dtype, "conv2d ", pass_name(plan.pass()), ": ", name, " is ",
+                      view.dtype, ", expected ", plan.desc().dtype);
+  require<ShapeError>(view.is_contiguous(), "conv2d ", pass_name(plan.pass()), ": ", name, " ", view.shape,
+                      " with strides ", view.strides, " is not contiguous");
+}
+
+}  // namespace
+
+Shape ConvDesc::x_shape() const {
+  check_extents(*this);
+  Shape shape{batch};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank); ++i) {
+    shape.push_back(in_size[i]);
+  }
+  shape.push_back(in_channels);
+  return shape;
+}
+
+Shape ConvDesc::weights_shape() const {
+  check_extents(*this);
+  Shape shape{out_channels};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank); ++i) {
+    shape.push_back(kernel[i]);
+  }
+  shape.push_back(in_channels / groups);
+  return shape;
+}
+
+Shape ConvDesc::y_shape() const {
+  check_extents(*this);
+  Shape shape{batch};
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank); ++i) {
+    const std::int64_t span = in_size[i] + pad_before[i] + pad_after[i] - dilation[i] * (kernel[i] - 1) - 1;
+    require<ShapeError>(span >= 0, "conv2d: spatial axis ", i, ": a kernel of ", kernel[i], " with dilation ",
+                        dilation[i], " does not fit in ", in_size[i], " padded by ", pad_before[i], " and ",
+                        pad_after[i]);
+    shape.push_back(span / stride[i] + 1);
+  }
+  shape.push_back(out_channels);
+  return shape;
+}
+
+double ConvDesc::flops() const {
+  return 2.0 * static_cast<double>(y_shape().numel()) *
+         (static_cast<double>(weights_shape().numel()) / static_cast<double>(out_channels));
+}
+
+std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass) {
+  check_desc(desc, pass);
+  std::vector<std::string> all;
+  for (const ConvProvider& provider : conv_providers()) {
+    if (provider.device == context.device().kind) {
+      for (std::string& choice : provider.choices(context, desc, pass)) {
+        all.push_back(std::move(choice));
+      }
+    }
+  }
+  return all;
+}
+
+std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
+                                      const std::string& choice) {
+  check_desc(desc, pass);
+  std::string_view name = choice;
+  name = name.substr(0, name.find(':'));
+  std::string known;
+  for (const ConvProvider& provider : conv_providers()) {
+    if (provider.device != context.device().kind) {
+      continue;
+    }
+    if (choice.empty()) {
+      const std::vector<std::string> choices = provider.choices(context, desc, pass);
+      if (!choices.empty()) {
+        return provider.plan(context, desc, pass, choices.front());
+      }
+    } else if (provider.name == name) {
+      return provider.plan(context, desc, pass, choice);
+    }
+    known += concat(known.empty() ? "" : ", ", provider.name);
+  }
+  require<UsageError>(choice.empty(), "conv2d: choice is '", choice, "', expected one of ", known, " on ",
+                      context.device());
+  throw UnsupportedError(
+      concat("conv2d ", pass_name(pass), ": no provider for ", desc.dtype, " on ", context.device(), " in this build"));
+}
+
+void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
+            const TensorView& out, const TensorView& workspace) {
+  const ConvDesc& desc = plan.desc();
+  require<DeviceError>(context.device() == plan.device(), "conv2d: planned for ", plan.device(), ", run on ",
+                       context.device());
+  require_on(context.device(), "conv2d", {&a, &b, &bias, &out, &workspace});
+  switch (plan.pass()) {
+    case ConvPass::forward:
+      check_operand(a, "x", plan, desc.x_shape());
+      check_operand(b, "weights", plan, desc.weights_shape());
+      check_operand(out, "y", plan, desc.y_shape());
+      break;
+    case ConvPass::backward_data:
+      check_operand(a, "dy", plan, desc.y_shape());
+      check_operand(b, "weights", plan, desc.weights_shape());
+      check_operand(out, "dx", plan, desc.x_shape());
+      break;
+    case ConvPass::backward_weights:
+      check_operand(a, "x", plan, desc.x_shape());
+      check_operand(b, "dy", plan, desc.y_shape());
+      check_operand(out, "dweights", plan, desc.weights_shape());
+      break;
+  }
+  const bool with_bias = desc.bias && plan.pass() == ConvPass::forward;
+  require<ShapeError>(bias.given() == with_bias, "conv2d ", pass_name(plan.pass()), ": bias is ",
+                      bias.given() ? "given" : "missing", ", the plan says otherwise");
+  if (with_bias) {
+    check_operand(bias, "bias", plan, Shape{desc.out_channels});
+  }
+  const std::size_t bytes = plan.workspace_bytes();
+  if (bytes > 0) {
+    require<DTypeError>(workspace.dtype == DType::u8, "conv2d: workspace is ", workspace.dtype, ", expected u8");
+    require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "conv2d: workspace is ",
+                        workspace.shape, ", expected ", bytes, " contiguous bytes");
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
+                        "conv2d: workspace at ", workspace.data, ", expected an address aligned to ",
+                        kWorkspaceAlignment);
+    require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, out) &&
+                            !(with_bias && overlaps(workspace, bias)),
+                        "conv2d: workspace overlaps an operand");
+  }
+  require<ShapeError>(!overlaps(out, a) && !overlaps(out, b) && !(with_bias && overlaps(out, bias)), "conv2d ",
+                      pass_name(plan.pass()), ": the output overlaps an input");
+  dispatch(context, "conv2d", [&plan, a, b, bias, out, workspace](auto& concrete) -> void {
+    plan.run(concrete, a, b, bias, out, workspace);
+  });
+}
+
+}  // namespace lockstep::ops

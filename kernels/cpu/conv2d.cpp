@@ -1,0 +1,312 @@
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/parallel.hpp>
+
+// Plain loops that do everything a ConvDesc can say, in a fixed order whatever the number of threads: the oracle of
+// the other providers, and what finite differences run on in f64. Any spatial rank is handled as three axes, missing
+// outer axes having extent 1; padding and stride are resolved once, into tables of coordinates.
+
+namespace lockstep::ops::reference {
+namespace {
+
+constexpr std::int64_t kBlock = 64;     // channels that are summed together in one local array
+constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
+constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
+constexpr std::size_t kAlignment = 64;  // of the workspace
+
+/// One spatial axis: which input coordinate each output coordinate reads through each tap, and the inverse.
+struct Axis {
+  struct Link {
+    std::int64_t tap;
+    std::int64_t out;
+  };
+  std::int64_t in = 1;
+  std::int64_t out = 1;
+  std::int64_t taps = 1;
+  std::vector<std::int64_t> source{0};    // (out, taps): input coordinate or kOutside
+  std::vector<Link> links{{0, 0}};        // grouped by input coordinate
+  std::vector<std::int64_t> first{0, 1};  // (in + 1): links of input i are [first[i], first[i + 1])
+};
+
+std::array<Axis, 3> make_axes(const ConvDesc& d) {
+  std::array<Axis, 3> axes;
+  const Shape y = d.y_shape();
+  for (int i = 0; i < d.spatial_rank; ++i) {
+    const auto u = static_cast<std::size_t>(i);
+    Axis& axis = axes[static_cast<std::size_t>(3 - d.spatial_rank) + u];
+    axis.in = d.in_size[u];
+    axis.out = y[1 + i];
+    axis.taps = d.kernel[u];
+    axis.source.clear();
+    std::vector<std::vector<Axis::Link>> by_input(static_cast<std::size_t>(axis.in));
+    for (std::int64_t out = 0; out < axis.out; ++out) {
+      for (std::int64_t tap = 0; tap < axis.taps; ++tap) {
+        std::int64_t in = out * d.stride[u] - d.pad_before[u] + tap * d.dilation[u];
+        if (d.pad_mode == PadMode::circular) {
+          in = ((in % axis.in) + axis.in) % axis.in;
+        }
+        const bool inside = in >= 0 && in < axis.in;
+        axis.source.push_back(inside ? in : kOutside);
+        if (inside) {
+          by_input[static_cast<std::size_t>(in)].push_back({tap, out});
+        }
+      }
+    }
+    axis.links.clear();
+    axis.first.assign(1, 0);
+    for (const auto& links : by_input) {
+      axis.links.insert(axis.links.end(), links.begin(), links.end());
+      axis.first.push_back(static_cast<std::int64_t>(axis.links.size()));
+    }
+  }
+  return axes;
+}
+
+/// Extents under short names: C and K per group, the three axes, images.
+struct Geometry {
+  explicit Geometry(const ConvDesc& d)
+      : axes(make_axes(d)), n(d.batch), groups(d.groups), c(d.in_channels / d.groups), k(d.out_channels / d.groups) {}
+  [[nodiscard]] std::int64_t taps() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
+  [[nodiscard]] std::int64_t in_pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
+  [[nodiscard]] std::int64_t out_pixels() const { return axes[0].out * axes[1].out * axes[2].out; }
+
+  std::array<Axis, 3> axes;
+  std::int64_t n;
+  std::int64_t groups;
+  std::int64_t c;
+  std::int64_t k;
+};
+
+/// Calls f(tap, input pixel within the image) for every tap of an output pixel that reads the input.
+template <class F>
+void for_each_tap(const Geometry& geo, std::int64_t out_pixel, F&& f) {
+  const auto& [d, h, w] = geo.axes;
+  const std::int64_t q = out_pixel % w.out;
+  const std::int64_t p = out_pixel / w.out % h.out;
+  const std::int64_t o = out_pixel / w.out / h.out;
+  for (std::int64_t i = 0; i < d.taps; ++i) {
+    const std::int64_t z = d.source[static_cast<std::size_t>(o * d.taps + i)];
+    for (std::int64_t j = 0; j < h.taps && z != kOutside; ++j) {
+      const std::int64_t y = h.source[static_cast<std::size_t>(p * h.taps + j)];
+      for (std::int64_t l = 0; l < w.taps && y != kOutside; ++l) {
+        const std::int64_t x = w.source[static_cast<std::size_t>(q * w.taps + l)];
+        if (x != kOutside) {
+          f((i * h.taps + j) * w.taps + l, (z * h.in + y) * w.in + x);
+        }
+      }
+    }
+  }
+}
+
+/// Calls f(tap, output pixel within the image) for every tap through which an input pixel is read.
+template <class F>
+void for_each_reader(const Geometry& geo, std::int64_t in_pixel, F&& f) {
+  const auto& [d, h, w] = geo.axes;
+  const auto links = [](const Axis& axis, std::int64_t in) {
+    const auto i = static_cast<std::size_t>(in);
+    return std::span(axis.links)
+        .subspan(static_cast<std::size_t>(axis.first[i]), static_cast<std::size_t>(axis.first[i + 1] - axis.first[i]));
+  };
+  for (const Axis::Link& i : links(d, in_pixel / w.in / h.in)) {
+    for (const Axis::Link& j : links(h, in_pixel / w.in % h.in)) {
+      for (const Axis::Link& l : links(w, in_pixel % w.in)) {
+        f((i.tap * h.taps + j.tap) * w.taps + l.tap, (i.out * h.out + j.out) * w.out + l.out);
+      }
+    }
+  }
+}
+
+template <class T>
+void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const T* bias, T* y,
+             T* packed) {
+  // (K, taps, C) -> (groups, taps, C, K per group), so that the innermost loop runs over adjacent output channels
+  parallel_ranges(context, geo.groups * geo.taps(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t g = i / geo.taps();
+      const std::int64_t tap = i % geo.taps();
+      for (std::int64_t c = 0; c < geo.c; ++c) {
+        for (std::int64_t k = 0; k < geo.k; ++k) {
+          packed[(i * geo.c + c) * geo.k + k] = weights[((g * geo.k + k) * geo.taps() + tap) * geo.c + c];
+        }
+      }
+    }
+  });
+  parallel_ranges(context, geo.n * geo.out_pixels(), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+      const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // (D, H, W, C)
+      for (std::int64_t g = 0; g < geo.groups; ++g) {
+        for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
+          const std::int64_t count = std::min(kBlock, geo.k - k0);
+          T sum[kBlock] = {};
+          for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
+            const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
+            const T* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
+            for (std::int64_t c = 0; c < geo.c; ++c) {
+              for (std::int64_t k = 0; k < count; ++k) {
+                sum[k] += in[c] * w[c * geo.k + k];
+              }
+            }
+          });
+          const std::int64_t first = g * geo.k + k0;
+          T* out = y + pixel * geo.groups * geo.k + first;
+          for (std::int64_t k = 0; k < count; ++k) {
+            out[k] = bias != nullptr ? sum[k] + bias[first + k] : sum[k];
+          }
+        }
+      }
+    }
+  });
+}
+
+template <class T>
+void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, const T* weights, T* dx,
+                   bool accumulate) {
+  parallel_ranges(context, geo.n * geo.in_pixels(), 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+      const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // (O, P, Q, K)
+      for (std::int64_t g = 0; g < geo.groups; ++g) {
+        for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
+          const std::int64_t count = std::min(kBlock, geo.c - c0);
+          T sum[kBlock] = {};
+          for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
+            const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
+            const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
+            for (std::int64_t k = 0; k < geo.k; ++k) {
+              for (std::int64_t c = 0; c < count; ++c) {
+                sum[c] += grad[k] * w[k * geo.taps() * geo.c + c];
+              }
+            }
+          });
+          T* out = dx + (pixel * geo.groups + g) * geo.c + c0;
+          for (std::int64_t c = 0; c < count; ++c) {
+            out[c] = accumulate ? out[c] + sum[c] : sum[c];
+          }
+        }
+      }
+    }
+  });
+}
+
+/// The gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums short.
+template <class T>
+void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
+                 std::int64_t rows, std::int64_t c0, std::int64_t count, T (&total)[kRows][kBlock]) {
+  const auto& [d, h, w] = geo.axes;
+  const std::int64_t i = tap / w.taps / h.taps;
+  const std::int64_t j = tap / w.taps % h.taps;
+  const std::int64_t l = tap % w.taps;
+  for (std::int64_t n = 0; n < geo.n; ++n) {
+    const T* x_image = x + n * geo.in_pixels() * geo.groups * geo.c + g * geo.c + c0;
+    const T* dy_image = dy + n * geo.out_pixels() * geo.groups * geo.k + g * geo.k + k0;
+    T sum[kRows][kBlock] = {};
+    for (std::int64_t row = 0; row < d.out * h.out; ++row) {
+      const std::int64_t z = d.source[static_cast<std::size_t>(row / h.out * d.taps + i)];
+      const std::int64_t y = h.source[static_cast<std::size_t>(row % h.out * h.taps + j)];
+      for (std::int64_t q = 0; q < w.out && z != kOutside && y != kOutside; ++q) {
+        const std::int64_t in = w.source[static_cast<std::size_t>(q * w.taps + l)];
+        if (in == kOutside) {
+          continue;
+        }
+        const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // (C)
+        const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // (K)
+        for (std::int64_t k = 0; k < rows; ++k) {
+          for (std::int64_t c = 0; c < count; ++c) {
+            sum[k][c] += grad[k] * from[c];
+          }
+        }
+      }
+    }
+    for (std::int64_t k = 0; k < rows; ++k) {
+      for (std::int64_t c = 0; c < count; ++c) {
+        total[k][c] += sum[k][c];
+      }
+    }
+  }
+}
+
+template <class T>
+void backward_weights(const CpuContext& context, const Geometry& geo, const T* x, const T* dy, T* dweights,
+                      bool accumulate) {
+  const std::int64_t row_blocks = (geo.k + kRows - 1) / kRows;
+  parallel_ranges(context, geo.groups * row_blocks * geo.taps(), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t tap = item % geo.taps();
+      const std::int64_t k0 = item / geo.taps() % row_blocks * kRows;
+      const std::int64_t g = item / geo.taps() / row_blocks;
+      const std::int64_t rows = std::min(kRows, geo.k - k0);
+      for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
+        const std::int64_t count = std::min(kBlock, geo.c - c0);
+        T total[kRows][kBlock] = {};
+        weight_tile(geo, x, dy, g, tap, k0, rows, c0, count, total);
+        for (std::int64_t k = 0; k < rows; ++k) {
+          T* out = dweights + ((g * geo.k + k0 + k) * geo.taps() + tap) * geo.c + c0;
+          for (std::int64_t c = 0; c < count; ++c) {
+            out[c] = accumulate ? out[c] + total[k][c] : total[k][c];
+          }
+        }
+      }
+    }
+  });
+}
+
+class Plan final : public ConvPlan {
+ public:
+  Plan(const ConvDesc& desc, ConvPass pass) : ConvPlan(Device::cpu(), desc, pass), geometry_(desc) {}
+
+  std::size_t workspace_bytes() const override {
+    if (pass() != ConvPass::forward) {
+      return 0;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(desc().weights_shape().numel()) * size_of(desc().dtype);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  bool deterministic() const override { return true; }
+  std::string choice() const override { return std::string(kConv.name); }
+
+  void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& out,
+           const TensorView& workspace) const override {
+    const auto& cpu = static_cast<const CpuContext&>(context);
+    const bool accumulate = desc().grad_mode == GradMode::accumulate;
+    visit_compute(desc().dtype, "conv2d", [&]<class T>(std::type_identity<T>) {
+      switch (pass()) {
+        case ConvPass::forward:
+          forward(cpu, geometry_, a.as<T>(), b.as<T>(), desc().bias ? bias.as<T>() : nullptr, out.as<T>(),
+                  static_cast<T*>(workspace.data));
+          break;
+        case ConvPass::backward_data:
+          backward_data(cpu, geometry_, a.as<T>(), b.as<T>(), out.as<T>(), accumulate);
+          break;
+        case ConvPass::backward_weights:
+          backward_weights(cpu, geometry_, a.as<T>(), b.as<T>(), out.as<T>(), accumulate);
+          break;
+      }
+    });
+  }
+
+ private:
+  Geometry geometry_;
+};
+
+bool supports(const ConvDesc& desc) {
+  return desc.dtype == DType::f32 || desc.dtype == DType::f64;
+}
+
+std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/) {
+  return supports(desc) ? std::vector<std::string>{std::string(kConv.name)} : std::vector<std::string>{};
+}
+
+std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
+  require<UsageError>(choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name, "'");
+  require<UnsupportedError>(supports(desc), "conv2d: reference computes in f32 and f64, not in ", desc.dtype);
+  return std::make_unique<Plan>(desc, pass);
+}
+
+}  // namespace
+
+constinit const ConvProvider kConv{"reference", DeviceKind::cpu, choices, plan};
+
+}  // namespace lockstep::ops::reference

@@ -1,0 +1,101 @@
+#include <algorithm>
+#include <cstdint>
+
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/parallel.hpp>
+
+// Plain loops in a fixed order whatever the number of threads: the oracle of the other providers.
+
+namespace lockstep::ops::reference {
+namespace {
+
+constexpr std::int64_t kBlock = 64;     // columns of c that are summed together in one local array
+constexpr std::size_t kAlignment = 64;  // of the workspace
+
+/// b: (k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
+template <class T>
+void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const T* bias, T* c) {
+  const std::int64_t a_row = d.transpose_a ? 1 : d.k;
+  const std::int64_t a_column = d.transpose_a ? d.m : 1;
+  const std::int64_t blocks = (d.n + kBlock - 1) / kBlock;
+  parallel_ranges(context, d.m * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t i = item / blocks;
+      const std::int64_t j0 = item % blocks * kBlock;
+      const std::int64_t count = std::min(kBlock, d.n - j0);
+      T sum[kBlock] = {};
+      for (std::int64_t l = 0; l < d.k; ++l) {
+        const T value = a[i * a_row + l * a_column];
+        const T* row = b + l * d.n + j0;
+        for (std::int64_t j = 0; j < count; ++j) {
+          sum[j] += value * row[j];
+        }
+      }
+      T* out = c + i * d.n + j0;
+      for (std::int64_t j = 0; j < count; ++j) {
+        const T before = d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
+        out[j] = before + sum[j];
+      }
+    }
+  });
+}
+
+template <class T>
+void transpose(const CpuContext& context, const T* from, std::int64_t rows, std::int64_t columns, T* to) {
+  parallel_ranges(context, columns, 16, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t j = begin; j < end; ++j) {
+      for (std::int64_t i = 0; i < rows; ++i) {
+        to[j * rows + i] = from[i * columns + j];
+      }
+    }
+  });
+}
+
+class Plan final : public MatmulPlan {
+ public:
+  explicit Plan(const MatmulDesc& desc) : MatmulPlan(Device::cpu(), desc) {}
+
+  std::size_t workspace_bytes() const override {
+    if (!desc().transpose_b) {
+      return 0;
+    }
+    const std::size_t bytes = static_cast<std::size_t>(desc().n * desc().k) * size_of(desc().dtype);
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  bool deterministic() const override { return true; }
+  std::string choice() const override { return std::string(kMatmul.name); }
+
+  void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
+           const TensorView& workspace) const override {
+    const auto& cpu = static_cast<const CpuContext&>(context);
+    visit_compute(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
+      const T* columns = b.as<T>();
+      if (desc().transpose_b) {
+        T* turned = static_cast<T*>(workspace.data);  // (k, n)
+        transpose(cpu, b.as<T>(), desc().n, desc().k, turned);
+        columns = turned;
+      }
+      multiply(cpu, desc(), a.as<T>(), columns, desc().bias ? bias.as<T>() : nullptr, c.as<T>());
+    });
+  }
+};
+
+bool supports(const MatmulDesc& desc) {
+  return desc.dtype == DType::f32 || desc.dtype == DType::f64;
+}
+
+std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
+  return supports(desc) ? std::vector<std::string>{std::string(kMatmul.name)} : std::vector<std::string>{};
+}
+
+std::unique_ptr<MatmulPlan> plan(Context& /*context*/, const MatmulDesc& desc, const std::string& choice) {
+  require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
+  require<UnsupportedError>(supports(desc), "matmul: reference computes in f32 and f64, not in ", desc.dtype);
+  return std::make_unique<Plan>(desc);
+}
+
+}  // namespace
+
+constinit const MatmulProvider kMatmul{"reference", DeviceKind::cpu, choices, plan};
+
+}  // namespace lockstep::ops::reference

@@ -1,0 +1,100 @@
+#include <lockstep/kernels/matmul.hpp>
+
+#include <string_view>
+
+#include <lockstep/kernels/providers.hpp>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr std::uintptr_t kWorkspaceAlignment = 64;
+
+void check_desc(const MatmulDesc& desc) {
+  require<DTypeError>(is_floating(desc.dtype), "matmul: dtype is ", desc.dtype, ", expected a floating-point type");
+  require<ShapeError>(desc.m >= 1 && desc.n >= 1 && desc.k >= 1, "matmul: m ", desc.m, ", n ", desc.n, ", k ", desc.k,
+                      ", expected at least 1 each");
+  require<UsageError>(desc.grad_mode != GradMode::ignore,
+                      "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
+  require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
+                      "matmul: bias together with grad_mode accumulate");
+}
+
+void check_operand(const TensorView& view, std::string_view name, DType dtype, const Shape& shape) {
+  require<ShapeError>(view.shape == shape, "matmul: ", name, " is ", view.shape, ", expected ", shape);
+  require<DTypeError>(view.dtype == dtype, "matmul: ", name, " is ", view.dtype, ", expected ", dtype);
+  require<ShapeError>(view.is_contiguous(), "matmul: ", name, " ", view.shape, " with strides ", view.strides,
+                      " is not contiguous");
+}
+
+}  // namespace
+
+std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc) {
+  check_desc(desc);
+  std::vector<std::string> all;
+  for (const MatmulProvider& provider : matmul_providers()) {
+    if (provider.device == context.device().kind) {
+      for (std::string& choice : provider.choices(context, desc)) {
+        all.push_back(std::move(choice));
+      }
+    }
+  }
+  return all;
+}
+
+std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc, const std::string& choice) {
+  check_desc(desc);
+  std::string_view name = choice;
+  name = name.substr(0, name.find(':'));
+  std::string known;
+  for (const MatmulProvider& provider : matmul_providers()) {
+    if (provider.device != context.device().kind) {
+      continue;
+    }
+    if (choice.empty()) {
+      const std::vector<std::string> choices = provider.choices(context, desc);
+      if (!choices.empty()) {
+        return provider.plan(context, desc, choices.front());
+      }
+    } else if (provider.name == name) {
+      return provider.plan(context, desc, choice);
+    }
+    known += concat(known.empty() ? "" : ", ", provider.name);
+  }
+  require<UsageError>(choice.empty(), "matmul: choice is '", choice, "', expected one of ", known, " on ",
+                      context.device());
+  throw UnsupportedError(concat("matmul: no provider for ", desc.dtype, " on ", context.device(), " in this build"));
+}
+
+void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
+            const TensorView& c, const TensorView& workspace) {
+  const MatmulDesc& desc = plan.desc();
+  require<DeviceError>(context.device() == plan.device(), "matmul: planned for ", plan.device(), ", run on ",
+                       context.device());
+  require_on(context.device(), "matmul", {&a, &b, &bias, &c, &workspace});
+  check_operand(a, "a", desc.dtype, desc.transpose_a ? Shape{desc.k, desc.m} : Shape{desc.m, desc.k});
+  check_operand(b, "b", desc.dtype, desc.transpose_b ? Shape{desc.n, desc.k} : Shape{desc.k, desc.n});
+  check_operand(c, "c", desc.dtype, Shape{desc.m, desc.n});
+  require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ", bias.given() ? "given" : "missing",
+                      ", the plan says otherwise");
+  if (desc.bias) {
+    check_operand(bias, "bias", desc.dtype, Shape{desc.n});
+  }
+  const std::size_t bytes = plan.workspace_bytes();
+  if (bytes > 0) {
+    require<DTypeError>(workspace.dtype == DType::u8, "matmul: workspace is ", workspace.dtype, ", expected u8");
+    require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "matmul: workspace is ",
+                        workspace.shape, ", expected ", bytes, " contiguous bytes");
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
+                        "matmul: workspace at ", workspace.data, ", expected an address aligned to ",
+                        kWorkspaceAlignment);
+    require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, c) &&
+                            !(desc.bias && overlaps(workspace, bias)),
+                        "matmul: workspace overlaps an operand");
+  }
+  require<ShapeError>(!overlaps(c, a) && !overlaps(c, b) && !(desc.bias && overlaps(c, bias)),
+                      "matmul: c overlaps an input");
+  dispatch(context, "matmul",
+           [&plan, a, b, bias, c, workspace](auto& concrete) -> void { plan.run(concrete, a, b, bias, c, workspace); });
+}
+
+}  // namespace lockstep::ops

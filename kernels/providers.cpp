@@ -1,0 +1,25 @@
+#include <lockstep/kernels/providers.hpp>
+
+namespace lockstep::ops {
+
+std::span<const ConvProvider> conv_providers() {
+  static const ConvProvider kTable[] = {
+#if LOCKSTEP_HAS_ONEDNN
+    onednn::kConv,
+#endif
+    reference::kConv,
+  };
+  return kTable;
+}
+
+std::span<const MatmulProvider> matmul_providers() {
+  static const MatmulProvider kTable[] = {
+#if LOCKSTEP_HAS_ONEDNN
+    onednn::kMatmul,
+#endif
+    reference::kMatmul,
+  };
+  return kTable;
+}
+
+}  // namespace lockstep::ops

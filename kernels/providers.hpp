@@ -1,0 +1,47 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/kernels/conv2d.hpp>
+#include <lockstep/kernels/matmul.hpp>
+
+/// Inside the kernels library: who can plan convolutions and matrix products.
+namespace lockstep::ops {
+
+/// One library, or our own loops, behind plan_conv2d(). The desc was checked; the context is of the provider's device.
+struct ConvProvider {
+  std::string_view name;  ///< the part of a choice before the colon
+  DeviceKind device;
+  /// What plan() takes for this pass, best guess first; empty when it can do none of it.
+  std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass);
+  /// choice: one that starts with this provider's name. UsageError when unknown, UnsupportedError when it cannot.
+  std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
+};
+
+/// The same for plan_matmul().
+struct MatmulProvider {
+  std::string_view name;
+  DeviceKind device;
+  std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
+  std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
+};
+
+/// Those in this build, best guess first.
+[[nodiscard]] std::span<const ConvProvider> conv_providers();
+[[nodiscard]] std::span<const MatmulProvider> matmul_providers();
+
+namespace reference {
+extern const ConvProvider kConv;      ///< kernels/cpu/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< kernels/cpu/matmul.cpp
+}  // namespace reference
+
+namespace onednn {
+extern const ConvProvider kConv;      ///< kernels/onednn/conv2d.cpp
+extern const MatmulProvider kMatmul;  ///< kernels/onednn/matmul.cpp
+}  // namespace onednn
+
+}  // namespace lockstep::ops
