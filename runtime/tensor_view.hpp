@@ -28,11 +28,11 @@ struct TensorView {
   /// Any strides, in elements; they may be negative or zero. ShapeError when the ranks differ.
   TensorView(void* data, DType dtype, Device device, const Shape& shape, const Strides& strides);
   /// Host memory holding T's.
-  template <class T>
-  TensorView(std::span<T> values, const Shape& shape)
-      : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), shape) {
-    require<ShapeError>(static_cast<std::int64_t>(values.size()) == shape.numel(), "TensorView: ", values.size(),
-                        " elements for shape ", shape);
+  template <class T, std::size_t N>
+  TensorView(std::span<T, N> values, const Shape& extents)
+      : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), extents) {
+    require<ShapeError>(static_cast<std::int64_t>(values.size()) == extents.numel(), "TensorView: ", values.size(),
+                        " elements for shape ", extents);
   }
 
   [[nodiscard]] bool given() const { return data != nullptr || shape.rank() != 0; }

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// out = a + b, elementwise. Contiguous, same shape and type, f32 or f64; out may be a or b. Deterministic, no
+/// workspace.
+void add(Context& context, const TensorView& a, const TensorView& b, const TensorView& out);
+
+namespace backend {  // called after the checks of add.cpp
+void add(CpuContext& context, const TensorView& a, const TensorView& b, const TensorView& out);
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,109 @@
+#include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+Shape BatchNormLayer::output_shape(std::span<const Shape> inputs) const {
+  require<ShapeError>(inputs.size() == 1 || inputs[0] == inputs[1], name(), ": residual ", inputs.back(),
+                      ", expected the input's shape ", inputs[0]);
+  return inputs[0];
+}
+
+std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inputs) const {
+  const std::int64_t channels = inputs[0].back();
+  const auto spec = [&](const char* suffix, ParameterRole role, double value) {
+    return ParameterSpec{.name = name() + suffix,
+                         .shape = {channels},
+                         .dims = {channels},
+                         .axes = {0},
+                         .stored_last = channels,
+                         .role = role,
+                         .init = {Initialiser::Kind::constant, value}};
+  };
+  return {spec(".weight", ParameterRole::norm_weight, options_.initial_weight),
+          spec(".bias", ParameterRole::norm_bias, 0)};
+}
+
+std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) const {
+  const std::int64_t channels = inputs[0].back();
+  return {{name() + ".running_mean", {channels}, 0}, {name() + ".running_var", {channels}, 1}};
+}
+
+void BatchNormLayer::plan(PlanBuilder& builder) const {
+  const std::int64_t channels = builder.input_shape().back();
+  const double epsilon = options_.epsilon;
+  const double momentum = options_.momentum;
+  const bool relu = options_.relu;
+  const bool has_residual = options_.residual.index >= 0;
+
+  const SlotId x = builder.input(0);
+  const SlotId residual = has_residual ? builder.input(1) : SlotId{};
+  const SlotId weight = builder.parameter(name() + ".weight");
+  const SlotId bias = builder.parameter(name() + ".bias");
+  const SlotId running_mean = builder.buffer(name() + ".running_mean");
+  const SlotId running_var = builder.buffer(name() + ".running_var");
+  const SlotId coefficients = builder.activation(name() + ".coefficients", {4, channels});
+  const Shape shape = builder.batched(builder.input_shape());
+
+  SlotId stats;
+  SlotId valid;
+  SlotId mask;
+  if (builder.training()) {
+    valid = builder.state(StateField::valid);
+    stats = builder.activation(name() + ".stats", {2 * channels + 1});
+    const SlotId scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
+    builder.call("batch_norm stats", {x, valid}, {stats, scratch}, 0, [=](Context& context, const Frame& frame) {
+      ops::batch_norm_stats(context, frame[x], frame[valid], frame[stats], frame[scratch]);
+    });
+    builder.call("batch_norm finalize", {stats, weight, bias, running_mean, running_var},
+                 {coefficients, running_mean, running_var}, 0, [=](Context& context, const Frame& frame) {
+                   ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
+                                            frame[running_mean], frame[running_var], frame[coefficients]);
+                 });
+    if (relu) {
+      mask =
+          builder.tensor(name() + ".mask", {static_cast<std::int64_t>(ops::relu_mask_bytes(shape.numel()))}, DType::u8);
+    }
+  } else {
+    builder.call("batch_norm finalize_inference", {running_mean, running_var, weight, bias}, {coefficients}, 0,
+                 [=](Context& context, const Frame& frame) {
+                   ops::batch_norm_finalize_inference(context, frame[running_mean], frame[running_var], frame[weight],
+                                                      frame[bias], epsilon, frame[coefficients]);
+                 });
+  }
+  // Backward reads x, not y; so only without backward may y take the place of x.
+  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                        : builder.activation(name(), shape);
+  builder.call(
+      "batch_norm apply", {x, coefficients, residual}, {y, mask}, 0, [=](Context& context, const Frame& frame) {
+        ops::batch_norm_apply(context, frame[x], frame[coefficients], frame[residual], relu, frame[y], frame[mask]);
+      });
+  builder.set_output(y);
+
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
+    const SlotId sums = b.activation("d(" + name() + ").sums", {2, channels});
+    const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
+    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
+    const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
+    b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
+           {sums, dweight.slot, dbias.slot, scratch}, 0, [=](Context& context, const Frame& frame) {
+             ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
+                                             frame[valid], dweight.mode, frame[sums], frame[dweight.slot],
+                                             frame[dbias.slot], frame[scratch]);
+           });
+    // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    const GradientTarget dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};
+    b.call("batch_norm backward_apply", {dy, dy2, mask, x, coefficients, sums, stats, valid}, {dx.slot, dresidual.slot},
+           0, [=](Context& context, const Frame& frame) {
+             ops::batch_norm_backward_apply(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
+                                            frame[sums], frame[stats], frame[valid], frame[dx.slot],
+                                            frame[dresidual.slot]);
+           });
+  });
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/nn/layer.hpp>
+#include <lockstep/nn/model.hpp>
+
+namespace lockstep::nn {
+
+// The built-in layers. Users reach them through ModelBuilder.
+
+/// Weight (K, C, R, S), no activation. He initialisation: normal with std sqrt(2 / (K * R * S)) ("fan out").
+class Conv2dLayer final : public Layer {
+ public:
+  Conv2dLayer(std::string name, std::int64_t logical_in_channels, std::int64_t channels, const Conv2dOptions& options);
+  [[nodiscard]] std::string kind() const override { return "conv2d"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  std::int64_t in_channels_;
+  std::int64_t channels_;
+  Conv2dOptions options_;
+};
+
+/// Batch norm over all but the last axis, then the residual (second input) and the ReLU.
+class BatchNormLayer final : public Layer {
+ public:
+  BatchNormLayer(std::string name, const BatchNormOptions& options) : Layer(std::move(name)), options_(options) {}
+  [[nodiscard]] std::string kind() const override { return "batch_norm"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
+  [[nodiscard]] int gradients_taken() const override { return 2; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  BatchNormOptions options_;
+};
+
+class ReluLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "relu"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  void plan(PlanBuilder& builder) const override;
+};
+
+class MaxPoolLayer final : public Layer {
+ public:
+  MaxPoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  [[nodiscard]] std::string kind() const override { return "max_pool"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  ops::PoolDesc desc_;
+};
+
+/// (H, W, C) -> (C)
+class GlobalAveragePoolLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "global_average_pool"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+};
+
+/// The shortcut without parameters (option A of He et al. 2015).
+class SubsamplePadLayer final : public Layer {
+ public:
+  SubsamplePadLayer(std::string name, std::int64_t channels, std::int64_t stride);
+  [[nodiscard]] std::string kind() const override { return "subsample_pad"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  std::int64_t channels_;
+  std::int64_t stride_;
+};
+
+/// y (K) = weight (K, features) x + bias (K), x flattened. Features are counted in C, H, W order, as a PyTorch
+/// model that flattens an image counts them.
+class LinearLayer final : public Layer {
+ public:
+  /// logical: shape of one input sample without channel padding.
+  LinearLayer(std::string name, const Shape& logical, std::int64_t features, bool he_init);
+  [[nodiscard]] std::string kind() const override { return "linear"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  Shape logical_;
+  std::int64_t features_;
+  bool he_init_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,64 @@
+#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+MaxPoolLayer::MaxPoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad)
+    : Layer(std::move(name)),
+      desc_{.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad_before = {pad, pad}, .pad_after = {pad, pad}} {
+}
+
+Shape MaxPoolLayer::output_shape(std::span<const Shape> inputs) const {
+  require<ShapeError>(inputs[0].rank() == 3, name(), ": input ", inputs[0], ", expected (H, W, C)");
+  const Shape y = ops::pooled_shape(desc_, {1, inputs[0][0], inputs[0][1], inputs[0][2]});
+  return {y[1], y[2], y[3]};
+}
+
+void MaxPoolLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape in = builder.input_shape();
+  const Shape shape = builder.batched(output_shape({&in, 1}));
+  const SlotId y = builder.activation(name(), shape);
+  const SlotId index = builder.training() ? builder.tensor(name() + ".index", shape, DType::i32) : SlotId{};
+  const ops::PoolDesc desc = desc_;
+  builder.call("max_pool forward", {x}, {y, index}, 0, [=](Context& context, const Frame& frame) {
+    ops::max_pool2d_forward(context, desc, frame[x], frame[y], frame[index]);
+  });
+  builder.set_output(y);
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, {}, false);
+    if (dx.wanted()) {
+      b.call("max_pool backward", {dy, index}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::max_pool2d_backward(context, desc, frame[dy], frame[index], frame[dx.slot]);
+      });
+    }
+  });
+}
+
+Shape GlobalAveragePoolLayer::output_shape(std::span<const Shape> inputs) const {
+  require<ShapeError>(inputs[0].rank() == 3, name(), ": input ", inputs[0], ", expected (H, W, C)");
+  return {inputs[0][2]};
+}
+
+void GlobalAveragePoolLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape in = builder.input_shape();
+  const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+  builder.call("global_average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::global_average_pool_forward(context, frame[x], frame[y]);
+  });
+  builder.set_output(y);
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, {}, false);
+    if (dx.wanted()) {
+      b.call("global_average_pool backward", {dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::global_average_pool_backward(context, frame[dy], frame[dx.slot]);
+      });
+    }
+  });
+}
+
+}  // namespace lockstep::nn

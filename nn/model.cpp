@@ -1,0 +1,142 @@
+#include <lockstep/nn/model.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/step_state.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node) {
+  std::vector<Shape> shapes;
+  for (const NodeId input : node.inputs) {
+    shapes.push_back(nodes[static_cast<std::size_t>(input.index)].shape);
+  }
+  return shapes;
+}
+
+}  // namespace
+
+Shape ParameterSpec::stored_shape() const {
+  Shape stored;
+  for (const int axis : axes) {
+    stored.push_back(dims[axis]);
+  }
+  stored[stored.rank() - 1] = stored_last;
+  return stored;
+}
+
+std::vector<Model::Parameter> Model::parameters() const {
+  std::vector<Parameter> list;
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (!node->layer) {
+      continue;
+    }
+    for (ParameterSpec& spec : node->layer->parameters(input_shapes(nodes_, *node))) {
+      Parameter parameter{.spec = std::move(spec), .writes = 1};
+      const auto same = [&](const Parameter& other) { return other.spec.name == parameter.spec.name; };
+      if (const auto tied = std::find_if(list.begin(), list.end(), same); tied != list.end()) {
+        require<ShapeError>(tied->spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
+                            parameter.spec.name, " has shape ", tied->spec.shape, " in one layer and ",
+                            parameter.spec.shape, " in another");
+        parameter.writes = tied->writes + 1;
+        list.erase(tied);
+      }
+      list.push_back(std::move(parameter));
+    }
+  }
+  return list;
+}
+
+std::vector<BufferSpec> Model::buffers() const {
+  std::vector<BufferSpec> list;
+  for (const Node& node : nodes_) {
+    if (node.layer) {
+      for (BufferSpec& spec : node.layer->buffers(input_shapes(nodes_, node))) {
+        list.push_back(std::move(spec));
+      }
+    }
+  }
+  return list;
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters()) {
+    count += parameter.spec.shape.numel();
+  }
+  return count;
+}
+
+ModelBuilder::ModelBuilder(std::string name, const Shape& input) {
+  require<ShapeError>((input.rank() == 3 || input.rank() == 1) && input.numel() > 0, "model ", name,
+                      ": input shape is ", input, ", expected (H, W, C) or (features)");
+  model_.name_ = std::move(name);
+  model_.input_shape_ = input;
+  model_.nodes_.push_back({.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input)});
+}
+
+NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
+  Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}};
+  for (const NodeId input : node.inputs) {
+    require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
+                        model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
+  }
+  node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  model_.nodes_.push_back(std::move(node));
+  return model_.output();
+}
+
+const Shape& ModelBuilder::shape(NodeId node) const {
+  return model_.nodes_.at(static_cast<std::size_t>(node.index)).shape;
+}
+
+Model ModelBuilder::build() {
+  require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
+  return std::exchange(model_, Model{});
+}
+
+NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
+  // The input of the model stores 3 channels as 4; its logical number decides counts, names and initialisation.
+  const std::int64_t logical = x == input() ? model_.input_shape_.back() : shape(x).back();
+  return add(std::make_shared<Conv2dLayer>(name, logical, channels, options), {x});
+}
+
+NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add(std::make_shared<BatchNormLayer>(name, options), std::move(inputs));
+}
+
+NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
+  return add(std::make_shared<ReluLayer>(name), {x});
+}
+
+NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                              std::int64_t pad) {
+  return add(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
+}
+
+NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
+  return add(std::make_shared<GlobalAveragePoolLayer>(name), {x});
+}
+
+NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
+  return add(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
+}
+
+NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, bool he_init) {
+  Shape logical = shape(x);
+  if (x == input()) {
+    logical = model_.input_shape_;
+  }
+  return add(std::make_shared<LinearLayer>(name, logical, features, he_init), {x});
+}
+
+}  // namespace lockstep::nn

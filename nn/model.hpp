@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/layer.hpp>
+
+namespace lockstep::nn {
+
+/// The output of a layer, or the input of the model: an index into Model::nodes().
+struct NodeId {
+  int index = -1;
+  friend bool operator==(const NodeId&, const NodeId&) = default;
+};
+
+struct Node {
+  std::shared_ptr<const Layer> layer;  ///< null for the input
+  std::vector<NodeId> inputs;          ///< all earlier nodes
+  Shape shape;                         ///< one sample as stored, channels last
+};
+
+/// An immutable graph of layers from one input to one output. Knows no device, batch size or dtype; made by a
+/// ModelBuilder, shared freely.
+class Model {
+ public:
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
+  [[nodiscard]] const Shape& input_shape() const { return input_shape_; }  ///< logical (H, W, C) or (features)
+  [[nodiscard]] std::int64_t classes() const { return nodes_.back().shape.back(); }
+  /// Learned values, counted by logical shape; a tied parameter counts once.
+  [[nodiscard]] std::int64_t parameter_count() const;
+
+  /// A parameter of the model with the number of writes that its gradient gets per step (tied: more than one).
+  struct Parameter {
+    ParameterSpec spec;
+    int writes = 1;
+  };
+  /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
+  /// parameter stands where its last write is.
+  [[nodiscard]] std::vector<Parameter> parameters() const;
+  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
+
+ private:
+  friend class ModelBuilder;
+  std::string name_;
+  Shape input_shape_;
+  std::vector<Node> nodes_;
+};
+
+struct Conv2dOptions {
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t pad = 0;
+  bool bias = false;
+};
+
+struct BatchNormOptions {
+  bool relu = false;
+  NodeId residual{};  ///< added before the ReLU when given
+  double epsilon = 1e-5;
+  double momentum = 0.1;      ///< weight of the new batch in the running statistics
+  double initial_weight = 1;  ///< 0: the block starts as the identity (Goyal et al. 2017, section 5.1)
+};
+
+/// Appends layers one by one; each call checks the shapes and returns the new node.
+class ModelBuilder {
+ public:
+  /// input: (H, W, C) or (features). Images of 3 channels are stored with a fourth, zero one.
+  ModelBuilder(std::string name, const Shape& input);
+
+  [[nodiscard]] NodeId input() const { return {0}; }
+  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options = {});
+  NodeId batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options = {});
+  NodeId relu(const std::string& name, NodeId x);
+  NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  NodeId global_average_pool(const std::string& name, NodeId x);
+  NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
+  /// Fully connected on the flattened input. init: normal(std) He et al. 2015 for ReLU nets, or uniform 1/sqrt(fan in).
+  NodeId linear(const std::string& name, NodeId x, std::int64_t features, bool he_init = false);
+  /// A layer of the caller's own.
+  NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+
+  /// The model whose output is the node added last. The builder is empty afterwards.
+  [[nodiscard]] Model build();
+  [[nodiscard]] const Shape& shape(NodeId node) const;
+
+ private:
+  Model model_;
+};
+
+}  // namespace lockstep::nn

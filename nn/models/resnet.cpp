@@ -1,0 +1,130 @@
+#include <lockstep/nn/models/resnet.hpp>
+
+#include <array>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Two 3x3 convolutions. `shortcut` is the other branch's output.
+NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut, std::int64_t channels,
+                   std::int64_t stride) {
+  NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 3, .stride = stride, .pad = 1});
+  y = builder.batch_norm(name + ".bn1", y, {.relu = true});
+  y = builder.conv2d(name + ".conv2", y, channels, {.kernel = 3, .stride = 1, .pad = 1});
+  return builder.batch_norm(name + ".bn2", y, {.relu = true, .residual = shortcut});
+}
+
+/// 1x1, 3x3 with the stride, 1x1 to four times the channels.
+NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut,
+                        std::int64_t channels, std::int64_t stride) {
+  NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 1});
+  y = builder.batch_norm(name + ".bn1", y, {.relu = true});
+  y = builder.conv2d(name + ".conv2", y, channels, {.kernel = 3, .stride = stride, .pad = 1});
+  y = builder.batch_norm(name + ".bn2", y, {.relu = true});
+  y = builder.conv2d(name + ".conv3", y, 4 * channels, {.kernel = 1});
+  return builder.batch_norm(name + ".bn3", y, {.relu = true, .residual = shortcut});
+}
+
+}  // namespace
+
+Model resnet(int depth, std::int64_t classes, std::int64_t image) {
+  struct Kind {
+    int depth;
+    bool bottleneck;
+    std::array<int, 4> blocks;
+  };
+  constexpr std::array<Kind, 5> kKinds{{{18, false, {2, 2, 2, 2}},
+                                        {34, false, {3, 4, 6, 3}},
+                                        {50, true, {3, 4, 6, 3}},
+                                        {101, true, {3, 4, 23, 3}},
+                                        {152, true, {3, 8, 36, 3}}}};
+  const Kind* kind = nullptr;
+  for (const Kind& candidate : kKinds) {
+    kind = candidate.depth == depth ? &candidate : kind;
+  }
+  require<UsageError>(kind != nullptr, "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
+
+  ModelBuilder builder("resnet" + std::to_string(depth), {image, image, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 64, {.kernel = 7, .stride = 2, .pad = 3});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  x = builder.max_pool("maxpool", x, 3, 2, 1);
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::int64_t channels = std::int64_t{64} << stage;
+    const std::int64_t out = kind->bottleneck ? 4 * channels : channels;
+    for (int i = 0; i < kind->blocks[static_cast<std::size_t>(stage)]; ++i) {
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
+      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      NodeId shortcut = x;
+      if (stride != 1 || builder.shape(x).back() != out) {
+        shortcut = builder.conv2d(name + ".downsample.0", x, out, {.kernel = 1, .stride = stride});
+        shortcut = builder.batch_norm(name + ".downsample.1", shortcut);
+      }
+      x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride)
+                           : basic_block(builder, name, x, shortcut, channels, stride);
+    }
+  }
+  x = builder.global_average_pool("avgpool", x);
+  builder.linear("fc", x, classes);
+  return builder.build();
+}
+
+Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::int64_t width) {
+  require<UsageError>(depth >= 8 && (depth - 2) % 6 == 0, "resnet: depth is ", depth,
+                      ", expected 6 n + 2 for small images: 20, 32, 44, 56, 110");
+  const int blocks = (depth - 2) / 6;
+  ModelBuilder builder("resnet" + std::to_string(depth), {height, width, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 16, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  for (int stage = 0; stage < 3; ++stage) {
+    const std::int64_t channels = std::int64_t{16} << stage;
+    for (int i = 0; i < blocks; ++i) {
+      const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
+      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      const NodeId shortcut = stride == 1 ? x : builder.subsample_pad(name + ".shortcut", x, channels, stride);
+      x = basic_block(builder, name, x, shortcut, channels, stride);
+    }
+  }
+  x = builder.global_average_pool("avgpool", x);
+  builder.linear("fc", x, classes);
+  return builder.build();
+}
+
+Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes) {
+  ModelBuilder builder("mlp", input);
+  NodeId x = builder.input();
+  int i = 0;
+  for (const std::int64_t features : hidden) {
+    require<UsageError>(features >= 1, "mlp: hidden size is ", features, ", expected at least 1");
+    x = builder.linear("layers." + std::to_string(i), x, features, true);
+    x = builder.relu("relu." + std::to_string(i++), x);
+  }
+  builder.linear("layers." + std::to_string(i), x, classes);
+  return builder.build();
+}
+
+Model make_model(const ModelRequest& request) {
+  if (request.name == "mlp") {
+    return mlp({request.height, request.width, 3}, request.hidden, request.classes);
+  }
+  require<UsageError>(request.hidden.empty(), "model ", request.name, " takes no hidden sizes, only mlp does");
+  for (const int depth : {20, 32, 44, 56, 110}) {
+    if (request.name == "resnet" + std::to_string(depth)) {
+      return cifar_resnet(depth, request.classes, request.height, request.width);
+    }
+  }
+  for (const int depth : {18, 34, 50, 101, 152}) {
+    if (request.name == "resnet" + std::to_string(depth)) {
+      require<UsageError>(request.height == request.width, "model ", request.name, " takes square images, these are ",
+                          request.height, " x ", request.width);
+      return resnet(depth, request.classes, request.height);
+    }
+  }
+  throw UsageError(
+      "unknown model '" + request.name +
+      "', expected resnet18, 34, 50, 101, 152 (large images), resnet20, 32, 44, 56, 110 (small images) or mlp");
+}
+
+}  // namespace lockstep::nn

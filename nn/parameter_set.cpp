@@ -1,0 +1,215 @@
+#include <lockstep/nn/parameter_set.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// FNV-1a, 64 bits: names a parameter in the random key.
+std::uint64_t hash_name(const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
+  return {buffer.data(), dtype, buffer.device(), {numel}};
+}
+
+TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
+  return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
+          arena.device, shape};
+}
+
+}  // namespace
+
+ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options)
+    : dtype_(dtype),
+      device_(context.device()),
+      memory_(options.memory != nullptr ? options.memory : &context.memory()),
+      buffer_specs_(model.buffers()) {
+  const auto step = static_cast<std::int64_t>(kAlignment / size_of(dtype));
+  for (Model::Parameter& parameter : model.parameters()) {
+    ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
+    info.numel = info.spec.stored_shape().numel();
+    numel_ += round_up(info.numel, step);
+    const bool decays = options.decay_all || info.spec.role == ParameterRole::weight;
+    const ops::ArenaSegment segment{.offset = info.offset,
+                                    .count = numel_ - info.offset,
+                                    .learning_rate_scale = 1,
+                                    .weight_decay = decays ? options.weight_decay : 0,
+                                    .trainable = true};
+    if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay) {
+      segments_.back().count += segment.count;
+    } else {
+      segments_.push_back(segment);
+    }
+    infos_.push_back(std::move(info));
+  }
+  for (const BufferSpec& spec : buffer_specs_) {
+    buffer_offsets_.push_back(buffer_numel_);
+    buffer_numel_ += round_up(spec.shape.numel(), step);
+  }
+  const auto make = [&](std::int64_t numel) {
+    Buffer buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream());
+    ops::fill(context, 0, arena_view(buffer, dtype, numel));
+    return buffer;
+  };
+  values_ = make(numel_);
+  gradients_ = make(numel_);
+  buffers_ = make(buffer_numel_);
+  evaluation_buffers_ = make(buffer_numel_);
+}
+
+int ParameterSet::find(const std::string& name) const {
+  const auto found =
+      std::find_if(infos_.begin(), infos_.end(), [&](const ParameterInfo& info) { return info.spec.name == name; });
+  require<UsageError>(found != infos_.end(), "there is no parameter '", name, "'");
+  return static_cast<int>(found - infos_.begin());
+}
+
+int ParameterSet::find_buffer(const std::string& name) const {
+  const auto found = std::find_if(buffer_specs_.begin(), buffer_specs_.end(),
+                                  [&](const BufferSpec& spec) { return spec.name == name; });
+  require<UsageError>(found != buffer_specs_.end(), "there is no buffer '", name, "'");
+  return static_cast<int>(found - buffer_specs_.begin());
+}
+
+TensorView ParameterSet::values() const {
+  return arena_view(values_, dtype_, numel_);
+}
+TensorView ParameterSet::gradients() const {
+  return arena_view(gradients_, dtype_, numel_);
+}
+
+TensorView ParameterSet::value(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(values(), info.offset, info.spec.stored_shape());
+}
+
+TensorView ParameterSet::gradient(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(gradients(), info.offset, info.spec.stored_shape());
+}
+
+TensorView ParameterSet::logical(int index, const TensorView& arena) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  const ParameterSpec& spec = info.spec;
+  const TensorView stored = part(arena, info.offset, spec.stored_shape());
+  // Stored axis i is logical axis axes[i]; the padded tail of the last stored axis is left out.
+  TensorView view = stored;
+  view.shape = spec.dims;
+  view.strides = spec.dims;
+  for (int i = 0; i < spec.dims.rank(); ++i) {
+    view.strides[spec.axes[static_cast<std::size_t>(i)]] = stored.strides[i];
+  }
+  return view;
+}
+
+TensorView ParameterSet::add_state(Context& context, const std::string& name) {
+  for (const State& state : states_) {
+    require<StateError>(state.name != name, "optimizer state '", name, "' exists already");
+  }
+  states_.push_back({name, Buffer(static_cast<std::size_t>(numel_) * size_of(dtype_), *memory_, context.stream())});
+  const TensorView view = arena_view(states_.back().buffer, dtype_, numel_);
+  ops::fill(context, 0, view);
+  return view;
+}
+
+std::vector<std::string> ParameterSet::state_names() const {
+  std::vector<std::string> names;
+  for (const State& state : states_) {
+    names.push_back(state.name);
+  }
+  return names;
+}
+
+TensorView ParameterSet::state(const std::string& name) const {
+  for (const State& state : states_) {
+    if (state.name == name) {
+      return arena_view(state.buffer, dtype_, numel_);
+    }
+  }
+  throw StateError("there is no optimizer state '" + name + "'");
+}
+
+TensorView ParameterSet::buffer_arena() const {
+  return arena_view(buffers_, dtype_, buffer_numel_);
+}
+TensorView ParameterSet::evaluation_buffer_arena() const {
+  return arena_view(evaluation_buffers_, dtype_, buffer_numel_);
+}
+
+TensorView ParameterSet::buffer(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].shape);
+}
+
+TensorView ParameterSet::evaluation_buffer(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return part(evaluation_buffer_arena(), buffer_offsets_[i], buffer_specs_[i].shape);
+}
+
+void ParameterSet::initialise(Context& context, std::uint64_t seed) {
+  ops::fill(context, 0, values());
+  ops::fill(context, 0, gradients());
+  for (const State& state : states_) {
+    ops::fill(context, 0, arena_view(state.buffer, dtype_, numel_));
+  }
+  std::vector<double> drawn;
+  for (std::size_t i = 0; i < infos_.size(); ++i) {
+    const ParameterSpec& spec = infos_[i].spec;
+    const TensorView target = logical(static_cast<int>(i), values());
+    if (spec.init.kind == Initialiser::Kind::constant) {
+      drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
+    } else {
+      Random random(seed, RandomUse::initialise, hash_name(spec.name));
+      drawn.resize(static_cast<std::size_t>(spec.dims.numel()));
+      for (double& value : drawn) {
+        value = spec.init.kind == Initialiser::Kind::normal ? random.normal() * spec.init.value
+                                                            : (2 * random.uniform() - 1) * spec.init.value;
+      }
+    }
+    // Strides and types are converted on the host, so that a device only receives its contiguous stored tensor.
+    const TensorView source(std::span<double>(drawn), spec.dims);
+    if (device_.kind == DeviceKind::cpu) {
+      copy(context, source, target);
+      context.synchronize();
+      continue;
+    }
+    CpuContext host;
+    const Shape stored = spec.stored_shape();
+    Buffer staging(static_cast<std::size_t>(stored.numel()) * size_of(dtype_), host);
+    const TensorView staged(staging.data(), dtype_, Device::cpu(), stored);
+    ops::fill(host, 0, staged);
+    TensorView staged_logical = target;
+    staged_logical.data = staging.data();
+    staged_logical.device = Device::cpu();
+    copy(host, source, staged_logical);
+    copy(context, staged, value(static_cast<int>(i)));
+    context.synchronize();
+  }
+  for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
+    ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));
+    ops::fill(context, buffer_specs_[i].initial, evaluation_buffer(static_cast<int>(i)));
+  }
+}
+
+std::size_t ParameterSet::bytes() const {
+  return values_.bytes() + gradients_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
+         states_.size() * values_.bytes();
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/sgd.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// A parameter's place in the arenas.
+struct ParameterInfo {
+  ParameterSpec spec;
+  std::int64_t offset = 0;  ///< first element; offset * size_of(dtype) is a multiple of kAlignment
+  std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
+  int writes = 1;           ///< gradient writes per step
+};
+
+struct ParameterSetOptions {
+  double weight_decay = 0;
+  bool decay_all = true;             ///< false: biases and norm parameters are not decayed
+  MemoryResource* memory = nullptr;  ///< where the arenas live; nullptr: the context's resource
+};
+
+/// All parameters of a model as one flat arena, their gradients and optimizer states as arenas of the same layout, and
+/// the layers' buffers. Order: that in which gradients become ready; padding is zero and stays zero; the layout does
+/// not depend on the number of ranks. Every bucket, update, norm and checkpoint is a range of it.
+class ParameterSet {
+ public:
+  ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
+
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
+  [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
+  [[nodiscard]] int find(const std::string& name) const;  ///< index; UsageError when there is none
+
+  [[nodiscard]] TensorView values() const;  ///< the arena, (numel)
+  [[nodiscard]] TensorView gradients() const;
+  [[nodiscard]] TensorView value(int index) const;  ///< stored shape
+  [[nodiscard]] TensorView gradient(int index) const;
+  /// The logical tensor `dims` of a parameter as a strided view of an arena (values(), gradients(), a state).
+  [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
+  /// Segments of equal options for arena ops, padding included.
+  [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
+
+  /// An optimizer state arena, zero when made. add_state() once per name (StateError otherwise).
+  TensorView add_state(Context& context, const std::string& name);
+  [[nodiscard]] std::vector<std::string> state_names() const;
+  [[nodiscard]] TensorView state(const std::string& name) const;
+
+  /// Buffers that training updates: this rank's own running statistics.
+  [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
+  [[nodiscard]] TensorView buffer_arena() const;
+  [[nodiscard]] TensorView buffer(int index) const;
+  [[nodiscard]] int find_buffer(const std::string& name) const;
+  /// The buffers that evaluation, inference and checkpoints use: the average over ranks, written by whoever reduces.
+  [[nodiscard]] TensorView evaluation_buffer_arena() const;
+  [[nodiscard]] TensorView evaluation_buffer(int index) const;
+
+  /// Initial values from (seed, parameter name); buffers to their initial values, states and gradients to zero.
+  void initialise(Context& context, std::uint64_t seed);
+  [[nodiscard]] std::size_t bytes() const;  ///< of all arenas
+
+ private:
+  DType dtype_;
+  Device device_;
+  MemoryResource* memory_;
+  std::vector<ParameterInfo> infos_;
+  std::vector<BufferSpec> buffer_specs_;
+  std::vector<std::int64_t> buffer_offsets_;
+  std::vector<ops::ArenaSegment> segments_;
+  std::int64_t numel_ = 0;
+  std::int64_t buffer_numel_ = 0;
+  Buffer values_;
+  Buffer gradients_;
+  Buffer buffers_;
+  Buffer evaluation_buffers_;
+  struct State {
+    std::string name;
+    Buffer buffer;
+  };
+  std::vector<State> states_;
+};
+
+}  // namespace lockstep::nn

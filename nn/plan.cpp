@@ -1,0 +1,239 @@
+#include <lockstep/nn/plan.hpp>
+
+#include <algorithm>
+#include <iomanip>
+#include <sstream>
+
+#include <lockstep/kernels/softmax_cross_entropy.hpp>
+#include <lockstep/nn/memory_plan.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/nn/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+int root_of(const std::vector<SlotInfo>& slots, int index) {
+  while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
+    index = slots[static_cast<std::size_t>(index)].alias_of;
+  }
+  return index;
+}
+
+/// Decodes and normalises the images, or takes the input as it is.
+SlotId plan_input(PlanBuilder& builder, const Model& model) {
+  if (!builder.options().uint8_input) {
+    return builder.state(StateField::input);
+  }
+  ops::AugmentDesc desc = builder.options().augment;
+  if (!builder.training()) {
+    desc.pad = 0;
+    desc.flip = false;
+  }
+  const SlotId images = builder.state(StateField::images);
+  const SlotId ids = builder.state(StateField::sample_ids);
+  const SlotId epoch = builder.state(StateField::epoch);
+  const SlotId valid = builder.state(StateField::valid);
+  const SlotId out = builder.activation("input", builder.batched(stored_input_shape(model.input_shape())));
+  builder.call("augment", {images, ids, epoch, valid}, {out}, 0, [=](Context& context, const Frame& frame) {
+    ops::augment(context, desc, frame[images], frame[ids], frame[epoch], frame[valid], frame[out]);
+  });
+  return out;
+}
+
+/// Loss, accuracy and, when training, the gradient of the logits, which takes their place.
+SlotId plan_loss(PlanBuilder& builder, SlotId logits) {
+  const SlotId labels = builder.state(StateField::labels);
+  const SlotId valid = builder.state(StateField::valid);
+  const SlotId scale = builder.state(StateField::loss_scale);
+  const SlotId metrics = builder.state(StateField::metrics);
+  const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
+  SlotId gradient;
+  if (builder.training()) {
+    gradient = builder.alias(logits, "d(logits)", builder.prototype(logits).shape);
+  }
+  builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics}, 0,
+               [=](Context& context, const Frame& frame) {
+                 ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[valid], frame[scale],
+                                            smoothing, frame[gradient], frame[metrics]);
+               });
+  return gradient;
+}
+
+}  // namespace
+
+std::string_view name_of(Mode mode) {
+  switch (mode) {
+    case Mode::train:
+      return "train";
+    case Mode::evaluate:
+      return "evaluate";
+    case Mode::infer:
+      break;
+  }
+  return "infer";
+}
+
+Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
+    : mode_(mode), batch_(batch) {
+  require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
+  PlanBuilder builder(context, model, mode, batch, options, contents_);
+  const auto& nodes = model.nodes();
+
+  builder.nodes_[0].output = plan_input(builder, model);
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    builder.current_ = static_cast<int>(i);
+    nodes[i].layer->plan(builder);
+    require<StateError>(builder.nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
+  }
+  contents_.logits = builder.nodes_.back().output;
+  if (mode != Mode::infer) {
+    const SlotId gradient = plan_loss(builder, contents_.logits);
+    if (gradient.valid()) {
+      builder.nodes_.back().gradients.push_back(gradient);
+    }
+  }
+  contents_.backward_begin = static_cast<int>(contents_.calls.size());
+  if (mode == Mode::train) {
+    builder.backward_phase_ = true;
+    for (std::size_t i = nodes.size(); i-- > 1;) {
+      builder.current_ = static_cast<int>(i);
+      if (builder.nodes_[i].backward && !builder.nodes_[i].gradients.empty()) {
+        builder.nodes_[i].backward(builder);
+      }
+    }
+  }
+  // The caller reads the logits after the run.
+  auto& slots = contents_.slots;
+  if (mode != Mode::train) {
+    slots[static_cast<std::size_t>(contents_.logits.index)].last = static_cast<int>(contents_.calls.size()) - 1;
+  }
+
+  // Lifetimes of the slots that own memory; an alias extends the life of the slot whose memory it took.
+  std::vector<Lifetime> lifetimes;
+  std::vector<int> place(slots.size(), -1);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    SlotInfo& slot = slots[i];
+    if (slot.kind != SlotKind::workspace || slot.first < 0) {
+      continue;
+    }
+    slot.saved = slot.first < contents_.backward_begin && slot.last >= contents_.backward_begin;
+    const int root = root_of(slots, static_cast<int>(i));
+    int& at = place[static_cast<std::size_t>(root)];
+    if (at < 0) {
+      at = static_cast<int>(lifetimes.size());
+      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
+    } else {
+      Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
+      life.first = std::min(life.first, slot.first);
+      life.last = std::max(life.last, slot.last);
+    }
+  }
+  if (!options.reuse_memory) {
+    for (Lifetime& life : lifetimes) {
+      life.first = 0;
+      life.last = static_cast<int>(contents_.calls.size());
+    }
+  }
+  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
+  workspace_bytes_ = memory.peak_bytes;
+  unshared_bytes_ = memory.sum_bytes;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
+      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
+      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
+    }
+  }
+}
+
+double Plan::flops() const {
+  double sum = 0;
+  for (const Call& call : contents_.calls) {
+    sum += call.flops;
+  }
+  return sum;
+}
+
+void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace) {
+  require<ShapeError>(workspace.bytes() >= workspace_bytes_, "plan: workspace has ", workspace.bytes(),
+                      " bytes, expected at least ", workspace_bytes_);
+  require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
+                      ", expected at least ", batch_);
+  frame_.views_.assign(contents_.slots.size(), {});
+  for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
+    const SlotInfo& slot = contents_.slots[i];
+    TensorView& view = frame_.views_[i];
+    switch (slot.kind) {
+      case SlotKind::workspace:
+        view = TensorView(workspace.data() + slot.offset, slot.dtype, workspace.device(), slot.shape);
+        break;
+      case SlotKind::parameter:
+        view = parameters.value(slot.source);
+        break;
+      case SlotKind::gradient:
+        view = parameters.gradient(slot.source);
+        break;
+      case SlotKind::buffer:
+        view = mode_ == Mode::train ? parameters.buffer(slot.source) : parameters.evaluation_buffer(slot.source);
+        break;
+      case SlotKind::state:
+        view = state.view(static_cast<StateField>(slot.source));
+        if (slot.shape.rank() > 0 && view.shape.rank() > 0 && view.shape[0] > slot.shape[0]) {
+          view = view.slice(0, 0, slot.shape[0]);
+        }
+        break;
+    }
+    require<ShapeError>(view.shape == slot.shape && view.dtype == slot.dtype, "plan: ", slot.name, " is bound to ",
+                        view, ", expected ", slot.dtype, " ", slot.shape);
+  }
+  bound_ = true;
+}
+
+void Plan::run_one(Context& context, const Call& call) const {
+  try {
+    call.run(context, frame_);
+  } catch (Error& error) {
+    error.annotate(call.layer + " " + call.op);
+    throw;
+  }
+}
+
+void Plan::run(Context& context, const std::function<void(int)>& written) {
+  require<StateError>(bound_, "plan: run before bind");
+  for (const Call& call : contents_.calls) {
+    run_one(context, call);
+    if (written) {
+      for (const int parameter : call.gradients) {
+        written(parameter);
+      }
+    }
+  }
+}
+
+std::string describe(const Plan& plan) {
+  std::ostringstream out;
+  out << std::left << std::setw(5) << "call" << std::setw(28) << "layer" << std::setw(34) << "op" << std::setw(22)
+      << "output" << std::right << std::setw(10) << "MFLOP" << std::setw(10) << "MB" << '\n';
+  int index = 0;
+  for (const Call& call : plan.calls()) {
+    std::ostringstream shape;
+    if (!call.writes.empty()) {
+      shape << plan.slots()[static_cast<std::size_t>(call.writes.front().index)].shape;
+    }
+    out << std::left << std::setw(5) << index++ << std::setw(28) << call.layer << std::setw(34)
+        << (call.backward ? "< " : "> ") + call.op << std::setw(22) << shape.str() << std::right << std::fixed
+        << std::setprecision(1) << std::setw(10) << call.flops / 1e6 << std::setw(10) << call.bytes / 1e6 << '\n';
+  }
+  double saved = 0;
+  for (const SlotInfo& slot : plan.slots()) {
+    saved += slot.saved && slot.alias_of < 0 ? static_cast<double>(slot.bytes) : 0;
+  }
+  out << name_of(plan.mode()) << " plan, batch " << plan.batch() << ": " << plan.calls().size() << " calls, "
+      << std::setprecision(2) << plan.flops() / 1e9 << " GFLOP, workspace "
+      << static_cast<double>(plan.workspace_bytes()) / 1e6 << " MB ("
+      << static_cast<double>(plan.unshared_bytes()) / 1e6 << " MB without reuse, " << saved / 1e6
+      << " MB saved for backward)\n";
+  return out.str();
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,276 @@
+#include <lockstep/nn/plan_builder.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/reduce.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+Shape with_batch(std::int64_t batch, const Shape& sample) {
+  Shape shape{batch};
+  for (const std::int64_t extent : sample) {
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+}  // namespace
+
+PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch,
+                         const PlanOptions& options, PlanContents& contents)
+    : context_(context),
+      model_(model),
+      mode_(mode),
+      batch_(batch),
+      options_(options),
+      contents_(contents),
+      nodes_(model.nodes().size()),
+      writes_so_far_(model.parameters().size(), 0) {
+  for (const Node& node : model.nodes()) {
+    for (const NodeId input : node.inputs) {
+      ++nodes_[static_cast<std::size_t>(input.index)].uses;
+    }
+  }
+}
+
+SlotId PlanBuilder::input(int i) const {
+  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].output;
+}
+
+const Shape& PlanBuilder::input_shape(int i) const {
+  return model_.nodes()[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].shape;
+}
+
+Shape PlanBuilder::batched(const Shape& sample) const {
+  return with_batch(batch_, sample);
+}
+
+SlotId PlanBuilder::new_slot(SlotInfo info) {
+  info.bytes = static_cast<std::size_t>(info.shape.numel()) * size_of(info.dtype);
+  contents_.slots.push_back(std::move(info));
+  return {static_cast<int>(contents_.slots.size()) - 1};
+}
+
+SlotId PlanBuilder::parameter(const std::string& name) {
+  const auto parameters = model_.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].spec.name == name) {
+      return new_slot({.name = name,
+                       .kind = SlotKind::parameter,
+                       .dtype = options_.dtype,
+                       .shape = parameters[i].spec.stored_shape(),
+                       .source = static_cast<int>(i)});
+    }
+  }
+  throw StateError("plan: layer " + node().layer->name() + " asks for parameter " + name +
+                   ", which it did not declare");
+}
+
+SlotId PlanBuilder::buffer(const std::string& name) {
+  const auto buffers = model_.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].name == name) {
+      return new_slot({.name = name,
+                       .kind = SlotKind::buffer,
+                       .dtype = options_.dtype,
+                       .shape = buffers[i].shape,
+                       .source = static_cast<int>(i)});
+    }
+  }
+  throw StateError("plan: layer " + node().layer->name() + " asks for buffer " + name + ", which it did not declare");
+}
+
+SlotId PlanBuilder::state(StateField field) {
+  const Shape& logical = model_.input_shape();
+  SlotInfo info{.kind = SlotKind::state, .source = static_cast<int>(field)};
+  switch (field) {
+    case StateField::learning_rate:
+      info.name = "learning_rate";
+      info.dtype = DType::f64;
+      break;
+    case StateField::loss_scale:
+      info.name = "loss_scale";
+      info.dtype = options_.dtype;
+      break;
+    case StateField::valid:
+      info.name = "valid";
+      info.dtype = DType::i64;
+      break;
+    case StateField::epoch:
+      info.name = "epoch";
+      info.dtype = DType::i64;
+      break;
+    case StateField::metrics:
+      info.name = "metrics";
+      info.dtype = DType::f64;
+      info.shape = Shape{3};
+      break;
+    case StateField::images:
+      info.name = "images";
+      info.dtype = DType::u8;
+      info.shape = batched(logical);
+      break;
+    case StateField::sample_ids:
+      info.name = "sample_ids";
+      info.dtype = DType::i64;
+      info.shape = Shape{batch_};
+      break;
+    case StateField::labels:
+      info.name = "labels";
+      info.dtype = DType::i32;
+      info.shape = Shape{batch_};
+      break;
+    case StateField::input:
+      info.name = "input";
+      info.dtype = options_.dtype;
+      info.shape = batched(stored_input_shape(logical));
+      break;
+  }
+  return new_slot(std::move(info));
+}
+
+bool PlanBuilder::may_overwrite_input(int i) const {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Layer* layer = model_.nodes()[static_cast<std::size_t>(producer.index)].layer.get();
+  if (layer == nullptr || nodes_[static_cast<std::size_t>(producer.index)].uses != 1 ||
+      contents_.slots[static_cast<std::size_t>(input(i).index)].kind != SlotKind::workspace) {
+    return false;
+  }
+  return !training() || !layer->backward_reads_output();
+}
+
+void PlanBuilder::set_output(SlotId slot) {
+  NodeState& state = nodes_[static_cast<std::size_t>(current_)];
+  require<StateError>(!state.output.valid(), "plan: ", node().layer->name(), " set its output twice");
+  state.output = slot;
+}
+
+SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
+  return tensor(name, shape, options_.dtype);
+}
+
+SlotId PlanBuilder::tensor(const std::string& name, const Shape& shape, DType dtype) {
+  return new_slot({.name = name, .dtype = dtype, .shape = shape});
+}
+
+SlotId PlanBuilder::scratch(std::size_t bytes) {
+  if (bytes == 0) {
+    return {};
+  }
+  return new_slot({.name = "scratch", .dtype = DType::u8, .shape = Shape{static_cast<std::int64_t>(bytes)}});
+}
+
+SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
+  const SlotInfo& root = contents_.slots[static_cast<std::size_t>(of.index)];
+  require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
+  const SlotId slot = new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = of.index});
+  require<ShapeError>(contents_.slots.back().bytes <= contents_.slots[static_cast<std::size_t>(of.index)].bytes,
+                      "plan: ", name, " is larger than the slot that it takes over");
+  return slot;
+}
+
+TensorView PlanBuilder::prototype(SlotId slot) const {
+  if (!slot.valid()) {
+    return {};
+  }
+  const SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  return {nullptr, info.dtype, context_.device(), info.shape};
+}
+
+void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+                       std::function<void(Context&, const Frame&)> run) {
+  const auto missing = [](SlotId slot) { return !slot.valid(); };
+  std::erase_if(reads, missing);
+  std::erase_if(writes, missing);
+  Call call{.layer = node().layer ? node().layer->name() : std::string("input"),
+            .op = op,
+            .backward = backward_phase_,
+            .reads = std::move(reads),
+            .writes = std::move(writes),
+            .flops = flops,
+            .bytes = 0,
+            .gradients = std::exchange(pending_writes_, {}),
+            .run = std::move(run)};
+  const int index = static_cast<int>(contents_.calls.size());
+  for (const auto* list : {&call.reads, &call.writes}) {
+    for (const SlotId slot : *list) {
+      SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+      if (info.first < 0) {
+        info.first = index;
+      }
+      info.last = index;
+      if (info.name != "scratch") {
+        call.bytes += static_cast<double>(info.bytes);
+      }
+    }
+  }
+  contents_.calls.push_back(std::move(call));
+  merge_pending();
+}
+
+void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
+  call("reduce_rows", {dy}, {dbias.slot}, 0, [=](Context& context, const Frame& frame) {
+    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot]);
+  });
+}
+
+std::string PlanBuilder::choice(const std::string& key) const {
+  const auto found = options_.choices.find(key);
+  return found == options_.choices.end() ? std::string() : found->second;
+}
+
+void PlanBuilder::merge_pending() {
+  for (const Merge& merge : std::exchange(pending_merges_, {})) {
+    call("add", {merge.from, merge.into}, {merge.into}, 0, [merge](Context& context, const Frame& frame) {
+      ops::add(context, frame[merge.from], frame[merge.into], frame[merge.into]);
+    });
+  }
+}
+
+void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
+  if (training()) {
+    nodes_[static_cast<std::size_t>(current_)].backward = std::move(emit);
+  }
+}
+
+std::span<const SlotId> PlanBuilder::output_gradients() const {
+  return nodes_[static_cast<std::size_t>(current_)].gradients;
+}
+
+GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
+  if (from.layer == nullptr) {
+    return {};
+  }
+  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  const bool room = static_cast<int>(gradients.size()) < from.layer->gradients_taken();
+  if (!room && can_accumulate) {
+    return {gradients.back(), ops::GradMode::accumulate};
+  }
+  const std::string name = "d(" + from.layer->name() + ")";
+  const Shape shape = batched(from.shape);
+  const SlotId slot = reuse.valid() ? alias(reuse, name, shape) : activation(name, shape);
+  if (room) {
+    gradients.push_back(slot);
+  } else {
+    pending_merges_.push_back({slot, gradients.back()});
+  }
+  return {slot, ops::GradMode::overwrite};
+}
+
+GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
+  SlotId slot = parameter(name);
+  SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  info.kind = SlotKind::gradient;
+  info.name = "d(" + name + ")";
+  pending_writes_.push_back(info.source);
+  const int before = writes_so_far_[static_cast<std::size_t>(info.source)]++;
+  return {slot, before == 0 ? ops::GradMode::overwrite : ops::GradMode::accumulate};
+}
+
+}  // namespace lockstep::nn

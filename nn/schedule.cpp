@@ -1,0 +1,45 @@
+#include <lockstep/nn/schedule.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+
+double Schedule::at(std::int64_t step) const {
+  if (step < warmup_steps) {
+    return base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+  }
+  switch (kind) {
+    case Kind::constant:
+      break;
+    case Kind::step: {
+      const auto passed =
+          std::count_if(milestones.begin(), milestones.end(), [&](std::int64_t m) { return step >= m; });
+      return base * std::pow(gamma, static_cast<double>(passed));
+    }
+    case Kind::cosine: {
+      const double span = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
+      const double done = std::min(static_cast<double>(step - warmup_steps) / span, 1.0);
+      return 0.5 * base * (1 + std::cos(std::numbers::pi * done));
+    }
+  }
+  return base;
+}
+
+Schedule::Kind parse_schedule(const std::string& text) {
+  if (text == "constant") {
+    return Schedule::Kind::constant;
+  }
+  if (text == "step") {
+    return Schedule::Kind::step;
+  }
+  if (text == "cosine") {
+    return Schedule::Kind::cosine;
+  }
+  throw UsageError("unknown schedule '" + text + "', expected constant, step or cosine");
+}
+
+}  // namespace lockstep::nn
