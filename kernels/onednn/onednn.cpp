@@ -1,0 +1,151 @@
+#include <lockstep/kernels/onednn/onednn.hpp>
+
+#include <memory>
+
+#include <omp.h>
+
+namespace lockstep::ops::onednn {
+namespace {
+
+using dnnl::algorithm;
+using dnnl::prop_kind;
+
+constexpr std::size_t kAlignment = 64;
+
+dnnl::primitive_attr attributes(bool accumulate) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (accumulate) {
+    dnnl::post_ops ops;
+    ops.append_sum(1.0F);
+    attr.set_post_ops(ops);
+  }
+  return attr;
+}
+
+bool empty(const dnnl::memory::desc& desc) {
+  return desc == dnnl::memory::desc();
+}
+
+dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const Convolution& c) {
+  const auto kind = prop_kind::forward_training;
+  const auto method = algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  if (empty(c.bias)) {
+    return {lib.engine, kind,      method,       c.x,         c.weights,        c.y,
+            c.strides,  c.dilates, c.pad_before, c.pad_after, attributes(false)};
+  }
+  return {lib.engine, kind,      method,    c.x,          c.weights,   c.bias,
+          c.y,        c.strides, c.dilates, c.pad_before, c.pad_after, attributes(false)};
+#else
+  using Desc = dnnl::convolution_forward::desc;
+  const Desc desc =
+      empty(c.bias) ? Desc(kind, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after)
+                    : Desc(kind, method, c.x, c.weights, c.bias, c.y, c.strides, c.dilates, c.pad_before, c.pad_after);
+  return {desc, attributes(false), lib.engine};
+#endif
+}
+
+/// The desc that oneDNN's backward passes ask for as a hint.
+dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
+  Convolution without_bias = c;
+  without_bias.bias = dnnl::memory::desc();
+  return forward_desc(lib, without_bias);
+}
+
+}  // namespace
+
+Library& library(Context& context) {
+  return context.library<Library>([] { return std::make_shared<Library>(); });
+}
+
+ThreadScope::ThreadScope(int threads) : before_(omp_get_max_threads()) {
+  if (threads != before_) {
+    omp_set_num_threads(threads);
+  }
+}
+
+ThreadScope::~ThreadScope() {
+  if (omp_get_max_threads() != before_) {
+    omp_set_num_threads(before_);
+  }
+}
+
+Made make_forward(const Library& lib, const Convolution& c) {
+  const auto desc = forward_desc(lib, c);
+  return {dnnl::convolution_forward(desc), desc.src_desc(),     desc.weights_desc(), desc.dst_desc(),
+          desc.scratchpad_desc(),          desc.impl_info_str()};
+}
+
+Made make_backward_data(const Library& lib, const Convolution& c) {
+  using Primitive = dnnl::convolution_backward_data;
+  const auto method = algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  const Primitive::primitive_desc desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
+                                       c.pad_after, hint(lib, c), attributes(false));
+#else
+  const Primitive::primitive_desc desc(
+      Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after), attributes(false),
+      lib.engine, hint(lib, c));
+#endif
+  return {Primitive(desc),      desc.diff_dst_desc(),   desc.weights_desc(),
+          desc.diff_src_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
+}
+
+Made make_backward_weights(const Library& lib, const Convolution& c) {
+  using Primitive = dnnl::convolution_backward_weights;
+  const auto method = algorithm::convolution_direct;
+#if DNNL_VERSION_MAJOR >= 3
+  const Primitive::primitive_desc desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
+                                       c.pad_after, hint(lib, c), attributes(false));
+#else
+  const Primitive::primitive_desc desc(
+      Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after), attributes(false),
+      lib.engine, hint(lib, c));
+#endif
+  return {Primitive(desc),          desc.src_desc(),        desc.diff_dst_desc(),
+          desc.diff_weights_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
+}
+
+Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                 const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate) {
+#if DNNL_VERSION_MAJOR >= 3
+  const auto desc = empty(bias) ? dnnl::matmul::primitive_desc(lib.engine, a, b, c, attributes(accumulate))
+                                : dnnl::matmul::primitive_desc(lib.engine, a, b, bias, c, attributes(accumulate));
+#else
+  const dnnl::matmul::primitive_desc desc(empty(bias) ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c),
+                                          attributes(accumulate), lib.engine);
+#endif
+  return {dnnl::matmul(desc), desc.src_desc(),        desc.weights_desc(),
+          desc.dst_desc(),    desc.scratchpad_desc(), desc.impl_info_str()};
+}
+
+Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool accumulate) {
+  const dnnl::reorder::primitive_desc desc(lib.engine, from, lib.engine, to, attributes(accumulate));
+  return {dnnl::reorder(desc), from, dnnl::memory::desc(), to, desc.scratchpad_desc(), desc.impl_info_str()};
+}
+
+dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc) {
+  return {desc, lib.engine, DNNL_MEMORY_NONE};
+}
+
+std::size_t WorkspaceLayout::add(std::size_t bytes) {
+  const std::size_t offset = bytes_;
+  bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+Step::Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments)
+    : primitive_(std::move(primitive)), arguments_(std::move(arguments)) {
+  for (const auto& [index, memory] : arguments_) {
+    list_.push_back({index, memory.get()});
+  }
+}
+
+void Step::execute(const dnnl::stream& stream) const {
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list_.size()), list_.data()),
+      "could not execute a primitive");
+}
+
+}  // namespace lockstep::ops::onednn

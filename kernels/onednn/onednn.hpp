@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/error.hpp>
+
+/// What the oneDNN providers share. The differences between oneDNN 2 and 3 are in onednn.cpp and nowhere else.
+namespace lockstep::ops::onednn {
+
+/// oneDNN's engine and stream for the processor, one pair per Context.
+struct Library {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+};
+[[nodiscard]] Library& library(Context& context);
+
+/// oneDNN takes its thread count from OpenMP's setting for the calling thread, both when a primitive is made and when
+/// it runs. Sets it for one scope and puts the old one back.
+class ThreadScope {
+ public:
+  explicit ThreadScope(int threads);
+  ~ThreadScope();
+  ThreadScope(const ThreadScope&) = delete;
+  ThreadScope& operator=(const ThreadScope&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Calls f and turns oneDNN's errors into ours: UnsupportedError for what it has no implementation of.
+template <class F>
+decltype(auto) translate_errors(std::string_view op, F&& f) {
+  try {
+    return std::forward<F>(f)();
+  } catch (const dnnl::error& error) {
+    const std::string text = concat(op, ": oneDNN: ", error.what(), " (status ", static_cast<int>(error.status), ")");
+    if (error.status == dnnl_unimplemented) {
+      throw UnsupportedError(text);
+    }
+    if (error.status == dnnl_out_of_memory) {
+      throw OutOfMemory(text);
+    }
+    throw Error(text);
+  }
+}
+
+/// A primitive, the layouts it wants, and how fast an implementation it is.
+struct Made {
+  dnnl::primitive primitive;
+  dnnl::memory::desc a;    ///< of the first input
+  dnnl::memory::desc b;    ///< of the second
+  dnnl::memory::desc out;  ///< of the result
+  dnnl::memory::desc scratchpad;
+  std::string implementation;  ///< "jit:avx2", ..
+
+  /// True when it is one of oneDNN's unoptimised loops.
+  [[nodiscard]] bool is_reference() const { return implementation.rfind("ref", 0) == 0; }
+};
+
+/// A convolution in oneDNN's terms; descs may leave the layout to oneDNN (format_tag::any).
+struct Convolution {
+  dnnl::memory::desc x;
+  dnnl::memory::desc weights;
+  dnnl::memory::desc bias;  ///< empty: none
+  dnnl::memory::desc y;
+  dnnl::memory::dims strides;
+  dnnl::memory::dims dilates;  ///< 0: dense
+  dnnl::memory::dims pad_before;
+  dnnl::memory::dims pad_after;
+};
+
+// All with user scratchpads; unimplemented cases throw dnnl::error.
+[[nodiscard]] Made make_forward(const Library& lib, const Convolution& c);           ///< a = x, b = weights, out = y
+[[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c);     ///< a = dy, b = weights, out = dx
+[[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c);  ///< a = x, b = dy, out = dweights
+[[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+                               const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate);
+/// a -> out, or added to what is there.
+[[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
+                                bool accumulate);
+
+/// A memory object without memory; run-time code sets its address.
+[[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
+
+/// Byte ranges of one workspace, each aligned to 64 bytes.
+class WorkspaceLayout {
+ public:
+  /// Offset of a new range.
+  std::size_t add(std::size_t bytes);
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::size_t bytes_ = 0;
+};
+
+/// A primitive bound to its memory objects once, so that executing it passes a ready list. (The C++ interface of
+/// oneDNN builds a map and a vector for each call.)
+class Step {
+ public:
+  Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments);
+  void execute(const dnnl::stream& stream) const;
+
+ private:
+  dnnl::primitive primitive_;
+  std::vector<std::pair<int, dnnl::memory>> arguments_;  // keeps them alive
+  std::vector<dnnl_exec_arg_t> list_;
+};
+
+}  // namespace lockstep::ops::onednn
