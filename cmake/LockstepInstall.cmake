@@ -1,1 +1,80 @@
-include_guard()
+# Installation: static libraries, public headers as <lockstep/FLOOR/*.hpp>, and a package for find_package(lockstep).
+
+include(CMakePackageConfigHelpers)
+
+# lockstep::lockstep is everything; a program that needs less links lockstep::runtime, ::kernels, ::comm or ::nn.
+add_library(lockstep INTERFACE)
+add_library(lockstep::lockstep ALIAS lockstep)
+target_link_libraries(lockstep INTERFACE lockstep_nn)
+
+option(LOCKSTEP_INSTALL "Generate the install target" ${PROJECT_IS_TOP_LEVEL})
+if(NOT LOCKSTEP_INSTALL)
+  return()
+endif()
+
+set(_floors runtime kernels comm nn)
+set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
+
+# Internal: the folders of backends and of CUDA, state behind pimpls, the dispatch helper. What needs MPI goes with it.
+set(_internal
+  PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
+  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE
+  PATTERN "stream_state.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE PATTERN "*_backend.hpp" EXCLUDE
+  PATTERN "dispatch.hpp" EXCLUDE)
+if(NOT LOCKSTEP_HAS_MPI)
+  list(APPEND _internal PATTERN "mpi" EXCLUDE)
+endif()
+foreach(_floor IN LISTS _floors)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/${_floor}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${_floor}
+    FILES_MATCHING PATTERN "*.hpp" ${_internal})
+endforeach()
+
+# What a program that links the static libraries must find, taken from what the floors are linked with.
+set(LOCKSTEP_FIND_DEPENDENCIES "")
+set(_known
+  "Threads::Threads=Threads"
+  "OpenMP::OpenMP_CXX=OpenMP COMPONENTS CXX"
+  "MPI::MPI_CXX=MPI COMPONENTS CXX"
+  "DNNL::dnnl=dnnl CONFIG"
+  "ZLIB::ZLIB=ZLIB"
+  "CUDA::[a-zA-Z_]+=CUDAToolkit"
+  "nlohmann_json::nlohmann_json=nlohmann_json")
+foreach(_floor IN LISTS _floors)
+  get_target_property(_links lockstep_${_floor} INTERFACE_LINK_LIBRARIES)
+  foreach(_link IN LISTS _links)
+    string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" _link "${_link}")
+    if(_link MATCHES "^lockstep(::|_)|^\\$<BUILD_INTERFACE:" OR NOT _link MATCHES "::")
+      continue()
+    endif()
+    set(_call "")
+    foreach(_entry IN LISTS _known)
+      string(REGEX MATCH "^(.*[^:])=(.*)$" _unused "${_entry}")
+      if(_link MATCHES "^${CMAKE_MATCH_1}$")
+        string(REGEX REPLACE "^.*[^:]=" "" _call "${_entry}")
+      endif()
+    endforeach()
+    if(NOT _call)
+      message(FATAL_ERROR "lockstep_${_floor} links ${_link}: add it to _known in cmake/LockstepInstall.cmake, "
+                          "so that lockstepConfig.cmake can find it")
+    endif()
+    if(_call MATCHES "^MPI" AND NOT LOCKSTEP_FIND_DEPENDENCIES MATCHES "MPI_CXX_SKIP_MPICXX")
+      string(APPEND LOCKSTEP_FIND_DEPENDENCIES "set(MPI_CXX_SKIP_MPICXX ON)\n")
+    endif()
+    if(NOT LOCKSTEP_FIND_DEPENDENCIES MATCHES "find_dependency\\(${_call}\\)")
+      string(APPEND LOCKSTEP_FIND_DEPENDENCIES "find_dependency(${_call})\n")
+    endif()
+  endforeach()
+endforeach()
+
+install(TARGETS lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_nn EXPORT lockstepTargets
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${_package})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
+  ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
+  DESTINATION ${_package})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(TARGET train_resnet)
+  install(TARGETS train_resnet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

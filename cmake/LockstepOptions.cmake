@@ -25,6 +25,17 @@ set(LOCKSTEP_CPU_ARCH "${_lockstep_arch}" CACHE STRING
     "-march= for kernels/cpu: native, x86-64-v3, ...; empty: the compiler's default")
 set(LOCKSTEP_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures, as in CMAKE_CUDA_ARCHITECTURES")
 
+
+# Compiled objects are kept by ccache when it is there (scripts/lib.sh lets build folders share them).
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(LOCKSTEP_CCACHE ccache)
+  foreach(language CXX CUDA)
+    if(LOCKSTEP_CCACHE AND NOT DEFINED CMAKE_${language}_COMPILER_LAUNCHER)
+      set(CMAKE_${language}_COMPILER_LAUNCHER ${LOCKSTEP_CCACHE})
+    endif()
+  endforeach()
+endif()
+
 # lockstep_want(NAME found-variable hint): turns AUTO into ON or OFF; ON without the library is an error that says
 # what to install or which option to set.
 set(LOCKSTEP_SUMMARY "" CACHE INTERNAL "")

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Runs the README's two commands, scripts/train.sh and scripts/test.sh, in two fresh Debian 12 systems (chroots made by
+# debootstrap from the package mirror that this system uses): as root, and as a user with sudo. What is committed in this
+# tree is cloned into them. Needs root, debootstrap and about 8 GB.
+#   scripts/check-fresh-debian.sh LOG [options for scripts/train.sh]
+# FOLDER=... in the environment: where the systems are made (default: a temporary folder, removed at the end).
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+# Second half: inside a mount namespace of its own, so that no mount outlives it.
+if [ "${1:-}" = --inside ]; then
+  system=$2 who=$3
+  shift 3
+  for mount in proc dev; do
+    mkdir -p "$system/$mount"
+  done
+  mount -t proc proc "$system/proc"
+  mount --rbind /dev "$system/dev"
+  enter=(chroot "$system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "TERM=${TERM:-dumb}")
+  for name in http_proxy https_proxy no_proxy; do
+    if [ -n "${!name:-}" ]; then enter+=("$name=${!name}"); fi
+  done
+  run() {  # run COMMAND: as `who`, in the clone; prints how it ended
+    local start=$SECONDS status=0
+    echo "==== $who: $1"
+    if [ "$who" = root ]; then
+      "${enter[@]}" HOME=/srv/check bash -c "cd /srv/check/lockstep && $1" < /dev/null || status=$?
+    else
+      "${enter[@]}" HOME=/srv/check setpriv --reuid "$who" --regid "$who" --init-groups \
+        bash -c "cd /srv/check/lockstep && $1" < /dev/null || status=$?
+    fi
+    echo "==== $who: $1: exit status $status after $((SECONDS - start)) s"
+    return "$status"
+  }
+  options=$(printf ' %q' "$@")
+  if [ $# = 0 ]; then options=; fi
+  result=0
+  run "scripts/train.sh$options" || result=1
+  run "scripts/test.sh" || result=1
+  run "scripts/train.sh --help" || result=1  # again: nothing is left to set up
+  exit "$result"
+fi
+
+[ $# -ge 1 ] || die "check-fresh-debian.sh: expected the file for the log"
+[ "$(id -u)" = 0 ] || die "check-fresh-debian.sh: needs root for chroot and mounts"
+command -v debootstrap > /dev/null || die "check-fresh-debian.sh: apt-get install debootstrap"
+log=$(realpath "$1")
+shift
+mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | awk '$2 == "bookworm" {print $1; exit}')
+[ -n "$mirror" ] || die "check-fresh-debian.sh: no source of bookworm in this system's apt sources"
+folder=${FOLDER:-$(mktemp -d)}
+mkdir -p "$folder"
+if [ -z "${FOLDER:-}" ]; then trap 'rm -rf --one-file-system "$folder"' EXIT; fi
+
+say "making a Debian 12 base system in $folder"
+if [ ! -f "$folder/base.done" ]; then
+  # "git and the base system", and sudo for the second run.
+  debootstrap --variant=minbase --include=ca-certificates,git,sudo bookworm "$folder/base" "$mirror" > "$folder/debootstrap.log" 2>&1 ||
+    die "debootstrap failed: $folder/debootstrap.log"
+  touch "$folder/base.done"
+fi
+
+failures=0
+{
+  echo "Debian $(cat "$folder/base/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)"
+  for who in root builder; do
+    system=$folder/$who
+    rm -rf --one-file-system "$system"
+    cp -a "$folder/base" "$system"
+    cp -L /etc/resolv.conf "$system/etc/resolv.conf"
+    proxy=$(apt-config dump Acquire::http::Proxy)
+    if [ -n "$proxy" ]; then echo "$proxy" > "$system/etc/apt/apt.conf.d/90proxy"; fi
+    mkdir -p "$system/srv/check"
+    git clone -q --no-hardlinks "$repository" "$system/srv/check/lockstep"
+    if [ "$who" != root ]; then
+      chroot "$system" useradd --no-create-home --home-dir /srv/check --shell /bin/bash "$who"
+      echo "$who ALL=(ALL) NOPASSWD: ALL" > "$system/etc/sudoers.d/$who"
+      chroot "$system" chown -R "$who:$who" /srv/check
+    fi
+    unshare --mount --propagation private "$0" --inside "$system" "$who" "$@" 2>&1 || failures=$((failures + 1))
+    rm -rf --one-file-system "$system"
+  done
+  echo "$failures of 2 systems failed"
+} | sed -u -e "s|$mirror|MIRROR|g" -e 's|https\{0,1\}://[^ ]*|URL|g' | tee "$log" >&2
+[ "$(tail -n 1 "$log")" = "0 of 2 systems failed" ]

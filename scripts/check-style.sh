@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# Rules that no compiler checks: formatting, floors, where library headers may appear, paths of somebody's machine.
+# Reports long headers without failing. The last line is "N passed, N failed, N skipped", counted in checks.
+#   scripts/check-style.sh [--fix]     --fix: format the files instead of reporting them
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$repository"
+shopt -s lastpipe  # check, the last command of a pipe, counts in this shell
+
+fix=${1:-}
+passed=0 failed=0 skipped=0
+check() {  # check TITLE: reads offending lines; none is good
+  local lines
+  lines=$(cat)
+  if [ -z "$lines" ]; then
+    passed=$((passed + 1))
+    echo "ok      $1"
+  else
+    failed=$((failed + 1))
+    echo "FAILED  $1"
+    printf '%s\n' "$lines" | head -n 40 | sed 's/^/          /'
+  fi
+}
+tracked() { git ls-files -- "$@" | while read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done; }
+lines_with() { tracked "${@:2}" | xargs -r -d '\n' grep -nHE -- "$1" || true; }
+
+mapfile -t sources < <(tracked '*.cpp' '*.hpp' '*.cu' '*.cuh')
+
+formatter=$(command -v clang-format-14 || command -v clang-format || true)
+if [ -z "$formatter" ]; then
+  skipped=$((skipped + 1))
+  echo "skipped formatting: no clang-format"
+elif [ "$fix" = --fix ]; then
+  "$formatter" -i "${sources[@]}"
+else
+  # `// clang-format off` tables stay as they are; clang-format knows.
+  { "$formatter" --dry-run "${sources[@]}" 2>&1 | grep -E 'warning:' | cut -d: -f1 | sort | uniq -c || true; } |
+    check "formatted as .clang-format says (scripts/check-style.sh --fix)"
+fi
+
+{
+  lines_with '#include [<"]lockstep/(kernels|comm|nn)/' runtime
+  lines_with '#include [<"]lockstep/(comm|nn)/' kernels
+  lines_with '#include [<"]lockstep/nn/' comm
+} | check "floors: includes go down only"
+
+lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' |
+  check "headers include <lockstep/FLOOR/name.hpp>"
+
+lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand)' runtime kernels comm nn examples |
+  { grep -vE '^[^:]*/(cuda|cudnn|nccl|cublaslt)/' || true; } |
+  check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt"
+lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn examples |
+  { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
+lines_with '#include [<"]mpi\.h' runtime kernels nn examples | check "mpi.h only in comm"
+
+lines_with '(^|[^A-Za-z0-9_.$}])/(work|root|home)/' '*' | check "no path of somebody's machine"
+lines_with '(TODO|FIXME|XXX)' '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.cmake' '*.sh' '*CMakeLists.txt' |
+  { grep -v '^scripts/check-style.sh:' || true; } | check "nothing left to do in comments"
+tracked '*.hpp' | xargs -r -d '\n' grep -L '^#pragma once' | check "every header has #pragma once"
+{ tracked '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.sh' '*.md' '*.cmake' '*.txt' | xargs -r -d '\n' grep -nHP '[^\x00-\x7F]' || true; } |
+  { grep -v '^docs/results/' || true; } | check "plain ASCII"
+
+echo "headers of more than 150 lines (for information):"
+tracked '*.hpp' | xargs -r -d '\n' wc -l | awk '$2 != "total" && $1 > 150 {printf "          %5d %s\n", $1, $2}'
+
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]

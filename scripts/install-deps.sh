@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs the Debian 12 packages that lockstep needs. Does nothing, and needs no rights, when they are all there.
+#   scripts/install-deps.sh run     what scripts/train.sh needs (default)
+#   scripts/install-deps.sh test    and what the tests and benchmarks need
+#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, ccache
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev)
+case "${1:-run}" in
+  run) ;;
+  test) packages+=(libgtest-dev libbenchmark-dev) ;;
+  ci) packages+=(libgtest-dev libbenchmark-dev clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
+  *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
+esac
+
+if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
+  say "no apt on this system: make sure that the equivalents of these are installed: ${packages[*]}"
+  exit 0
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  if [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2> /dev/null)" != installed ]; then
+    missing+=("$package")
+  fi
+done
+if [ ${#missing[@]} = 0 ]; then
+  exit 0
+fi
+
+as_root=()
+if [ "$(id -u)" != 0 ]; then
+  if ! command -v sudo > /dev/null; then
+    die "these packages are missing, and this user is not root and has no sudo: ${missing[*]}." \
+      "As root: apt-get install --no-install-recommends ${missing[*]}"
+  fi
+  as_root=(sudo)
+fi
+
+# A mirror that is being updated or a lock held by another apt goes away after a while.
+apt() {
+  local try
+  for try in 1 2 3 4; do
+    if "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=120 "$@" < /dev/null; then
+      return 0
+    fi
+    if [ "$try" -lt 4 ]; then
+      say "apt-get $1 failed (try $try of 4); again in $((try * 10)) s"
+      sleep $((try * 10))
+    fi
+  done
+  return 1
+}
+
+say "installing ${missing[*]}"
+apt update || say "apt-get update failed; going on with the package lists that are there"
+apt install -y --no-install-recommends "${missing[@]}" ||
+  die "apt-get could not install: ${missing[*]}. Its own message is above."

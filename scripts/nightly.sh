@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# What takes too long for .ci/run: its stages, the full tests under every compiler and sanitizer with the outside
+# project included, and the CUDA code compiled for three generations of GPUs.
+#   scripts/nightly.sh FOLDER       writes FOLDER/nightly.txt (the summary) and one log per part
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+[ $# = 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
+mkdir -p "$1"
+folder=$(cd "$1" && pwd)
+cd "$repository"
+"$repository/scripts/install-deps.sh" ci
+
+summary=$folder/nightly.txt
+{
+  echo "commit $(git rev-parse HEAD), $(date -u +%Y-%m-%d), $(nproc) cores, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+} > "$summary"
+failures=0
+part() {  # part NAME COMMAND...
+  local name=$1 start=$SECONDS status=0
+  shift
+  say "nightly: $name"
+  "$@" > "$folder/$name.log" 2>&1 || status=$?
+  # Logs are kept in the tree: no paths of this machine.
+  sed -i "s|$repository|.|g" "$folder/$name.log"
+  if [ "$status" != 0 ]; then failures=$((failures + 1)); fi
+  printf '%-16s status %d  %6d s  %s\n' "$name" "$status" $((SECONDS - start)) "$(tail -n 1 "$folder/$name.log")" >> "$summary"
+}
+
+part ci .ci/run
+part asan scripts/test.sh --preset ci-asan
+part clang scripts/test.sh --preset ci-clang
+for variant in no-cuda no-mpi no-onednn; do
+  part "$variant" scripts/test.sh --preset "ci-$variant"
+done
+if command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ]; then
+  compile_for_gpus() {
+    cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80;90;100"
+    cmake --build build/nightly-cuda --parallel "$(jobs)"
+  }
+  part sm_80_90_100 compile_for_gpus
+else
+  echo "sm_80_90_100     skipped: no nvcc" >> "$summary"
+fi
+cat "$summary"
+[ "$failures" = 0 ]

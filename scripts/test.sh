@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Sets up, builds everything and runs all tests. Safe to run again. The last line is "N passed, N failed, N skipped",
+# counted in single tests (scripts/count-tests.awk); the exit status is not 0 when something failed.
+#   scripts/test.sh [--preset NAME] [arguments of ctest]
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+preset=release
+if [ "${1:-}" = --preset ]; then
+  [ $# -ge 2 ] || die "test.sh: --preset needs a name of CMakePresets.json"
+  preset=$2
+  shift 2
+fi
+
+"$repository/scripts/install-deps.sh" test
+build=$(build_folder "$preset")
+configure "$preset" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON
+cmake --build "$build" --parallel "$(jobs)"
+
+mpi_environment
+report=$build/tests.xml
+rm -f "$report"
+status=0
+ctest --test-dir "$build" --parallel "$(nproc)" --output-on-failure --no-tests=error --output-junit "$report" \
+  --test-output-size-passed 100000000 --test-output-size-failed 100000000 "$@" < /dev/null || status=$?
+[ -f "$report" ] || die "ctest left no report $report"
+awk -f "$repository/scripts/count-tests.awk" "$report"
+exit "$status"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Sets up, builds and trains: the main job under mpirun. Safe to run again; only what is missing is done.
+#   scripts/train.sh [--ranks N] [options of train_resnet]
+# --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. Everything else goes to train_resnet;
+# scripts/train.sh --help shows its options. Without any option it trains on synthetic images.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+ranks=${RANKS:-2}
+options=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --ranks)
+      [ $# -ge 2 ] || die "train.sh: --ranks needs a number"
+      ranks=$2
+      shift 2
+      ;;
+    --ranks=*)
+      ranks=${1#--ranks=}
+      shift
+      ;;
+    *)
+      options+=("$1")
+      shift
+      ;;
+  esac
+done
+case "$ranks" in
+  '' | *[!0-9]* | 0*) die "train.sh: --ranks is '$ranks', expected a positive number" ;;
+esac
+
+"$repository/scripts/install-deps.sh" run
+build=$(build_folder release)
+log=$build/train.sh.log
+mkdir -p "$build"
+say "building train_resnet in $build (log: $log)"
+# Tests are left as they were configured: scripts/test.sh uses the same folder.
+test_options=()
+if [ ! -f "$build/CMakeCache.txt" ]; then
+  test_options=(-DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF)
+fi
+if ! { configure release "${test_options[@]}" && cmake --build "$build" --target train_resnet --parallel "$(jobs)"; } > "$log" 2>&1; then
+  tail -n 40 "$log" >&2
+  die "the build failed; the end of $log is above"
+fi
+
+# Few slots, root, no ssh, containers: handled and explained in lib.sh. `mpirun -np N build/bin/train_resnet` does the
+# same where Open MPI is set up for the machine.
+mpi_environment
+exec mpirun -np "$ranks" "$build/bin/train_resnet" "${options[@]}"

@@ -1,0 +1,55 @@
+// A host program that owns MPI, its communicator, its stream and its memory, and lends them to lockstep.
+#include <cstdio>
+#include <cstdlib>
+
+#include <mpi.h>
+
+#include <lockstep/comm/mpi/mpi_communicator.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+struct Pool final : lockstep::MemoryResource {
+  int calls = 0;
+  void* allocate(std::size_t bytes, std::size_t alignment, lockstep::Stream&) override {
+    ++calls;
+    return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  }
+  void deallocate(void* pointer, std::size_t, std::size_t, lockstep::Stream&) noexcept override { std::free(pointer); }
+  lockstep::Device device() const override { return lockstep::Device::cpu(); }
+};
+
+static bool is_fatal(MPI_Comm comm) {
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(comm, &handler);
+  const bool fatal = handler == MPI_ERRORS_ARE_FATAL;
+  MPI_Errhandler_free(&handler);
+  return fatal;
+}
+
+int main(int argc, char** argv) {
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  MPI_Comm mine = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &mine);
+  bool good = false;
+  {
+    Pool pool;
+    lockstep::Stream stream = lockstep::Stream::host_inline();
+    lockstep::CpuContext context({.threads = 1, .stream = &stream, .memory = &pool});
+    const auto communicator = lockstep::comm::make_mpi_communicator(mine);
+    const auto tensor = lockstep::Tensor::empty(context, {1000}, lockstep::DType::f32);
+    for (float& x : tensor.view().span<float>()) {
+      x = static_cast<float>(communicator->rank() + 1);
+    }
+    communicator->all_reduce(context.stream(), tensor.view());
+    const int size = communicator->size();
+    good = pool.calls == 1 && size == 2 && is_fatal(mine) && is_fatal(MPI_COMM_WORLD);
+    for (const float x : tensor.view().span<float>()) {
+      good = good && x == static_cast<float>(size * (size + 1) / 2);
+    }
+    std::printf("downstream: rank %d of %d: %s\n", communicator->rank(), size, good ? "good" : "WRONG");
+  }
+  MPI_Comm_free(&mine);
+  MPI_Finalize();
+  return good ? 0 : 1;
+}

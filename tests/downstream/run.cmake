@@ -1,0 +1,48 @@
+# Builds tests/downstream against lockstep and runs it under mpirun. HOW = install: installs the build in BUILD_DIR to a
+# prefix, moves that prefix (the package must not know where it was made), compiles all installed headers, and uses
+# find_package. HOW = subdirectory: add_subdirectory, which compiles the floors up to comm once more.
+# Arguments: HOW SOURCE_DIR BUILD_DIR CONFIG COMPILER GENERATOR, and lists joined by |: OPTIONS MPIRUN INCLUDES
+cmake_minimum_required(VERSION 3.25)
+set(here ${BUILD_DIR}/downstream/${HOW})
+string(REPLACE "|" ";" mpirun "${MPIRUN}")
+string(REPLACE "|" ";" options "${OPTIONS}")
+string(REPLACE "|" ";" includes "${INCLUDES}")
+list(TRANSFORM includes PREPEND "-I")
+
+function(must)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output ECHO_OUTPUT_VARIABLE
+                  ECHO_ERROR_VARIABLE)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "exit status ${status}: ${command}")
+  endif()
+  set(output "${output}" PARENT_SCOPE)
+endfunction()
+
+set(configure ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/downstream -B ${here}/build -G ${GENERATOR}
+    -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${CONFIG} ${options})
+if(HOW STREQUAL "install")
+  file(REMOVE_RECURSE ${here})
+  must(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${here}/first --config ${CONFIG})
+  file(RENAME ${here}/first ${here}/prefix)
+  file(GLOB_RECURSE headers RELATIVE ${here}/prefix/include ${here}/prefix/include/lockstep/*.hpp)
+  list(LENGTH headers count)
+  if(count LESS 20)
+    message(FATAL_ERROR "only ${count} headers were installed")
+  endif()
+  must(${configure} -Dlockstep_ROOT=${here}/prefix)
+  list(TRANSFORM headers REPLACE "(.+)" "#include <\\1>\n")
+  list(SORT headers)
+  string(CONCAT text ${headers})
+  file(WRITE ${here}/headers.cpp "${text}")
+  must(${COMPILER} -std=c++20 -fsyntax-only -I${here}/prefix/include ${includes} ${here}/headers.cpp)
+else()
+  must(${configure} -DLOCKSTEP_SOURCE_DIR=${SOURCE_DIR})
+endif()
+must(${CMAKE_COMMAND} --build ${here}/build --target downstream --parallel 2)
+must(${mpirun} -np 2 ${here}/build/downstream)
+string(REGEX MATCHALL "rank [01] of 2: good" good "${output}")
+list(LENGTH good count)
+if(NOT count EQUAL 2)
+  message(FATAL_ERROR "expected two ranks that say good")
+endif()

@@ -1,0 +1,19 @@
+# ctest entries for the project in this folder, which is configured by run.cmake and not part of the build.
+if(LOCKSTEP_HAS_MPI)
+  list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
+  list(JOIN MPI_CXX_INCLUDE_DIRS "|" includes)
+  foreach(how install subdirectory)
+    set(type RelWithDebInfo)
+    set(options "")
+    if(how STREQUAL "subdirectory")
+      set(type Debug)  # lockstep is compiled once more: quickly
+      set(options "-DLOCKSTEP_CUDA=OFF")
+    endif()
+    add_test(NAME downstream.${how} COMMAND ${CMAKE_COMMAND} -DHOW=${how} -DSOURCE_DIR=${PROJECT_SOURCE_DIR}
+      -DBUILD_DIR=${PROJECT_BINARY_DIR} -DCONFIG=${type} -DCOMPILER=${CMAKE_CXX_COMPILER}
+      -DGENERATOR=${CMAKE_GENERATOR} -DOPTIONS=${options} -DMPIRUN=${mpirun} -DINCLUDES=${includes}
+      -P ${PROJECT_SOURCE_DIR}/tests/downstream/run.cmake)
+    set_tests_properties(downstream.${how} PROPERTIES TIMEOUT 900 LABELS "downstream;mpi;${how}" PROCESSORS 2
+      ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+  endforeach()
+endif()
