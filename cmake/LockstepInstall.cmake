@@ -35,7 +35,7 @@ set(_known
   "Threads::Threads=Threads"
   "OpenMP::OpenMP_CXX=OpenMP COMPONENTS CXX"
   "MPI::MPI_CXX=MPI COMPONENTS CXX"
-  "DNNL::dnnl=dnnl CONFIG"
+  "DNNL::dnnl=DNNL"
   "ZLIB::ZLIB=ZLIB"
   "CUDA::[a-zA-Z_]+=CUDAToolkit"
   "nlohmann_json::nlohmann_json=nlohmann_json")
@@ -73,7 +73,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
   ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
-  DESTINATION ${_package})
+  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET train_resnet)
   install(TARGETS train_resnet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

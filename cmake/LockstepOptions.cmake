@@ -97,10 +97,10 @@ lockstep_want(MPI _found "MPI ${MPI_CXX_VERSION}" "apt-get install libopenmpi-de
 
 set(_found FALSE)
 if(NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
-  find_package(dnnl QUIET CONFIG)
-  set(_found ${dnnl_FOUND})
+  find_package(DNNL QUIET)
+  set(_found ${DNNL_FOUND})
 endif()
-lockstep_want(ONEDNN _found "oneDNN ${dnnl_VERSION}" "apt-get install libdnnl-dev.")
+lockstep_want(ONEDNN _found "oneDNN ${DNNL_VERSION}" "apt-get install libdnnl-dev.")
 
 function(lockstep_print_summary)
   message(STATUS "lockstep ${PROJECT_VERSION}: ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")
