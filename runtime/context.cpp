@@ -1,0 +1,50 @@
+#include <lockstep/runtime/context.hpp>
+
+#include <omp.h>
+
+#include <lockstep/runtime/cuda_backend.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Stream> new_cuda_stream(Device device, CUstream_st* borrowed) {
+  detail::require_cuda_device(device);
+  return std::make_unique<Stream>(borrowed != nullptr ? Stream::borrow_cuda(device, borrowed) : Stream::cuda(device));
+}
+
+}  // namespace
+
+Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream> owned_stream,
+                 MemoryResource* borrowed_memory, std::unique_ptr<MemoryResource> owned_memory)
+    : device_(device),
+      owned_stream_(std::move(owned_stream)),
+      owned_memory_(std::move(owned_memory)),
+      stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
+      memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
+  require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
+  require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
+                       memory_->device());
+}
+
+CpuContext::CpuContext(const Options& options)
+    : Context(Device::cpu(), options.stream,
+              options.stream != nullptr ? nullptr : std::make_unique<Stream>(Stream::host_inline()), options.memory,
+              options.memory != nullptr ? nullptr : std::make_unique<HostMemoryResource>()),
+      threads_(options.threads != 0 ? options.threads : omp_get_max_threads()) {
+  require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
+}
+
+CudaContext::CudaContext(Device device, const Options& options)
+    : Context(device, nullptr, new_cuda_stream(device, options.stream), options.memory,
+              options.memory != nullptr ? nullptr : std::make_unique<CudaMemoryResource>(device)) {}
+
+std::unique_ptr<Context> make_context(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    return std::make_unique<CudaContext>(device);
+  }
+  return std::make_unique<CpuContext>();
+}
+
+}  // namespace lockstep

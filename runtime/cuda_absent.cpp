@@ -1,0 +1,57 @@
+// What runtime/ asks of CUDA, in a build without it.
+#include <lockstep/runtime/cuda_backend.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep {
+namespace {
+
+[[noreturn]] void throw_absent(const Device& device) {
+  throw DeviceError(concat(device, ": this build has no CUDA; configure with -DLOCKSTEP_CUDA=ON"));
+}
+
+}  // namespace
+
+int cuda_device_count() {
+  return 0;
+}
+
+CudaMemoryResource::CudaMemoryResource(Device device) : device_(device) {
+  throw_absent(device);
+}
+void* CudaMemoryResource::allocate(std::size_t, std::size_t, Stream&) {
+  throw_absent(device_);
+}
+void CudaMemoryResource::deallocate(void*, std::size_t, std::size_t, Stream&) noexcept {}
+
+PinnedMemoryResource::PinnedMemoryResource(Device device) : device_(device) {
+  throw_absent(device);
+}
+void* PinnedMemoryResource::allocate(std::size_t, std::size_t, Stream&) {
+  throw_absent(device_);
+}
+void PinnedMemoryResource::deallocate(void*, std::size_t, std::size_t, Stream&) noexcept {}
+
+namespace detail {
+
+void require_cuda_device(Device device) {
+  throw_absent(device);
+}
+std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int) {
+  throw_absent(device);
+}
+std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st*) {
+  throw_absent(device);
+}
+std::shared_ptr<EventState> make_cuda_event_state(Device device, bool) {
+  throw_absent(device);
+}
+void cuda_copy(Context& context, const TensorView&, const TensorView&) {
+  throw_absent(context.device());
+}
+void cuda_zero(Context& context, void*, std::size_t) {
+  throw_absent(context.device());
+}
+
+}  // namespace detail
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/stream_state.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+/// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
+/// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource
+/// and cuda_device_count() are defined at the same two places.
+namespace lockstep::detail {
+
+/// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.
+void require_cuda_device(Device device);
+
+/// A new non-blocking stream, destroyed with the state.
+[[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
+/// The host program's stream: never destroyed, and not waited for by the destructor.
+[[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
+[[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
+
+/// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
+/// element, context's device is that of src or dst, no overlap; between different devices both are contiguous and of
+/// one type. On one device strides and types may be anything.
+void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
+/// Enqueues setting bytes of the context's device to zero.
+void cuda_zero(Context& context, void* data, std::size_t bytes);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,71 @@
+#include <lockstep/runtime/tensor.hpp>
+
+#include <cstring>
+#include <utility>
+
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/cuda_backend.hpp>
+
+namespace lockstep {
+namespace {
+
+/// Runs a release function when the last owner is gone.
+class Released {
+ public:
+  explicit Released(std::function<void()> release) : release_(std::move(release)) {}
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+  ~Released() {
+    if (release_) {
+      release_();
+    }
+  }
+
+ private:
+  std::function<void()> release_;
+};
+
+}  // namespace
+
+Tensor Tensor::empty(Context& context, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  tensor.view_ = TensorView(nullptr, dtype, context.device(), shape);
+  auto buffer = std::make_shared<Buffer>(tensor.view_.bytes(), context);
+  tensor.view_.data = buffer->data();
+  tensor.owner_ = std::move(buffer);
+  return tensor;
+}
+
+Tensor Tensor::zeros(Context& context, const Shape& shape, DType dtype) {
+  Tensor tensor = empty(context, shape, dtype);
+  const std::size_t bytes = tensor.view_.bytes();
+  if (bytes > 0) {
+    if (context.device().kind == DeviceKind::cuda) {
+      detail::cuda_zero(context, tensor.view_.data, bytes);
+    } else {
+      // The task holds the memory: the tensor may be gone before a worker comes to it.
+      context.stream().enqueue(
+          [data = tensor.view_.data, bytes, owner = tensor.owner_] { std::memset(data, 0, bytes); });
+    }
+  }
+  return tensor;
+}
+
+Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
+  Tensor tensor;
+  tensor.view_ = view;
+  tensor.owner_ = std::make_shared<Released>(std::move(release));
+  return tensor;
+}
+
+Tensor Tensor::to(Context& context) const {
+  if (device() == context.device()) {
+    return *this;
+  }
+  Tensor result = empty(context, shape(), dtype());
+  copy(context, view_, result.view_);
+  return result;
+}
+
+}  // namespace lockstep
