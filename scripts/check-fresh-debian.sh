@@ -10,11 +10,12 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 if [ "${1:-}" = --inside ]; then
   system=$2 who=$3
   shift 3
-  for mount in proc dev; do
+  for mount in proc sys dev; do
     mkdir -p "$system/$mount"
   done
   mount -t proc proc "$system/proc"
   mount --rbind /dev "$system/dev"
+  mount --bind /sys "$system/sys"
   enter=(chroot "$system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "TERM=${TERM:-dumb}")
   for name in http_proxy https_proxy no_proxy; do
     if [ -n "${!name:-}" ]; then enter+=("$name=${!name}"); fi

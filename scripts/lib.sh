@@ -12,8 +12,9 @@ die() {
 jobs() {
   local cores memory
   cores=$(nproc)
-  memory=$(awk '/MemAvailable/ {print int($2 / 1500000)}' /proc/meminfo)
-  if [ "${memory:-1}" -lt 1 ]; then memory=1; fi
+  memory=$(awk '/MemAvailable/ {print int($2 / 1500000)}' /proc/meminfo 2> /dev/null || true)
+  if [ -z "$memory" ]; then memory=$cores; fi
+  if [ "$memory" -lt 1 ]; then memory=1; fi
   if [ "$memory" -lt "$cores" ]; then echo "$memory"; else echo "$cores"; fi
 }
 
