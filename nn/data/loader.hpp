@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/runtime/memory_resource.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// One rank's share of a global batch, in host memory. Rows from `valid` on are zero in all three tensors.
+struct Batch {
+  std::int64_t epoch = 0;
+  std::int64_t index = 0;         ///< in the epoch
+  TensorView images;              ///< u8 (capacity, H, W, 3)
+  TensorView labels;              ///< i32 (capacity)
+  TensorView sample_ids;          ///< i64 (capacity): index in the data set
+  std::int64_t valid = 0;         ///< samples of this rank
+  std::int64_t global_valid = 0;  ///< samples of all ranks together
+  bool last_of_epoch = false;
+};
+
+struct LoaderOptions {
+  int workers = 1;         ///< threads that read ahead; 0: next() reads in the calling thread
+  int prefetch = 2;        ///< batches that workers may be ahead of the caller
+  std::int64_t epoch = 0;  ///< where to start: the first batch that next() returns
+  std::int64_t batch = 0;  ///< in [0, sampler.batches())
+};
+
+/// Reads batches in order, epoch after epoch without end. What a batch holds depends on the data set, the sampler and
+/// its position only, never on the number of workers. All memory is taken when the loader is made; next() allocates
+/// nothing. Used by one thread.
+class Loader {
+ public:
+  /// `dataset` and `memory` must outlive the loader; memory is of the host (pinned, for copies to a GPU).
+  /// UsageError: options out of range, or a sampler for another number of samples.
+  Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options = {});
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+  ~Loader();  ///< stops the workers after the image they are reading
+
+  /// The next batch; waits for it when the workers are behind. It and the batch before it stay as they are until the
+  /// next call, so that one may be computed on while the other is copied; older ones are overwritten. An exception
+  /// of Dataset::read comes out here, in the place of its batch, and again from every later call.
+  const Batch& next();
+
+  /// Seconds that next() has spent waiting for workers (without workers: reading), over all calls.
+  [[nodiscard]] double wait_seconds() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace lockstep::nn {
+
+/// A pseudo-random permutation of [0, size), keyed by (seed, epoch), without a table: a Feistel network over the next
+/// power of two, walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+/// Constant time and memory; the same on every machine.
+class Permutation {
+ public:
+  Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size);  ///< UsageError unless size > 0
+  [[nodiscard]] std::int64_t operator()(std::int64_t position) const;      ///< position in [0, size)
+
+ private:
+  static constexpr int kRounds = 8;
+  std::array<std::uint64_t, kRounds> keys_{};
+  std::uint64_t size_;
+  int left_bits_ = 0;
+  int right_bits_ = 0;
+};
+
+struct SamplerOptions {
+  std::int64_t size = 0;        ///< samples in the data set
+  std::int64_t batch_size = 0;  ///< of all ranks together
+  int ranks = 1;
+  int rank = 0;
+  bool shuffle = true;     ///< false: the order of the data set (evaluation)
+  bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: it is left out then
+  std::uint64_t seed = 0;
+};
+
+/// Which samples each rank reads. Pure functions of the options, the epoch and the batch; no state.
+///
+/// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds positions
+/// [g * batch_size, min((g + 1) * batch_size, size)) of it, and each rank a contiguous share: the first n mod ranks
+/// ranks have one sample more than the others, where n is the size of the global batch. No sample is drawn twice in an
+/// epoch, and the global batches do not depend on the number of ranks.
+class Sampler {
+ public:
+  /// UsageError: sizes not positive, rank outside [0, ranks), batch_size smaller than ranks, or no full batch in the
+  /// data set and keep_last off.
+  explicit Sampler(const SamplerOptions& options);
+
+  [[nodiscard]] const SamplerOptions& options() const { return options_; }
+  [[nodiscard]] std::int64_t batches() const { return batches_; }  ///< per epoch
+  /// Largest share of any rank, ceil(batch_size / ranks): how many rows a batch buffer needs.
+  [[nodiscard]] std::int64_t capacity() const;
+
+  struct Share {
+    std::int64_t begin = 0;         ///< first position in the order of the epoch
+    std::int64_t count = 0;         ///< samples of this rank; 0 when a last batch is smaller than the number of ranks
+    std::int64_t global_count = 0;  ///< samples of all ranks together
+  };
+  [[nodiscard]] Share share(std::int64_t batch) const;  ///< of rank options().rank; batch in [0, batches())
+
+  /// The sample at each position of an epoch's order.
+  class Order {
+   public:
+    [[nodiscard]] std::int64_t operator()(std::int64_t position) const {
+      return shuffle_ ? permutation_(position) : position;
+    }
+
+   private:
+    friend class Sampler;
+    Order(const SamplerOptions& options, std::int64_t epoch)
+        : permutation_(options.seed, epoch, options.size), shuffle_(options.shuffle) {}
+    Permutation permutation_;
+    bool shuffle_;
+  };
+  [[nodiscard]] Order order(std::int64_t epoch) const { return {options_, epoch}; }
+
+ private:
+  SamplerOptions options_;
+  std::int64_t batches_ = 0;
+};
+
+}  // namespace lockstep::nn
