@@ -2,10 +2,16 @@
 
 include(CMakePackageConfigHelpers)
 
-# lockstep::lockstep is everything; a program that needs less links lockstep::runtime, ::kernels, ::comm or ::nn.
+# lockstep::lockstep is everything; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
+# with MPI's own header) or ::nn.
 add_library(lockstep INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep)
 target_link_libraries(lockstep INTERFACE lockstep_nn)
+set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_nn)
+if(TARGET lockstep_comm_mpi)
+  target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
+  list(APPEND _targets lockstep_comm_mpi)
+endif()
 
 option(LOCKSTEP_INSTALL "Generate the install target" ${PROJECT_IS_TOP_LEVEL})
 if(NOT LOCKSTEP_INSTALL)
@@ -15,12 +21,11 @@ endif()
 set(_floors runtime kernels comm nn)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Internal: the folders of backends and of CUDA, state behind pimpls, the dispatch helper. What needs MPI goes with it.
+# Internal: the folders of backends and of CUDA, state behind pimpls. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
   PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE
-  PATTERN "stream_state.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE PATTERN "*_backend.hpp" EXCLUDE
-  PATTERN "dispatch.hpp" EXCLUDE)
+  PATTERN "stream_state.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE PATTERN "*_backend.hpp" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()
@@ -66,7 +71,7 @@ foreach(_floor IN LISTS _floors)
   endforeach()
 endforeach()
 
-install(TARGETS lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_nn EXPORT lockstepTargets
+install(TARGETS ${_targets} EXPORT lockstepTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${_package})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
