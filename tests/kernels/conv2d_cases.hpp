@@ -1,0 +1,142 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <lockstep/kernels/conv2d.hpp>
+
+namespace lockstep::testing {
+
+struct ConvCase {
+  const char* name;
+  ops::ConvDesc desc;
+};
+
+/// A square two-dimensional convolution with the same padding before and after.
+inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
+                            std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
+  ops::ConvDesc d;
+  d.batch = batch;
+  d.in_channels = in;
+  d.out_channels = out;
+  d.in_size = {size, size, 1};
+  d.kernel = {kernel, kernel, 1};
+  d.stride = {stride, stride, 1};
+  d.pad_before = {pad, pad, 0};
+  d.pad_after = {pad, pad, 0};
+  return d;
+}
+
+/// Small shapes that between them use everything a ConvDesc can say.
+inline std::vector<ConvCase> conv_cases() {
+  std::vector<ConvCase> cases{
+      {"pointwise_one_pixel", square(1, 1, 1, 1, 1, 1, 0)},  {"pointwise_16_to_33", square(2, 5, 16, 33, 1, 1, 0)},
+      {"pointwise_stride_2", square(2, 7, 17, 16, 1, 2, 0)}, {"k3_c1_to_1", square(1, 5, 1, 1, 3, 1, 1)},
+      {"k3_c3_to_16", square(2, 9, 3, 16, 3, 1, 1)},         {"k3_c4_to_16", square(3, 32, 4, 16, 3, 1, 1)},
+      {"k3_c16_to_16", square(2, 13, 16, 16, 3, 1, 1)},      {"k3_c17_to_10", square(2, 7, 17, 10, 3, 1, 1)},
+      {"k3_c70_to_66", square(1, 4, 70, 66, 3, 1, 1)},       {"k3_stride_2_odd", square(2, 9, 16, 32, 3, 2, 1)},
+      {"k3_unpadded", square(2, 8, 4, 16, 3, 1, 0)},         {"k5_c16_to_33", square(1, 11, 16, 33, 5, 1, 2)},
+      {"k7_stride_2", square(1, 23, 4, 16, 7, 2, 3)},        {"kernel_is_image", square(2, 7, 16, 10, 7, 1, 0)},
+  };
+  // stride 2 over an even size: one row of padding before, none after
+  ops::ConvDesc d = square(2, 16, 16, 32, 3, 2, 1);
+  d.pad_after = {0, 0, 0};
+  cases.push_back({"k3_stride_2_even", d});
+
+  d = square(2, 6, 4, 16, 3, 1, 0);
+  d.in_size = {6, 9, 1};
+  d.kernel = {3, 5, 1};
+  d.pad_before = {2, 0, 0};
+  d.pad_after = {0, 3, 0};
+  cases.push_back({"asymmetric", d});
+
+  d = square(2, 11, 16, 16, 3, 1, 2);
+  d.dilation = {2, 2, 1};
+  cases.push_back({"dilated", d});
+
+  d = square(1, 10, 3, 5, 3, 2, 1);
+  d.dilation = {3, 1, 1};
+  cases.push_back({"dilated_rows_stride_2", d});
+
+  d = square(2, 6, 16, 24, 3, 1, 1);
+  d.groups = 2;
+  cases.push_back({"two_groups", d});
+
+  d = square(2, 7, 16, 16, 3, 2, 1);
+  d.groups = 16;
+  cases.push_back({"depthwise", d});
+
+  d = square(2, 5, 3, 4, 3, 1, 1);
+  d.pad_mode = ops::PadMode::circular;
+  cases.push_back({"circular", d});
+
+  d = square(1, 3, 2, 2, 5, 2, 4);  // the padding is longer than the image
+  d.pad_mode = ops::PadMode::circular;
+  cases.push_back({"circular_twice_round", d});
+
+  d = ops::ConvDesc{};
+  d.spatial_rank = 1;
+  d.batch = 2;
+  d.in_channels = 5;
+  d.out_channels = 7;
+  d.in_size = {13, 1, 1};
+  d.kernel = {4, 1, 1};
+  d.stride = {3, 1, 1};
+  d.pad_before = {1, 0, 0};
+  d.pad_after = {2, 0, 0};
+  cases.push_back({"one_axis", d});
+
+  d.spatial_rank = 3;
+  d.in_size = {3, 5, 4};
+  d.kernel = {2, 3, 1};
+  d.stride = {1, 2, 1};
+  d.pad_before = {1, 1, 0};
+  d.pad_after = {0, 1, 0};
+  cases.push_back({"three_axes", d});
+
+  d = square(1, 4, 16, 16, 3, 1, 1);
+  d.spatial_rank = 3;
+  d.in_size = {3, 4, 5};
+  d.kernel = {3, 3, 3};
+  d.pad_before = {1, 1, 1};
+  d.pad_after = {1, 1, 1};
+  cases.push_back({"three_axes_k3", d});
+  return cases;
+}
+
+/// The convolutions of ResNet-20 for CIFAR, input channels stored as 4.
+inline std::vector<ConvCase> resnet20_cases(std::int64_t batch) {
+  const auto halving = [&](std::int64_t size, std::int64_t in) {
+    ops::ConvDesc d = square(batch, size, in, 2 * in, 3, 2, 1);
+    d.pad_after = {0, 0, 0};
+    return d;
+  };
+  return {
+      {"32x32_4_to_16", square(batch, 32, 4, 16, 3, 1, 1)},
+      {"32x32_16_to_16", square(batch, 32, 16, 16, 3, 1, 1)},
+      {"32x32_16_to_32_half", halving(32, 16)},
+      {"16x16_32_to_32", square(batch, 16, 32, 32, 3, 1, 1)},
+      {"16x16_32_to_64_half", halving(16, 32)},
+      {"8x8_64_to_64", square(batch, 8, 64, 64, 3, 1, 1)},
+  };
+}
+
+/// Convolutions of ResNet-50, one of each kind.
+inline std::vector<ConvCase> resnet50_cases(std::int64_t batch) {
+  ops::ConvDesc half = square(batch, 56, 128, 128, 3, 2, 1);
+  half.pad_after = {0, 0, 0};
+  ops::ConvDesc stem = square(batch, 224, 4, 64, 7, 2, 3);
+  stem.pad_after = {2, 2, 0};
+  return {
+      {"stem", stem},
+      {"56x56_64_to_64", square(batch, 56, 64, 64, 3, 1, 1)},
+      {"56x56_64_to_256_k1", square(batch, 56, 64, 256, 1, 1, 0)},
+      {"56x56_128_to_128_half", half},
+      {"56x56_256_to_512_k1_half", square(batch, 56, 256, 512, 1, 2, 0)},
+      {"14x14_256_to_256", square(batch, 14, 256, 256, 3, 1, 1)},
+      {"14x14_1024_to_256_k1", square(batch, 14, 1024, 256, 1, 1, 0)},
+      {"7x7_512_to_512", square(batch, 7, 512, 512, 3, 1, 1)},
+  };
+}
+
+}  // namespace lockstep::testing
