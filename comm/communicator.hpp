@@ -23,7 +23,7 @@ struct CommunicatorCounts {
 /// backend takes (DeviceError), and stay alive until the stream has passed the operation; counts beyond 2^31 elements
 /// work. Sums: f32, f64, i32, i64, u64 (DTypeError otherwise); everything else moves any type. One thread at a time
 /// uses a communicator. A failed operation throws MpiError / PeerError: on an inline stream here, on a worker at the
-/// stream's next use.
+/// stream's next use. Streams have passed all operations when the communicator is destroyed.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -39,17 +39,19 @@ class Communicator {
   [[nodiscard]] virtual bool can_overlap() const = 0;
 
   virtual void all_reduce(Stream& stream, const TensorView& data) = 0;  ///< in place: data = sum over ranks
-  /// out (n) = the rank-th n elements of the sum over ranks of in (size() * n)
+  /// out (n) = the rank-th n elements of the sum over ranks of in (size() * n); no overlap
   virtual void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   /// out (size() * n) = the ranks' in (n), in rank order. in may be the rank-th part of out.
   virtual void all_gather(Stream& stream, const TensorView& in, const TensorView& out) = 0;
-  /// The r-th n elements of in (size() * n) go to rank r; out holds what came from each rank, in rank order.
+  /// The r-th n elements of in (size() * n) go to rank r; out holds what came from each rank, in rank order; no overlap.
   virtual void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   virtual void broadcast(Stream& stream, const TensorView& data, int root) = 0;
   virtual void barrier(Stream& stream) = 0;
+  /// Passes when the receiver has taken the data (synchronous: two ranks that send to each other first wait for ever).
   virtual void send(Stream& stream, const TensorView& data, int to) = 0;
   virtual void recv(Stream& stream, const TensorView& data, int from) = 0;
-  /// Collective: ranks with the same color form a new communicator, ordered by key, then by rank here.
+  /// Collective and blocking, with no operation under way: ranks with the same color (0 or more) form a new
+  /// communicator, ordered by key, then by rank here.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   [[nodiscard]] virtual CommunicatorCounts counts() const = 0;

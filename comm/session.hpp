@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/runtime/error.hpp>
@@ -27,8 +28,10 @@ class AgreedFailure : public Error {
 /// compute path), control (host values: checks, metrics, agreement).
 class Session {
  public:
-  /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets. UsageError when the launcher's environment says that
-  /// there are more ranks than MPI reports (a build without MPI under mpirun, or a mismatched MPI).
+  /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets; when MPI is initialised already, somebody else finalises
+  /// it. A process without a launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it
+  /// starts nothing elsewhere (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment says
+  /// that there are more ranks than MPI reports (a build without MPI under mpirun, or a mismatched MPI).
   Session(int& argc, char**& argv);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;
@@ -45,16 +48,18 @@ class Session {
   [[nodiscard]] Communicator& grad();
   [[nodiscard]] Communicator& inline_ops();
   [[nodiscard]] Communicator& control();
-  /// Host worker for gradient communication; made on first use.
+  /// Host worker for gradient communication; made on first use. Inline when grad() cannot overlap.
   [[nodiscard]] Stream& communication_stream();
 
   /// Runs a phase that may fail on some ranks and waits for the others. When all succeed it returns; otherwise rank 0
-  /// prints the lowest failing rank's text ("lockstep: error: [rank 3: ]text") once and every rank throws AgreedFailure.
+  /// prints the lowest failing rank's text ("lockstep: error: rank 3: text", without the rank when all ranks failed
+  /// with one text) as one line and every rank throws AgreedFailure.
   /// For failures that leave this rank able to take part; a phase must not communicate after it failed.
   void agree(const std::function<void()>& phase);
 
-  /// A failure that the others do not know of: prints "lockstep: error: rank R: text" and ends the job with `code`.
-  [[noreturn]] void abort(const std::string& text, int code) noexcept;
+  /// A failure that the others do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with `code`
+  /// (MPI_Abort; in a world of one the process ends). Runs no destructor.
+  [[noreturn]] void abort(std::string_view text, int code) noexcept;
 
  private:
   struct State;
@@ -62,7 +67,8 @@ class Session {
 };
 
 /// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure ends
-/// quietly with its code; any other exception is this rank's alone and goes through Session::abort().
+/// quietly with its code; any other exception is this rank's alone and goes through Session::abort() with the code
+/// of its kind (3 when it is not an Error).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept;
 
 }  // namespace lockstep::comm

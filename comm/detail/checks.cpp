@@ -1,0 +1,62 @@
+#include <lockstep/comm/detail/checks.hpp>
+
+#include <cstddef>
+
+namespace lockstep::comm::detail {
+
+void check_stream(std::string_view op, const Stream& stream) {
+  require<DeviceError>(stream.device() == Device::cpu(), op, ": stream is on ", stream.device(), ", expected cpu");
+}
+
+void check_host(std::string_view op, const Stream& stream, const TensorView& view) {
+  require<DeviceError>(view.device == Device::cpu(), op, ": tensor is on ", view.device, ", expected cpu");
+  check_stream(op, stream);
+  require<ShapeError>(view.is_contiguous(), op, ": tensor ", view.shape, " with strides ", view.strides,
+                      " is not contiguous");
+}
+
+void check_summable(std::string_view op, DType dtype) {
+  const bool ok =
+      dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u64;
+  require<DTypeError>(ok, op, ": dtype is ", dtype, ", expected f32, f64, i32, i64 or u64");
+}
+
+void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
+  require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
+                      ", expected one type");
+  const std::int64_t n = part.numel();
+  require<ShapeError>(whole.numel() % size == 0 && whole.numel() / size == n, op, ": the larger tensor has ",
+                      whole.numel(), " elements, expected ", size, " x ", n);
+}
+
+void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size) {
+  require<DTypeError>(in.dtype == out.dtype, op, ": in and out are ", in.dtype, " and ", out.dtype,
+                      ", expected one type");
+  require<ShapeError>(in.numel() == out.numel() && in.numel() % size == 0, op, ": in and out have ", in.numel(),
+                      " and ", out.numel(), " elements, expected one multiple of ", size);
+  check_separate(op, in, out);
+}
+
+void check_separate(std::string_view op, const TensorView& in, const TensorView& out) {
+  require<ShapeError>(!overlaps(in, out), op, ": in and out overlap");
+}
+
+bool check_in_place(std::string_view op, const TensorView& in, const TensorView& out, int rank) {
+  if (!overlaps(in, out)) {
+    return false;
+  }
+  const std::byte* part = static_cast<const std::byte*>(out.data) + static_cast<std::size_t>(rank) * in.bytes();
+  require<ShapeError>(in.data == part, op, ": in overlaps out, but is not part ", rank, " of it");
+  return true;
+}
+
+void check_rank(std::string_view op, int rank, int size) {
+  require<UsageError>(rank >= 0 && rank < size, op, ": rank is ", rank, ", expected 0 to ", size - 1);
+}
+
+void check_peer(std::string_view op, int peer, int rank, int size) {
+  check_rank(op, peer, size);
+  require<UsageError>(peer != rank, op, ": rank ", rank, " names itself");
+}
+
+}  // namespace lockstep::comm::detail

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::comm::detail {
+
+// Preconditions that the host backends share. Nothing here is part of the public interface.
+
+/// A host stream: DeviceError.
+void check_stream(std::string_view op, const Stream& stream);
+/// A contiguous host tensor on a host stream: DeviceError, ShapeError.
+void check_host(std::string_view op, const Stream& stream, const TensorView& view);
+/// f32, f64, i32, i64 or u64: DTypeError.
+void check_summable(std::string_view op, DType dtype);
+/// whole.numel() == size * part.numel(), one element type: ShapeError, DTypeError.
+void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size);
+/// One type and one number of elements, a multiple of size, and no common byte: DTypeError, ShapeError.
+void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size);
+/// No common byte: ShapeError.
+void check_separate(std::string_view op, const TensorView& in, const TensorView& out);
+/// True when in is the rank-th part of out; ShapeError when they overlap in any other way.
+[[nodiscard]] bool check_in_place(std::string_view op, const TensorView& in, const TensorView& out, int rank);
+/// 0 <= rank < size: UsageError.
+void check_rank(std::string_view op, int rank, int size);
+/// A rank of the communicator other than this one: UsageError.
+void check_peer(std::string_view op, int peer, int rank, int size);
+
+/// Calls f(std::type_identity<T>{}) for the types that have sums.
+template <class F>
+void visit_sum(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f32:
+      return f(std::type_identity<float>{});
+    case DType::f64:
+      return f(std::type_identity<double>{});
+    case DType::i32:
+      return f(std::type_identity<std::int32_t>{});
+    case DType::i64:
+      return f(std::type_identity<std::int64_t>{});
+    case DType::u64:
+      return f(std::type_identity<std::uint64_t>{});
+    case DType::bf16:
+    case DType::f16:
+    case DType::u8:
+      break;
+  }
+  check_summable("sum", dtype);
+}
+
+}  // namespace lockstep::comm::detail

@@ -1,0 +1,416 @@
+#include <lockstep/comm/local/local_communicator.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstring>
+#include <mutex>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// What one rank brings to a collective.
+struct Contribution {
+  std::string_view op;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  DType dtype = DType::u8;
+  std::int64_t count = 0;  ///< elements of `in`
+  int root = 0;
+
+  [[nodiscard]] bool same_call(const Contribution& other) const {
+    return op == other.op && dtype == other.dtype && count == other.count && root == other.root;
+  }
+};
+
+/// A message on its way from one rank to another.
+struct Mail {
+  enum class State { none, posted, copying, taken, refused };
+  State state = State::none;
+  const void* data = nullptr;
+  DType dtype = DType::u8;
+  std::int64_t count = 0;
+};
+
+struct Shared;
+
+struct Member {
+  Contribution contribution;  ///< written before a barrier by its rank, read by all between two barriers
+  CommunicatorCounts counts;
+  int color = 0;
+  int key = 0;
+  std::shared_ptr<Shared> child;  ///< of split(): made by the lowest member, taken by the others
+  bool taken = false;
+  bool gone = false;
+  bool arrived = false;
+};
+
+struct Shared {
+  explicit Shared(int n)
+      : size(n),
+        members(static_cast<std::size_t>(n)),
+        mail(static_cast<std::size_t>(n) * static_cast<std::size_t>(n)) {}
+
+  Member& member(int rank) { return members[static_cast<std::size_t>(rank)]; }
+  Mail& between(int from, int to) {
+    return mail[static_cast<std::size_t>(from) * static_cast<std::size_t>(size) + static_cast<std::size_t>(to)];
+  }
+
+  void take(int rank) {
+    const std::lock_guard lock(mutex);
+    require<StateError>(!member(rank).taken, "LocalGroup: the communicator of rank ", rank, " was taken before");
+    member(rank).taken = true;
+  }
+
+  void leave(int rank) {
+    const std::lock_guard lock(mutex);
+    member(rank).gone = true;
+    changed.notify_all();
+  }
+
+  /// Passes when all ranks have come. What a rank wrote before is visible to all after.
+  void meet(int rank, std::string_view op) {
+    std::unique_lock lock(mutex);
+    const std::uint64_t mine = generation;
+    member(rank).arrived = true;
+    if (++arrived == size) {
+      arrived = 0;
+      for (Member& m : members) {
+        m.arrived = false;
+      }
+      ++generation;
+      changed.notify_all();
+      return;
+    }
+    while (generation == mine) {
+      if (member(rank).gone) {
+        broken_by = broken_by < 0 ? rank : broken_by;
+        changed.notify_all();
+        throw StateError(concat(op, ": the communicator of rank ", rank, " was destroyed while the operation waited"));
+      }
+      for (int r = 0; broken_by < 0 && r < size; ++r) {
+        if (member(r).gone && !member(r).arrived) {
+          broken_by = r;
+          changed.notify_all();
+        }
+      }
+      if (broken_by >= 0) {
+        throw PeerError(concat(op, ": rank ", broken_by, " left the group while rank ", rank, " waited for it"));
+      }
+      changed.wait(lock);
+    }
+  }
+
+  template <class Body>
+  void collective(int rank, const Contribution& mine, Body&& body) {
+    const Clock::time_point start = Clock::now();
+    member(rank).contribution = mine;
+    meet(rank, mine.op);
+    int odd = 0;  // the first rank whose call is not that of rank 0; every rank finds the same one
+    for (int r = 1; r < size && odd == 0; ++r) {
+      odd = member(r).contribution.same_call(member(0).contribution) ? 0 : r;
+    }
+    if (odd == 0) {
+      body();
+      meet(rank, mine.op);
+    } else {
+      const Contribution a = member(0).contribution;
+      const Contribution b = member(odd).contribution;
+      meet(rank, mine.op);
+      throw StateError(concat("rank 0 called ", a.op, " of ", a.count, " x ", a.dtype, ", root ", a.root, "; rank ",
+                              odd, " called ", b.op, " of ", b.count, " x ", b.dtype, ", root ", b.root));
+    }
+    count(rank, static_cast<std::int64_t>(size_of(mine.dtype)) * mine.count, start);
+  }
+
+  void send(int rank, int to, const TensorView& data) {
+    const Clock::time_point start = Clock::now();
+    std::unique_lock lock(mutex);
+    Mail& letter = between(rank, to);
+    letter.data = data.data;
+    letter.dtype = data.dtype;
+    letter.count = data.numel();
+    letter.state = Mail::State::posted;
+    changed.notify_all();
+    changed.wait(lock, [&] {
+      return letter.state == Mail::State::taken || letter.state == Mail::State::refused ||
+             (letter.state == Mail::State::posted && (member(to).gone || member(rank).gone));
+    });
+    const Mail::State end = std::exchange(letter.state, Mail::State::none);
+    require<PeerError>(end != Mail::State::posted, "send: rank ", to, " left before it took the message of rank ",
+                       rank);
+    require<ShapeError>(end == Mail::State::taken, "send: rank ", to, " does not expect ", data.numel(), " x ",
+                        data.dtype);
+    lock.unlock();
+    count(rank, static_cast<std::int64_t>(data.bytes()), start);
+  }
+
+  void recv(int rank, int from, const TensorView& data) {
+    const Clock::time_point start = Clock::now();
+    std::unique_lock lock(mutex);
+    Mail& letter = between(from, rank);
+    changed.wait(lock, [&] { return letter.state == Mail::State::posted || member(from).gone || member(rank).gone; });
+    require<PeerError>(letter.state == Mail::State::posted, "recv: rank ", from, " left before it sent to rank ", rank);
+    if (letter.count != data.numel() || letter.dtype != data.dtype) {
+      const Mail came = letter;
+      letter.state = Mail::State::refused;
+      changed.notify_all();
+      throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
+                              " x ", data.dtype));
+    }
+    letter.state = Mail::State::copying;  // keeps the sender, and so its memory, until the copy is done
+    lock.unlock();
+    if (data.bytes() > 0) {
+      std::memcpy(data.data, letter.data, data.bytes());
+    }
+    lock.lock();
+    letter.state = Mail::State::taken;
+    changed.notify_all();
+    lock.unlock();
+    count(rank, static_cast<std::int64_t>(data.bytes()), start);
+  }
+
+  void count(int rank, std::int64_t bytes, Clock::time_point start) {
+    const std::lock_guard lock(mutex);
+    CommunicatorCounts& counts = member(rank).counts;
+    ++counts.calls;
+    counts.bytes += bytes;
+    counts.seconds += seconds_since(start);
+  }
+
+  /// out[i] = in_0[offset + i] + in_1[offset + i] + .. for i in [begin, end); `store(i, values, n)` takes the sums.
+  template <class T, class Store>
+  void sum(std::int64_t offset, std::int64_t begin, std::int64_t end, Store&& store) {
+    using Sum = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
+    constexpr std::int64_t kBlock = 512;
+    std::array<T, kBlock> block;
+    for (std::int64_t i = begin; i < end; i += kBlock) {
+      const std::int64_t n = std::min(kBlock, end - i);
+      const auto at = [&](int r) {
+        return reinterpret_cast<const T*>(member(r).contribution.in) + offset + i;  // (count)
+      };
+      std::copy_n(at(0), n, block.data());
+      for (int r = 1; r < size; ++r) {
+        const T* in = at(r);
+        for (std::int64_t j = 0; j < n; ++j) {  // integers wrap
+          T& total = block[static_cast<std::size_t>(j)];
+          total = static_cast<T>(static_cast<Sum>(total) + static_cast<Sum>(in[j]));
+        }
+      }
+      store(i, block.data(), n);
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  const int size;
+  int arrived = 0;
+  int broken_by = -1;  ///< the rank that ended all further collectives
+  std::uint64_t generation = 0;
+  std::vector<Member> members;
+  std::vector<Mail> mail;  // (from, to)
+};
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+/// Operations capture the shared state, not the communicator, so one that is still queued may outlive it.
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Shared> shared, int rank)
+      : Communicator(rank, shared->size), shared_(std::move(shared)) {
+    shared_->take(rank);
+  }
+  ~LocalCommunicator() override { shared_->leave(rank()); }
+
+  [[nodiscard]] std::string_view backend() const override { return "local"; }
+  [[nodiscard]] bool can_overlap() const override { return true; }
+
+  void all_reduce(Stream& stream, const TensorView& data) override {
+    detail::check_host("all_reduce", stream, data);
+    detail::check_summable("all_reduce", data.dtype);
+    stream.enqueue([shared = shared_, me = rank(), data] {
+      // Every rank sums one slice and writes it to all: nobody else touches that slice between the two meetings.
+      shared->collective(me, contribution("all_reduce", data, data), [&] {
+        const std::int64_t n = data.numel();
+        detail::visit_sum(data.dtype, [&](auto type) {
+          using T = typename decltype(type)::type;
+          shared->sum<T>(0, n * me / shared->size, n * (me + 1) / shared->size,
+                         [&](std::int64_t i, const T* values, std::int64_t count) {
+                           for (Member& m : shared->members) {
+                             std::copy_n(values, count, reinterpret_cast<T*>(m.contribution.out) + i);
+                           }
+                         });
+        });
+      });
+    });
+  }
+
+  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("reduce_scatter", stream, in);
+    detail::check_host("reduce_scatter", stream, out);
+    detail::check_summable("reduce_scatter", in.dtype);
+    detail::check_parts("reduce_scatter", in, out, size());
+    detail::check_separate("reduce_scatter", in, out);
+    stream.enqueue([shared = shared_, me = rank(), in, out] {
+      shared->collective(me, contribution("reduce_scatter", in, out), [&] {
+        detail::visit_sum(in.dtype, [&](auto type) {
+          using T = typename decltype(type)::type;
+          T* to = static_cast<T*>(out.data);  // (n)
+          shared->sum<T>(me * out.numel(), 0, out.numel(), [&](std::int64_t i, const T* values, std::int64_t count) {
+            std::copy_n(values, count, to + i);
+          });
+        });
+      });
+    });
+  }
+
+  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_gather", stream, in);
+    detail::check_host("all_gather", stream, out);
+    detail::check_parts("all_gather", out, in, size());
+    const bool in_place = detail::check_in_place("all_gather", in, out, rank());
+    stream.enqueue([shared = shared_, me = rank(), in, out, in_place] {
+      shared->collective(me, contribution("all_gather", in, out), [&] {
+        for (int r = 0; r < shared->size; ++r) {
+          if (r != me || !in_place) {
+            copy_bytes(static_cast<std::byte*>(out.data) + static_cast<std::size_t>(r) * in.bytes(),
+                       shared->member(r).contribution.in, in.bytes());
+          }
+        }
+      });
+    });
+  }
+
+  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_to_all", stream, in);
+    detail::check_host("all_to_all", stream, out);
+    detail::check_exchange("all_to_all", in, out, size());
+    stream.enqueue([shared = shared_, me = rank(), in, out] {
+      shared->collective(me, contribution("all_to_all", in, out), [&] {
+        const std::size_t part = in.bytes() / static_cast<std::size_t>(shared->size);
+        for (int r = 0; r < shared->size; ++r) {
+          copy_bytes(static_cast<std::byte*>(out.data) + static_cast<std::size_t>(r) * part,
+                     shared->member(r).contribution.in + static_cast<std::size_t>(me) * part, part);
+        }
+      });
+    });
+  }
+
+  void broadcast(Stream& stream, const TensorView& data, int root) override {
+    detail::check_host("broadcast", stream, data);
+    detail::check_rank("broadcast", root, size());
+    stream.enqueue([shared = shared_, me = rank(), data, root] {
+      Contribution mine = contribution("broadcast", data, data);
+      mine.root = root;
+      shared->collective(me, mine, [&] {
+        if (me != root) {
+          copy_bytes(data.data, shared->member(root).contribution.in, data.bytes());
+        }
+      });
+    });
+  }
+
+  void barrier(Stream& stream) override {
+    detail::check_stream("barrier", stream);
+    stream.enqueue([shared = shared_, me = rank()] {
+      Contribution mine;
+      mine.op = "barrier";
+      shared->collective(me, mine, [] {});
+    });
+  }
+
+  void send(Stream& stream, const TensorView& data, int to) override {
+    detail::check_host("send", stream, data);
+    detail::check_peer("send", to, rank(), size());
+    stream.enqueue([shared = shared_, me = rank(), data, to] { shared->send(me, to, data); });
+  }
+
+  void recv(Stream& stream, const TensorView& data, int from) override {
+    detail::check_host("recv", stream, data);
+    detail::check_peer("recv", from, rank(), size());
+    stream.enqueue([shared = shared_, me = rank(), data, from] { shared->recv(me, from, data); });
+  }
+
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
+    require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
+    Member& mine = shared_->member(rank());
+    mine.color = color;
+    mine.key = key;
+    shared_->meet(rank(), "split");
+    std::vector<int> group;
+    for (int r = 0; r < size(); ++r) {
+      if (shared_->member(r).color == color) {
+        group.push_back(r);
+      }
+    }
+    std::stable_sort(group.begin(), group.end(),
+                     [&](int a, int b) { return shared_->member(a).key < shared_->member(b).key; });
+    if (group.front() == rank()) {
+      mine.child = std::make_shared<Shared>(static_cast<int>(group.size()));
+    }
+    shared_->meet(rank(), "split");
+    const auto place = std::find(group.begin(), group.end(), rank()) - group.begin();
+    auto child = std::make_unique<LocalCommunicator>(shared_->member(group.front()).child, static_cast<int>(place));
+    shared_->meet(rank(), "split");
+    mine.child.reset();
+    return child;
+  }
+
+  [[nodiscard]] CommunicatorCounts counts() const override {
+    const std::lock_guard lock(shared_->mutex);
+    return shared_->member(rank()).counts;
+  }
+
+ private:
+  static Contribution contribution(std::string_view op, const TensorView& in, const TensorView& out) {
+    return {op, static_cast<const std::byte*>(in.data), static_cast<std::byte*>(out.data), in.dtype, in.numel(), 0};
+  }
+
+  std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace
+
+struct LocalGroup::State {
+  std::shared_ptr<Shared> shared;
+};
+
+LocalGroup::LocalGroup(int size) {
+  require<UsageError>(size >= 1, "LocalGroup: size is ", size, ", expected 1 or more");
+  state_ = std::make_shared<State>(State{std::make_shared<Shared>(size)});
+}
+
+LocalGroup::~LocalGroup() {
+  // A rank that nobody took can never come: whoever waits for it must not wait for ever.
+  Shared& shared = *state_->shared;
+  const std::lock_guard lock(shared.mutex);
+  for (Member& member : shared.members) {
+    member.gone = member.gone || !member.taken;
+  }
+  shared.changed.notify_all();
+}
+
+std::unique_ptr<Communicator> LocalGroup::communicator(int rank) {
+  detail::check_rank("LocalGroup", rank, state_->shared->size);
+  return std::make_unique<LocalCommunicator>(state_->shared, rank);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,416 @@
+#include <lockstep/comm/mpi/mpi_communicator.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <string_view>
+#include <utility>
+
+#include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/comm/mpi/mpi_internal.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using detail::check_mpi;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTag = 0;
+
+/// A duplicate of somebody's communicator. Shared by the Communicator, by operations that are still queued, and by an
+/// attribute of MPI_COMM_SELF, whose deletion in MPI_Finalize frees what the program left.
+struct Link {
+  MPI_Comm comm = MPI_COMM_NULL;  ///< null once it was freed
+  int keyval = MPI_KEYVAL_INVALID;
+  int rank = 0;
+  int size = 0;
+  std::int64_t most_per_call = 0;
+  std::mutex mutex;
+  CommunicatorCounts counts;
+};
+
+int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
+  auto* holder = static_cast<std::shared_ptr<Link>*>(value);
+  const int rc = (*holder)->comm == MPI_COMM_NULL ? MPI_SUCCESS : MPI_Comm_free(&(*holder)->comm);
+  delete holder;
+  return rc;
+}
+
+/// Takes ownership of comm.
+std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
+  auto link = std::make_shared<Link>();
+  link->comm = comm;
+  link->most_per_call = most_per_call;
+  check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  check_mpi(MPI_Comm_rank(comm, &link->rank), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm, &link->size), "MPI_Comm_size");
+  check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_link, &link->keyval, nullptr), "MPI_Comm_create_keyval");
+  auto holder = std::make_unique<std::shared_ptr<Link>>(link);
+  check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
+  holder.release();
+  return link;
+}
+
+/// Where MPI calls may run.
+enum class Path { on_any_stream, on_serial_worker, inline_only };
+
+Path path_of_process(const Stream* serial) {
+  int initialised = 0;
+  int finalised = 0;
+  MPI_Initialized(&initialised);
+  MPI_Finalized(&finalised);
+  require<StateError>(initialised != 0, "mpi communicator: MPI is not initialised");
+  require<StateError>(finalised == 0, "mpi communicator: MPI was finalised");
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  if (level == MPI_THREAD_MULTIPLE) {
+    return Path::on_any_stream;
+  }
+  if (level == MPI_THREAD_SERIALIZED) {
+    require<StateError>(serial != nullptr && serial->device() == Device::cpu() && !serial->is_inline(),
+                        "mpi communicator: MPI's thread level is SERIALIZED, expected a host worker through which "
+                        "all its calls go");
+    return Path::on_serial_worker;
+  }
+  return Path::inline_only;
+}
+
+/// Runs f where MPI may be called and waits for it. f's exception comes back here and leaves the worker usable.
+template <class F>
+void run_blocking(Path path, Stream* serial, F&& f) {
+  if (path != Path::on_serial_worker) {
+    f();
+    return;
+  }
+  std::exception_ptr failure;
+  serial->enqueue([&] {
+    try {
+      f();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  });
+  serial->synchronize();
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+}
+
+MPI_Datatype sum_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return MPI_FLOAT;
+    case DType::f64:
+      return MPI_DOUBLE;
+    case DType::i32:
+      return MPI_INT32_T;
+    case DType::i64:
+      return MPI_INT64_T;
+    case DType::u64:
+      return MPI_UINT64_T;
+    case DType::bf16:
+    case DType::f16:
+    case DType::u8:
+      break;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+/// For moving: only the width matters.
+MPI_Datatype move_type(DType dtype) {
+  switch (size_of(dtype)) {
+    case 1:
+      return MPI_UINT8_T;
+    case 2:
+      return MPI_UINT16_T;
+    case 4:
+      return MPI_UINT32_T;
+    default:
+      return MPI_UINT64_T;
+  }
+}
+
+std::byte* at(const TensorView& view, std::int64_t element) {
+  return static_cast<std::byte*>(view.data) + element * static_cast<std::int64_t>(size_of(view.dtype));
+}
+
+/// Calls f(first element, count) for pieces of [0, n) that one MPI call takes.
+template <class F>
+void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
+  for (std::int64_t i = 0; i < n; i += most) {
+    f(i, static_cast<int>(std::min(most, n - i)));
+  }
+}
+
+/// `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
+class PieceType {
+ public:
+  PieceType(DType dtype, int count, std::int64_t stride) {
+    MPI_Datatype piece = MPI_DATATYPE_NULL;
+    check_mpi(MPI_Type_contiguous(count, move_type(dtype), &piece), "MPI_Type_contiguous");
+    const auto extent = static_cast<MPI_Aint>(stride) * static_cast<MPI_Aint>(size_of(dtype));
+    const int rc = MPI_Type_create_resized(piece, 0, extent, &type_);
+    MPI_Type_free(&piece);
+    check_mpi(rc, "MPI_Type_create_resized");
+    check_mpi(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ~PieceType() {
+    if (type_ != MPI_DATATYPE_NULL) {
+      MPI_Type_free(&type_);
+    }
+  }
+  PieceType(const PieceType&) = delete;
+  PieceType& operator=(const PieceType&) = delete;
+  [[nodiscard]] MPI_Datatype get() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+void all_reduce(const Link& link, const TensorView& data) {
+  in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, i), n, sum_type(data.dtype), MPI_SUM, link.comm), "all_reduce of ",
+              n, " x ", data.dtype);
+  });
+}
+
+void reduce_scatter(const Link& link, const TensorView& in, const TensorView& out) {
+  const std::int64_t n = out.numel();
+  if (n <= link.most_per_call / link.size) {
+    check_mpi(MPI_Reduce_scatter_block(in.data, out.data, static_cast<int>(n), sum_type(in.dtype), MPI_SUM, link.comm),
+              "reduce_scatter of ", n, " x ", in.dtype);
+    return;
+  }
+  // Sums take no derived types, so a piece of every part cannot travel in one call: one reduction per part and piece.
+  for (int root = 0; root < link.size; ++root) {
+    in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
+      void* to = root == link.rank ? at(out, i) : nullptr;
+      check_mpi(MPI_Reduce(at(in, root * n + i), to, count, sum_type(in.dtype), MPI_SUM, root, link.comm),
+                "reduce_scatter of ", n, " x ", in.dtype);
+    });
+  }
+}
+
+void all_gather(const Link& link, const TensorView& in, const TensorView& out, bool in_place) {
+  const std::int64_t n = in.numel();
+  const std::int64_t most = link.most_per_call / link.size;
+  if (n <= most) {
+    const MPI_Datatype type = move_type(in.dtype);
+    const int count = static_cast<int>(n);
+    check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : in.data, count, type, out.data, count, type, link.comm),
+              "all_gather of ", n, " x ", in.dtype);
+    return;
+  }
+  in_pieces(n, std::max<std::int64_t>(most, 1), [&](std::int64_t i, int count) {
+    const PieceType piece(in.dtype, count, n);
+    check_mpi(MPI_Allgather(in_place ? MPI_IN_PLACE : at(in, i), 1, piece.get(), at(out, i), 1, piece.get(), link.comm),
+              "all_gather of ", n, " x ", in.dtype);
+  });
+}
+
+void all_to_all(const Link& link, const TensorView& in, const TensorView& out) {
+  const std::int64_t n = in.numel() / link.size;
+  const std::int64_t most = link.most_per_call / link.size;
+  if (n <= most) {
+    const MPI_Datatype type = move_type(in.dtype);
+    const int count = static_cast<int>(n);
+    check_mpi(MPI_Alltoall(in.data, count, type, out.data, count, type, link.comm), "all_to_all of ", n, " x ",
+              in.dtype);
+    return;
+  }
+  in_pieces(n, std::max<std::int64_t>(most, 1), [&](std::int64_t i, int count) {
+    const PieceType piece(in.dtype, count, n);
+    check_mpi(MPI_Alltoall(at(in, i), 1, piece.get(), at(out, i), 1, piece.get(), link.comm), "all_to_all of ", n,
+              " x ", in.dtype);
+  });
+}
+
+void broadcast(const Link& link, const TensorView& data, int root) {
+  in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
+    check_mpi(MPI_Bcast(at(data, i), n, move_type(data.dtype), root, link.comm), "broadcast of ", n, " x ", data.dtype);
+  });
+}
+
+void send(const Link& link, const TensorView& data, int to) {
+  in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
+    check_mpi(MPI_Ssend(at(data, i), n, move_type(data.dtype), to, kTag, link.comm), "send of ", n, " x ", data.dtype,
+              " to rank ", to);
+  });
+}
+
+void recv(const Link& link, const TensorView& data, int from) {
+  in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
+    MPI_Status status;
+    check_mpi(MPI_Recv(at(data, i), n, move_type(data.dtype), from, kTag, link.comm, &status), "recv of ", n, " x ",
+              data.dtype, " from rank ", from);
+    int came = 0;
+    check_mpi(MPI_Get_count(&status, move_type(data.dtype), &came), "MPI_Get_count");
+    require<MpiError>(came == n, "recv of ", n, " x ", data.dtype, " from rank ", from, ": ", came, " elements came");
+  });
+}
+
+class MpiCommunicator final : public Communicator {
+ public:
+  MpiCommunicator(std::shared_ptr<Link> link, Path path, Stream* serial)
+      : Communicator(link->rank, link->size), link_(std::move(link)), path_(path), serial_(serial) {}
+
+  ~MpiCommunicator() override {
+    if (std::uncaught_exceptions() > uncaught_) {
+      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize will, if it comes
+    }
+    try {
+      run_blocking(path_, serial_, [this] {
+        if (link_->comm != MPI_COMM_NULL) {
+          int keyval = link_->keyval;
+          MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // calls free_link()
+          MPI_Comm_free_keyval(&keyval);
+        }
+      });
+    } catch (...) {  // the worker was poisoned: as for unwinding
+    }
+  }
+
+  [[nodiscard]] std::string_view backend() const override { return "mpi"; }
+  [[nodiscard]] bool can_overlap() const override { return path_ != Path::inline_only; }
+
+  void all_reduce(Stream& stream, const TensorView& data) override {
+    detail::check_host("all_reduce", stream, data);
+    detail::check_summable("all_reduce", data.dtype);
+    run(stream, "all_reduce", data.bytes(), [data](const Link& link) { comm::all_reduce(link, data); });
+  }
+
+  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("reduce_scatter", stream, in);
+    detail::check_host("reduce_scatter", stream, out);
+    detail::check_summable("reduce_scatter", in.dtype);
+    detail::check_parts("reduce_scatter", in, out, size());
+    detail::check_separate("reduce_scatter", in, out);
+    run(stream, "reduce_scatter", in.bytes(), [in, out](const Link& link) { comm::reduce_scatter(link, in, out); });
+  }
+
+  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_gather", stream, in);
+    detail::check_host("all_gather", stream, out);
+    detail::check_parts("all_gather", out, in, size());
+    const bool in_place = detail::check_in_place("all_gather", in, out, rank());
+    run(stream, "all_gather", in.bytes(),
+        [in, out, in_place](const Link& link) { comm::all_gather(link, in, out, in_place); });
+  }
+
+  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_to_all", stream, in);
+    detail::check_host("all_to_all", stream, out);
+    detail::check_exchange("all_to_all", in, out, size());
+    run(stream, "all_to_all", in.bytes(), [in, out](const Link& link) { comm::all_to_all(link, in, out); });
+  }
+
+  void broadcast(Stream& stream, const TensorView& data, int root) override {
+    detail::check_host("broadcast", stream, data);
+    detail::check_rank("broadcast", root, size());
+    run(stream, "broadcast", data.bytes(), [data, root](const Link& link) { comm::broadcast(link, data, root); });
+  }
+
+  void barrier(Stream& stream) override {
+    detail::check_stream("barrier", stream);
+    run(stream, "barrier", 0, [](const Link& link) { check_mpi(MPI_Barrier(link.comm), "barrier"); });
+  }
+
+  void send(Stream& stream, const TensorView& data, int to) override {
+    detail::check_host("send", stream, data);
+    detail::check_peer("send", to, rank(), size());
+    run(stream, "send", data.bytes(), [data, to](const Link& link) { comm::send(link, data, to); });
+  }
+
+  void recv(Stream& stream, const TensorView& data, int from) override {
+    detail::check_host("recv", stream, data);
+    detail::check_peer("recv", from, rank(), size());
+    run(stream, "recv", data.bytes(), [data, from](const Link& link) { comm::recv(link, data, from); });
+  }
+
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
+    require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
+    std::shared_ptr<Link> link;
+    run_blocking(path_, serial_, [&] {
+      require_alive(*link_, "split");
+      MPI_Comm part = MPI_COMM_NULL;
+      check_mpi(MPI_Comm_split(link_->comm, color, key, &part), "split");
+      link = make_link(part, link_->most_per_call);
+    });
+    return std::make_unique<MpiCommunicator>(std::move(link), path_, serial_);
+  }
+
+  [[nodiscard]] CommunicatorCounts counts() const override {
+    const std::lock_guard lock(link_->mutex);
+    return link_->counts;
+  }
+
+ private:
+  static void require_alive(const Link& link, std::string_view op) {
+    require<StateError>(link.comm != MPI_COMM_NULL, op, ": the communicator was freed or MPI was finalised");
+  }
+
+  template <class Call>
+  void run(Stream& stream, std::string_view op, std::size_t bytes, Call call) {
+    auto task = [link = link_, op, bytes, call] {
+      require_alive(*link, op);
+      const Clock::time_point start = Clock::now();
+      call(*link);
+      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+      const std::lock_guard lock(link->mutex);
+      ++link->counts.calls;
+      link->counts.bytes += static_cast<std::int64_t>(bytes);
+      link->counts.seconds += seconds;
+    };
+    if (path_ == Path::inline_only) {
+      int is_main = 0;
+      MPI_Is_thread_main(&is_main);
+      require<StateError>(stream.is_inline() && is_main != 0, op,
+                          ": MPI's thread level is below SERIALIZED, expected an inline stream on the thread that "
+                          "initialised MPI");
+    }
+    if (path_ != Path::on_serial_worker || &stream == serial_) {
+      stream.enqueue(std::move(task));
+      return;
+    }
+    stream.record(before_);
+    serial_->wait(before_);
+    serial_->enqueue(std::move(task));
+    serial_->record(after_);
+    stream.wait(after_);
+  }
+
+  std::shared_ptr<Link> link_;
+  Path path_;
+  Stream* serial_;
+  Event before_{Device::cpu()};
+  Event after_{Device::cpu()};
+  int uncaught_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+namespace detail {
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial, std::int64_t most_per_call) {
+  require<UsageError>(most_per_call >= 1 && most_per_call <= kMostPerCall, "mpi communicator: most_per_call is ",
+                      most_per_call, ", expected 1 to ", kMostPerCall);
+  const Path path = path_of_process(serial);
+  std::shared_ptr<Link> link;
+  run_blocking(path, serial, [&] {
+    MPI_Comm own = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
+    link = make_link(own, most_per_call);
+  });
+  return std::make_unique<MpiCommunicator>(std::move(link), path, serial);
+}
+
+}  // namespace detail
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial) {
+  return detail::make_mpi_communicator(parent, serial, detail::kMostPerCall);
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,280 @@
+#include <lockstep/comm/session.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <lockstep/comm/detail/world.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/comm/text.hpp>
+
+namespace lockstep::comm {
+namespace detail {
+namespace {
+
+class WorldOfOne final : public World {
+ public:
+  WorldOfOne() { description = "one rank without MPI"; }
+  std::unique_ptr<Communicator> communicator() override { return LocalGroup(1).communicator(0); }
+  Stream* serial() override { return nullptr; }
+  void finalise() override {}
+  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_world_of_one() {
+  return std::make_unique<WorldOfOne>();
+}
+
+}  // namespace detail
+
+namespace {
+
+/// A whole number from the environment, or -1.
+long environment_number(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') {
+    return -1;
+  }
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *end == '\0' ? value : -1;
+}
+
+struct Launcher {
+  const char* variable = nullptr;
+  long size = -1;
+  long rank = -1;
+};
+
+/// What the launcher said, from the first variable that is set.
+Launcher launcher() {
+  const bool in_slurm_step = environment_number("SLURM_STEP_ID") >= 0;
+  const std::pair<const char*, const char*> kinds[] = {
+      {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+      {"PMI_SIZE", "PMI_RANK"},
+      {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
+      {"SLURM_NTASKS", "SLURM_PROCID"},
+  };
+  for (const auto& [size, rank] : kinds) {
+    const bool slurm = std::string_view(size).starts_with("SLURM");
+    if ((!slurm || in_slurm_step) && environment_number(size) > 0) {
+      return {size, environment_number(size), environment_number(rank)};
+    }
+  }
+  return {};
+}
+
+std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+#if LOCKSTEP_HAS_MPI
+  return detail::make_mpi_world(argc, argv);
+#else
+  return detail::make_world_of_one();
+#endif
+}
+
+/// One line on standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text".
+void print_error(int rank, std::string_view text) noexcept {
+  char line[4096];
+  int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
+                      : std::snprintf(line, sizeof line, "lockstep: error: rank %d: ", rank);
+  for (const char c : text) {
+    if (used + 1 >= static_cast<int>(sizeof line)) {
+      break;
+    }
+    line[used++] = c == '\n' || c == '\r' ? ' ' : c;
+  }
+  line[used++] = '\n';
+  std::fflush(stdout);
+  std::fwrite(line, 1, static_cast<std::size_t>(used), stderr);
+  std::fflush(stderr);
+}
+
+constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
+constexpr const char* kUnknown = "an exception that is not a std::exception";
+
+}  // namespace
+
+struct Session::State {
+  std::unique_ptr<detail::World> world;
+  std::unique_ptr<Communicator> grad;
+  std::unique_ptr<Communicator> inline_ops;
+  std::unique_ptr<Communicator> control;
+  std::optional<Stream> worker;
+  Stream* communication = nullptr;
+  int uncaught = std::uncaught_exceptions();
+  bool agreed_to_fail = false;  ///< every rank is on its way out
+};
+
+Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
+  const Launcher launched = launcher();
+  state_->world = make_world(argc, argv);
+  detail::World& world = *state_->world;
+  try {
+    require<UsageError>(launched.size <= world.size, "session: ", launched.variable, " says ", launched.size,
+                        " ranks, but there ", world.size == 1 ? "is " : "are ", world.size, " (", world.description,
+                        "): the launcher belongs to another MPI, or this build has none");
+    state_->grad = world.communicator();
+    state_->inline_ops = world.communicator();
+    state_->control = world.communicator();
+  } catch (...) {
+    state_->grad.reset();
+    state_->inline_ops.reset();
+    if (world.size == 1) {
+      world.finalise();
+    }
+    throw;
+  }
+}
+
+Session::~Session() {
+  if (std::uncaught_exceptions() > state_->uncaught && !state_->agreed_to_fail) {
+    return;  // the other ranks do not know: they must not be waited for
+  }
+  try {
+    state_->worker.reset();
+    state_->grad.reset();
+    state_->inline_ops.reset();
+    state_->control.reset();
+    state_->world->finalise();
+  } catch (const std::exception& e) {
+    print_error(state_->world->rank, e.what());
+  } catch (...) {
+    print_error(state_->world->rank, kUnknown);
+  }
+}
+
+int Session::rank() const {
+  return state_->world->rank;
+}
+int Session::size() const {
+  return state_->world->size;
+}
+int Session::local_rank() const {
+  return state_->world->local_rank;
+}
+int Session::local_size() const {
+  return state_->world->local_size;
+}
+int Session::nodes() const {
+  return state_->world->nodes;
+}
+std::string Session::description() const {
+  return state_->world->description;
+}
+
+std::string Session::host() const {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) {
+    return "unknown";
+  }
+  return name;
+}
+
+Communicator& Session::grad() {
+  return *state_->grad;
+}
+Communicator& Session::inline_ops() {
+  return *state_->inline_ops;
+}
+Communicator& Session::control() {
+  return *state_->control;
+}
+
+Stream& Session::communication_stream() {
+  if (state_->communication == nullptr) {
+    state_->communication = state_->world->serial();
+    if (state_->communication == nullptr) {
+      state_->worker.emplace(state_->grad->can_overlap() ? Stream::host_worker("lockstep-comm")
+                                                         : Stream::host_inline());
+      state_->communication = &*state_->worker;
+    }
+  }
+  return *state_->communication;
+}
+
+void Session::agree(const std::function<void()>& phase) {
+  std::string text;
+  int code = exit_code::kFinished;
+  try {
+    phase();
+  } catch (const AgreedFailure&) {
+    throw;  // a phase within the phase: all ranks are here
+  } catch (const Error& e) {
+    text = e.what();
+    code = e.code();
+  } catch (const std::bad_alloc&) {
+    text = kOutOfHostMemory;
+    code = exit_code::kFailure;
+  } catch (const std::exception& e) {
+    text = e.what();
+    code = exit_code::kFailure;
+  } catch (...) {
+    text = kUnknown;
+    code = exit_code::kFailure;
+  }
+  const std::vector<double> codes = all_gather_value(control(), code);
+  const auto failed = [](double c) { return c != exit_code::kFinished; };
+  const auto first = std::find_if(codes.begin(), codes.end(), failed);
+  if (first == codes.end()) {
+    return;
+  }
+  const std::vector<std::string> texts = all_gather_text(control(), text);
+  const auto culprit = static_cast<int>(first - codes.begin());
+  const std::string& reason = texts[static_cast<std::size_t>(culprit)];
+  const bool everybody = std::all_of(codes.begin(), codes.end(), failed) &&
+                         std::all_of(texts.begin(), texts.end(), [&](const std::string& t) { return t == reason; });
+  if (rank() == 0) {
+    print_error(everybody ? -1 : culprit, reason);
+  }
+  state_->agreed_to_fail = true;
+  throw AgreedFailure(everybody ? reason : concat("rank ", culprit, ": ", reason), static_cast<int>(*first));
+}
+
+void Session::abort(std::string_view text, int code) noexcept {
+  print_error(size() > 1 ? rank() : -1, text);
+  state_->world->abort(code);
+  std::_Exit(code);  // not reached; the compiler does not take a virtual function's word for it
+}
+
+int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept {
+  try {
+    Session session(argc, argv);
+    try {
+      return body(session, argc, argv);
+    } catch (const AgreedFailure& e) {
+      return e.code();
+    } catch (const Error& e) {
+      session.abort(e.what(), e.code());
+    } catch (const std::bad_alloc&) {
+      session.abort(kOutOfHostMemory, exit_code::kFailure);
+    } catch (const std::exception& e) {
+      session.abort(e.what(), exit_code::kFailure);
+    } catch (...) {
+      session.abort(kUnknown, exit_code::kFailure);
+    }
+  } catch (const UsageError& e) {
+    // Every rank finds the same: one of them says so.
+    if (launcher().rank <= 0) {
+      print_error(-1, e.what());
+    }
+    return e.code();
+  } catch (const std::exception& e) {
+    print_error(static_cast<int>(launcher().rank), e.what());
+  } catch (...) {
+    print_error(static_cast<int>(launcher().rank), kUnknown);
+  }
+  return exit_code::kFailure;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,61 @@
+#include <lockstep/comm/text.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+#include <lockstep/runtime/stream.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+template <class T>
+TensorView view_of(std::vector<T>& values) {
+  return {std::span<T>(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+/// Every rank's value, in rank order.
+template <class T>
+std::vector<T> all_gather_one(Communicator& communicator, T value) {
+  Stream stream = Stream::host_inline();
+  std::vector<T> mine{value};
+  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
+  communicator.all_gather(stream, view_of(mine), view_of(all));
+  return all;
+}
+
+}  // namespace
+
+std::string broadcast_text(Communicator& communicator, const std::string& text, int root) {
+  Stream stream = Stream::host_inline();
+  std::vector<std::int64_t> length{static_cast<std::int64_t>(text.size())};
+  communicator.broadcast(stream, view_of(length), root);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(length[0]));
+  if (communicator.rank() == root) {
+    std::copy(text.begin(), text.end(), bytes.begin());
+  }
+  communicator.broadcast(stream, view_of(bytes), root);
+  return {bytes.begin(), bytes.end()};
+}
+
+std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text) {
+  const std::vector<std::int64_t> lengths = all_gather_one(communicator, static_cast<std::int64_t>(text.size()));
+  const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::vector<std::uint8_t> mine(longest);
+  std::copy(text.begin(), text.end(), mine.begin());
+  std::vector<std::uint8_t> all(longest * lengths.size());
+  Stream stream = Stream::host_inline();
+  communicator.all_gather(stream, view_of(mine), view_of(all));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const std::uint8_t* first = all.data() + r * longest;
+    texts.emplace_back(first, first + lengths[r]);
+  }
+  return texts;
+}
+
+std::vector<double> all_gather_value(Communicator& communicator, double value) {
+  return all_gather_one(communicator, value);
+}
+
+}  // namespace lockstep::comm

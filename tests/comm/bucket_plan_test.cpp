@@ -1,0 +1,176 @@
+#include <lockstep/comm/bucket_plan.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes, std::int64_t begin = 0) {
+  std::vector<GradientRange> result;
+  for (const std::int64_t size : sizes) {
+    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
+    begin += size;
+  }
+  return result;
+}
+
+/// Number of gradients per bucket.
+std::vector<int> counts(const std::vector<Bucket>& buckets) {
+  std::vector<int> result;
+  for (const Bucket& b : buckets) {
+    result.push_back(b.last - b.first);
+  }
+  return result;
+}
+
+/// Parameters of ResNet-50 (He et al. 2015, stride in the 3x3 convolution; 1000 classes) in forward order. The stem
+/// has its three input channels stored as four.
+std::vector<std::int64_t> resnet50_sizes() {
+  std::vector<std::int64_t> sizes{64 * 7 * 7 * 4, 64, 64};
+  std::int64_t in = 64;
+  const int blocks[] = {3, 4, 6, 3};
+  for (int stage = 0; stage < 4; ++stage) {
+    const std::int64_t mid = std::int64_t{64} << stage;
+    const std::int64_t out = 4 * mid;
+    for (int b = 0; b < blocks[stage]; ++b) {
+      const std::vector<std::int64_t> convolutions{in * mid, mid * mid * 9, mid * out};
+      const std::vector<std::int64_t> channels{mid, mid, out};
+      for (std::size_t i = 0; i < 3; ++i) {
+        sizes.insert(sizes.end(), {convolutions[i], channels[i], channels[i]});
+      }
+      if (b == 0) {
+        sizes.insert(sizes.end(), {in * out, out, out});
+      }
+      in = out;
+    }
+  }
+  sizes.insert(sizes.end(), {2048 * 1000, 1000});
+  return sizes;
+}
+
+TEST(BucketPlan, NoGradientsNoBuckets) {
+  EXPECT_TRUE(plan_buckets({}, {}).empty());
+}
+
+TEST(BucketPlan, OneGradientIsOneBucketWhateverItsSize) {
+  for (const std::int64_t size : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1} << 33}) {
+    for (const std::int64_t cap : {std::int64_t{0}, std::int64_t{1}}) {
+      BucketOptions options;
+      options.bucket_bytes = cap;
+      const auto plan = plan_buckets(ranges({size}, 64), options);
+      ASSERT_EQ(plan.size(), 1u);
+      EXPECT_EQ(plan[0].begin, 64);
+      EXPECT_EQ(plan[0].end, 64 + size);
+    }
+  }
+}
+
+TEST(BucketPlan, CapClosesBeforeTheTensorThatWouldPassIt) {
+  BucketOptions options;
+  options.bucket_bytes = 40;  // ten elements
+  EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{2, 2, 1, 1, 2}));
+  options.element_bytes = 2;  // twenty
+  EXPECT_EQ(counts(plan_buckets(ranges({4, 6, 1, 9, 1, 30, 2, 8}), options)), (std::vector<int>{4, 1, 1, 2}));
+}
+
+TEST(BucketPlan, DefaultFillsTheTailFromTheEnd) {
+  BucketOptions options;
+  options.element_bytes = 1;
+  options.tail_bytes = 10;
+  options.head_bytes = 100;
+  EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 3}), options)), (std::vector<int>{2, 1, 3}));
+  // A last tensor beyond the tail's cap is a tail of its own.
+  EXPECT_EQ(counts(plan_buckets(ranges({60, 40, 7, 3, 4, 11}), options)), (std::vector<int>{2, 3, 1}));
+  // Everything in the tail.
+  EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{4}));
+  // A tensor larger than the head's cap.
+  EXPECT_EQ(counts(plan_buckets(ranges({5, 500, 5, 10}), options)), (std::vector<int>{1, 1, 1, 1}));
+  options.tail_bytes = 0;
+  EXPECT_EQ(counts(plan_buckets(ranges({1, 2, 3, 4}), options)), (std::vector<int>{3, 1}));
+}
+
+TEST(BucketPlan, RandomSizesAreCoveredOnceInOrderWithinTheCaps) {
+  Random random(7, RandomUse::test);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::int64_t> sizes(1 + random.below(200));
+    for (std::int64_t& size : sizes) {
+      size = random.below(round % 3 == 0 ? 5000u : 200u);
+    }
+    const auto gradients = ranges(sizes, random.below(1000));
+    BucketOptions options;
+    options.element_bytes = std::int64_t{1} << random.below(4);
+    options.bucket_bytes = round % 2 == 0 ? 0 : 1 + random.below(20000);
+    options.tail_bytes = random.below(10000);
+    options.head_bytes = 1 + random.below(60000);
+    const auto plan = plan_buckets(gradients, options);
+    int next = 0;
+    for (std::size_t k = 0; k < plan.size(); ++k) {
+      const Bucket& b = plan[k];
+      ASSERT_EQ(b.first, next);
+      ASSERT_LT(b.first, b.last);
+      ASSERT_EQ(b.begin, gradients[static_cast<std::size_t>(b.first)].begin);
+      ASSERT_EQ(b.end, gradients[static_cast<std::size_t>(b.last) - 1].end);
+      const bool last = k + 1 == plan.size();
+      const std::int64_t cap =
+          options.bucket_bytes > 0 ? options.bucket_bytes : (last ? options.tail_bytes : options.head_bytes);
+      if (b.last - b.first > 1) {
+        ASSERT_LE((b.end - b.begin) * options.element_bytes, cap);
+      }
+      next = b.last;
+    }
+    ASSERT_EQ(next, static_cast<int>(sizes.size()));
+    const auto again = plan_buckets(gradients, options);
+    ASSERT_EQ(counts(again), counts(plan));
+  }
+}
+
+TEST(BucketPlan, ResNet50HasAFewLargeBucketsAndASmallTail) {
+  std::vector<std::int64_t> sizes = resnet50_sizes();
+  ASSERT_EQ(sizes.size(), 161u);
+  ASSERT_EQ(std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0}), 25557032 + 64 * 7 * 7);
+  std::reverse(sizes.begin(), sizes.end());  // backward order
+  for (std::int64_t& size : sizes) {
+    size = (size + 63) / 64 * 64;  // 256 bytes, as in the arena
+  }
+  const auto plan = plan_buckets(ranges(sizes), {});
+  EXPECT_GE(plan.size(), 4u);
+  EXPECT_LE(plan.size(), 5u);
+  const std::int64_t tail = 4 * (plan.back().end - plan.back().begin);
+  EXPECT_LE(tail, 1 << 20);
+  EXPECT_GE(tail, 1 << 19);
+  for (const Bucket& b : plan) {
+    EXPECT_LE(4 * (b.end - b.begin), 32 << 20);
+  }
+}
+
+TEST(BucketPlan, RefusesRangesThatAreNotContiguousAndAscending) {
+  auto gap = ranges({3, 4, 5});
+  gap[1].begin += 1;
+  EXPECT_THROW((void)plan_buckets(gap, {}), ShapeError);
+  auto overlap = ranges({3, 4, 5});
+  overlap[2].begin -= 1;
+  EXPECT_THROW((void)plan_buckets(overlap, {}), ShapeError);
+  auto backwards = ranges({3});
+  backwards[0] = {"g", 5, 2, 1};
+  EXPECT_THROW((void)plan_buckets(backwards, {}), ShapeError);
+  EXPECT_THROW((void)plan_buckets(ranges({3}, -1), {}), ShapeError);
+}
+
+TEST(BucketPlan, RefusesImpossibleOptions) {
+  const auto gradients = ranges({3});
+  const BucketOptions bad[] = {{0, 0, 1, 1}, {4, -1, 1, 1}, {4, 0, -1, 1}, {4, 0, 1, 0}};
+  for (const BucketOptions& options : bad) {
+    EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
