@@ -1,12 +1,13 @@
 #pragma once
 
-#include <lockstep/runtime/context.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
 
 namespace lockstep::ops {
 
-/// out[i] = value, converted to the element type of out (any type). out: contiguous, any shape, may be empty.
-/// Bytes: writes out once. Deterministic. No workspace.
+/// out[i] = value, converted to the element type of out (any type; integers truncate toward zero, and a value that
+/// does not fit one is a UsageError). out: contiguous, any shape, may be empty. Bytes: writes out once.
+/// Deterministic. No workspace.
 void fill(Context& context, double value, const TensorView& out);
 
 namespace backend {  // called after the checks of fill.cpp
