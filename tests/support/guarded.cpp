@@ -1,0 +1,140 @@
+#include "tests/support/guarded.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::testing {
+namespace {
+
+constexpr std::align_val_t kImageAlignment{256};
+constexpr std::byte kGuard{0xa5};
+constexpr std::byte kPoison{0xff};
+
+/// Calls f(pointer to the element) in row-major order.
+template <class T, class F>
+void for_each_element(const TensorView& view, F&& f) {
+  const std::int64_t count = view.numel();
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::int64_t rest = i;
+    std::int64_t offset = 0;
+    for (int axis = view.shape.rank() - 1; axis >= 0; --axis) {
+      offset += rest % view.shape[axis] * view.strides[axis];
+      rest /= view.shape[axis];
+    }
+    f(static_cast<T*>(view.data) + offset);
+  }
+}
+
+template <class T>
+inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+
+void require_host(const TensorView& view) {
+  require<DeviceError>(view.device == Device::cpu(), "test support: tensor is on ", view.device, ", expected cpu");
+}
+
+}  // namespace
+
+std::vector<double> to_doubles(const TensorView& view) {
+  require_host(view);
+  std::vector<double> result;
+  result.reserve(static_cast<std::size_t>(view.numel()));
+  visit_dtype(view.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    for_each_element<T>(view, [&](const T* element) {
+      if constexpr (kIsHalf<T>) {
+        result.push_back(static_cast<double>(static_cast<float>(*element)));
+      } else {
+        result.push_back(static_cast<double>(*element));
+      }
+    });
+  });
+  return result;
+}
+
+void from_doubles(const std::vector<double>& values, const TensorView& view) {
+  require_host(view);
+  require<ShapeError>(static_cast<std::int64_t>(values.size()) == view.numel(), "test support: ", values.size(),
+                      " values for shape ", view.shape);
+  visit_dtype(view.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    std::size_t i = 0;
+    for_each_element<T>(view, [&](T* element) {
+      if constexpr (kIsHalf<T>) {
+        *element = T(static_cast<float>(values[i++]));
+      } else {
+        *element = static_cast<T>(values[i++]);
+      }
+    });
+  });
+}
+
+void GuardedTensor::Free::operator()(std::byte* pointer) const {
+  ::operator delete[](pointer, kImageAlignment);
+}
+
+GuardedTensor::GuardedTensor(const Shape& shape, DType dtype)
+    : bytes_(TensorView(nullptr, dtype, Device::cpu(), shape).bytes() + 2 * kGuardBytes),
+      image_(static_cast<std::byte*>(::operator new[](bytes_, kImageAlignment))),
+      view_(image_.get() + kGuardBytes, dtype, Device::cpu(), shape) {
+  std::fill_n(image_.get(), kGuardBytes, kGuard);
+  std::fill_n(image_.get() + bytes_ - kGuardBytes, kGuardBytes, kGuard);
+  poison();
+}
+
+std::string GuardedTensor::check() const {
+  const std::byte* content = image_.get() + kGuardBytes;
+  const std::size_t content_bytes = bytes_ - 2 * kGuardBytes;
+  for (std::size_t i = 1; i <= kGuardBytes; ++i) {
+    if (*(content - i) != kGuard) {
+      return concat("byte ", i, " before the first element of ", view_, " was written");
+    }
+  }
+  for (std::size_t i = 0; i < kGuardBytes; ++i) {
+    if (content[content_bytes + i] != kGuard) {
+      return concat("byte ", i + 1, " after the last element of ", view_, " was written");
+    }
+  }
+  return {};
+}
+
+GuardedTensor& GuardedTensor::poison() {
+  std::fill_n(image_.get() + kGuardBytes, bytes_ - 2 * kGuardBytes, kPoison);
+  return *this;
+}
+
+GuardedTensor& GuardedTensor::normal(std::uint64_t seed, double scale, double mean) {
+  Random random(seed, RandomUse::test);
+  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
+  std::generate(list.begin(), list.end(), [&] { return mean + scale * random.normal(); });
+  return assign(list);
+}
+
+GuardedTensor& GuardedTensor::uniform(std::uint64_t seed, double low, double high) {
+  Random random(seed, RandomUse::test);
+  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
+  std::generate(list.begin(), list.end(), [&] { return low + (high - low) * random.uniform(); });
+  return assign(list);
+}
+
+GuardedTensor& GuardedTensor::integers(std::uint64_t seed, std::int64_t low, std::int64_t high) {
+  Random random(seed, RandomUse::test);
+  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
+  const auto bound = static_cast<std::uint32_t>(high - low + 1);
+  std::generate(list.begin(), list.end(),
+                [&] { return static_cast<double>(low + static_cast<std::int64_t>(random.below(bound))); });
+  return assign(list);
+}
+
+GuardedTensor& GuardedTensor::constant(double value) {
+  return assign(std::vector<double>(static_cast<std::size_t>(view_.numel()), value));
+}
+
+GuardedTensor& GuardedTensor::assign(const std::vector<double>& list) {
+  from_doubles(list, view_);
+  return *this;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::testing {
+
+/// All elements of a host view as doubles, row-major. Any type, any strides.
+[[nodiscard]] std::vector<double> to_doubles(const TensorView& view);
+/// Writes values (row-major) into a host view, converted to its type. Any type, any strides.
+void from_doubles(const std::vector<double>& values, const TensorView& view);
+
+/// A contiguous host tensor for tests: poisoned content (every byte 0xff: NaN in floating types, -1 or the maximum in
+/// integers) between guard bytes, so that a write past either end and an element never written both show.
+class GuardedTensor {
+ public:
+  static constexpr std::size_t kGuardBytes = 256;  ///< on each side; the upper guard follows the last element directly
+
+  GuardedTensor(const Shape& shape, DType dtype);
+
+  [[nodiscard]] const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }  // NOLINT(google-explicit-constructor): used as a view
+  template <class T>
+  [[nodiscard]] std::span<T> span() const {
+    return view_.span<T>();
+  }
+  [[nodiscard]] std::vector<double> values() const { return to_doubles(view_); }
+  /// The whole allocation, guards included: what a comparison on another device sends there and back.
+  [[nodiscard]] std::span<std::byte> image() const { return {image_.get(), bytes_}; }
+
+  /// Empty when both guards are intact, else a text that says which byte was written.
+  [[nodiscard]] std::string check() const;
+
+  GuardedTensor& poison();
+  GuardedTensor& normal(std::uint64_t seed, double scale = 1, double mean = 0);
+  GuardedTensor& uniform(std::uint64_t seed, double low = 0, double high = 1);       ///< [low, high)
+  GuardedTensor& integers(std::uint64_t seed, std::int64_t low, std::int64_t high);  ///< low..high, both included
+  GuardedTensor& constant(double value);
+  GuardedTensor& assign(const std::vector<double>& values);
+
+ private:
+  struct Free {
+    void operator()(std::byte* pointer) const;
+  };
+  std::size_t bytes_;
+  std::unique_ptr<std::byte[], Free> image_;
+  TensorView view_;
+};
+
+/// How a tensor of an OpCase starts. Empty: poisoned.
+using Generator = std::function<void(GuardedTensor&)>;
+
+inline Generator normal(std::uint64_t seed, double scale = 1, double mean = 0) {
+  return [=](GuardedTensor& t) { t.normal(seed, scale, mean); };
+}
+inline Generator uniform(std::uint64_t seed, double low = 0, double high = 1) {
+  return [=](GuardedTensor& t) { t.uniform(seed, low, high); };
+}
+inline Generator integers(std::uint64_t seed, std::int64_t low, std::int64_t high) {
+  return [=](GuardedTensor& t) { t.integers(seed, low, high); };
+}
+inline Generator constant(double value) {
+  return [=](GuardedTensor& t) { t.constant(value); };
+}
+inline Generator values(std::vector<double> list) {
+  return [list = std::move(list)](GuardedTensor& t) { t.assign(list); };
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,129 @@
+#include "tests/support/op_case.hpp"
+
+#include <cstring>
+
+#include <lockstep/runtime/copy.hpp>
+
+namespace lockstep::testing {
+namespace {
+
+GuardedTensor make(const TensorSpec& spec) {
+  GuardedTensor tensor(spec.shape, spec.dtype);
+  if (spec.start) {
+    spec.start(tensor);
+  }
+  return tensor;
+}
+
+TensorView bytes_of(const GuardedTensor& tensor) {
+  return {tensor.image().data(), DType::u8, Device::cpu(), Shape{static_cast<std::int64_t>(tensor.image().size())}};
+}
+
+}  // namespace
+
+double tensor_bytes(const OpCase& item) {
+  double total = 0;
+  for (const auto* specs : {&item.inputs, &item.outputs}) {
+    for (const TensorSpec& spec : *specs) {
+      total += static_cast<double>(spec.shape.numel()) * static_cast<double>(size_of(spec.dtype));
+    }
+  }
+  return total;
+}
+
+OpInstance::OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs)
+    : item_(item), context_(context) {
+  if (item_.prepare) {
+    op_ = item_.prepare(context);
+  } else {
+    op_ = {item_.workspace_bytes ? item_.workspace_bytes(context) : 0, item_.run};
+  }
+  for (std::size_t i = 0; i < item_.inputs.size(); ++i) {
+    inputs_.push_back(make(item_.inputs[i]));
+    if (inputs != nullptr) {
+      inputs_.back().assign(inputs->at(i).values());
+    }
+    kept_inputs_.push_back(GuardedTensor(item_.inputs[i].shape, item_.inputs[i].dtype));
+    std::memcpy(kept_inputs_.back().image().data(), inputs_.back().image().data(), inputs_.back().image().size());
+    input_images_.push_back(place(inputs_.back()));
+    send(inputs_.back(), input_images_.back());
+    input_views_.push_back(input_images_.back().view);
+  }
+  for (const TensorSpec& spec : item_.outputs) {
+    outputs_.push_back(make(spec));
+    output_images_.push_back(place(outputs_.back()));
+    send(outputs_.back(), output_images_.back());
+    output_views_.push_back(output_images_.back().view);
+  }
+  workspace_.emplace(Shape{static_cast<std::int64_t>(op_.workspace_bytes)}, DType::u8);
+  workspace_image_ = place(*workspace_);
+  workspace_view_ = workspace_image_.view;
+  context_.synchronize();
+}
+
+OpInstance::Image OpInstance::place(const GuardedTensor& host) {
+  if (context_.device() == Device::cpu()) {
+    return {{}, host.view()};
+  }
+  Image image;
+  image.memory = Tensor::empty(context_, Shape{static_cast<std::int64_t>(host.image().size())}, DType::u8);
+  image.view = TensorView(static_cast<std::byte*>(image.memory.view().data) + GuardedTensor::kGuardBytes,
+                          host.view().dtype, context_.device(), host.view().shape);
+  return image;
+}
+
+void OpInstance::send(const GuardedTensor& host, const Image& image) {
+  if (image.memory.view().given()) {
+    copy(context_, bytes_of(host), image.memory);
+  }
+}
+
+void OpInstance::fetch(const GuardedTensor& host, const Image& image) {
+  if (image.memory.view().given()) {
+    copy(context_, image.memory, bytes_of(host));
+  }
+}
+
+void OpInstance::run() {
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    outputs_[i].poison();
+    if (item_.outputs[i].start) {
+      item_.outputs[i].start(outputs_[i]);
+    }
+    send(outputs_[i], output_images_[i]);
+  }
+  workspace_->poison();
+  send(*workspace_, workspace_image_);
+  enqueue();
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    fetch(outputs_[i], output_images_[i]);
+  }
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    fetch(inputs_[i], input_images_[i]);
+  }
+  fetch(*workspace_, workspace_image_);
+  context_.synchronize();
+}
+
+std::string OpInstance::check() const {
+  const auto text = [&](const std::string& tensor, const std::string& what) {
+    return what.empty() ? what : item_.name + ", " + tensor + ": " + what;
+  };
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const std::span<std::byte> now = inputs_[i].image();
+    if (std::string failure = text(item_.inputs[i].name, inputs_[i].check()); !failure.empty()) {
+      return failure;
+    }
+    if (std::memcmp(now.data(), kept_inputs_[i].image().data(), now.size()) != 0) {
+      return text(item_.inputs[i].name, "the op changed its input");
+    }
+  }
+  for (std::size_t i = 0; i < outputs_.size(); ++i) {
+    if (std::string failure = text(item_.outputs[i].name, outputs_[i].check()); !failure.empty()) {
+      return failure;
+    }
+  }
+  return text("workspace", workspace_->check());
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::testing {
+
+struct TensorSpec {
+  std::string name;
+  Shape shape;
+  DType dtype = DType::f32;
+  Generator start;  ///< empty: poisoned. An output that is also read (accumulate, in place) has a generator
+};
+
+using Views = std::span<const TensorView>;
+/// Enqueues the op. The views are on the context's device, in the order of the specs. workspace: u8.
+using RunOp = std::function<void(Context& context, Views inputs, Views outputs, const TensorView& workspace)>;
+
+/// An op made ready for one context, for ops with a plan.
+struct PreparedOp {
+  std::size_t workspace_bytes = 0;
+  RunOp run;
+};
+
+/// One call of one op. The same description serves its tests, the comparison of backends, the thread-count test and
+/// the benchmark.
+struct OpCase {
+  std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; what --filter of the benchmark sees
+  DType dtype = DType::f32;
+  std::vector<TensorSpec> inputs;  ///< must keep their bits
+  std::vector<TensorSpec> outputs;
+  RunOp run;
+  std::function<std::size_t(Context&)> workspace_bytes;  ///< empty: none needed
+  std::function<PreparedOp(Context&)> prepare;           ///< instead of run and workspace_bytes, for ops with a plan
+  double bytes = 0;                                      ///< that one call must move, for the benchmark's GB/s
+  double flops = 0;                                      ///< of one call
+  double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
+};
+
+/// The bytes of all inputs and outputs, each once: OpCase::bytes of most ops.
+[[nodiscard]] double tensor_bytes(const OpCase& item);
+
+/// An OpCase with memory, for one context: guarded tensors on the host and, for a CUDA context, their images (guards
+/// included) on the device.
+class OpInstance {
+ public:
+  /// `inputs` replaces the generators: e.g. another instance's inputs (converted to this case's types).
+  OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr);
+
+  /// Starts all outputs and the workspace anew, enqueues the op, waits, and brings everything back to the host.
+  void run();
+  /// Only enqueues, for timing.
+  void enqueue() { op_.run(context_, input_views_, output_views_, workspace_view_); }
+
+  /// Empty when no guard byte and no input changed in run(), else what did.
+  [[nodiscard]] std::string check() const;
+
+  [[nodiscard]] const std::vector<GuardedTensor>& inputs() const { return inputs_; }
+  [[nodiscard]] const std::vector<GuardedTensor>& outputs() const { return outputs_; }
+  [[nodiscard]] const GuardedTensor& output(std::size_t index) const { return outputs_.at(index); }
+  [[nodiscard]] Views input_views() const { return input_views_; }    ///< on the context's device
+  [[nodiscard]] Views output_views() const { return output_views_; }  ///< on the context's device
+
+ private:
+  struct Image {
+    Tensor memory;  ///< empty on the host, where the guarded tensor itself is used
+    TensorView view;
+  };
+  Image place(const GuardedTensor& host);
+  void send(const GuardedTensor& host, const Image& image);
+  void fetch(const GuardedTensor& host, const Image& image);
+
+  const OpCase item_;
+  Context& context_;
+  PreparedOp op_;
+  std::vector<GuardedTensor> inputs_, outputs_;
+  std::vector<GuardedTensor> kept_inputs_;  ///< what the inputs must still be after the run
+  std::optional<GuardedTensor> workspace_;
+  std::vector<Image> input_images_, output_images_;
+  Image workspace_image_;
+  std::vector<TensorView> input_views_, output_views_;
+  TensorView workspace_view_;
+};
+
+}  // namespace lockstep::testing

@@ -1,0 +1,81 @@
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep::testing {
+
+void run_checked(OpInstance& instance, const char* file, int line) {
+  instance.run();
+  if (const std::string failure = instance.check(); !failure.empty()) {
+    ADD_FAILURE_AT(file, line) << failure;
+  }
+}
+
+void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file, int line) {
+  OpInstance instance(item, context);
+  run_checked(instance, file, line);
+  std::vector<GuardedTensor> expected;
+  for (const TensorSpec& spec : item.outputs) {
+    expected.emplace_back(spec.shape, spec.dtype);
+    if (spec.start) {
+      spec.start(expected.back());
+    }
+  }
+  oracle(instance.inputs(), expected);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::string what = item.name + ", " + item.outputs[i].name;
+    if (item.tolerance == 0) {
+      expect_same_bits(instance.output(i), expected[i], what, file, line);
+    } else {
+      expect_close(instance.output(i), expected[i], item.tolerance, what, file, line);
+    }
+  }
+}
+
+::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads) {
+  std::vector<std::unique_ptr<CpuContext>> contexts;
+  std::vector<std::unique_ptr<OpInstance>> instances;
+  for (const int count : threads) {
+    contexts.push_back(std::make_unique<CpuContext>(CpuContext::Options{.threads = count}));
+    instances.push_back(std::make_unique<OpInstance>(item, *contexts.back()));
+    instances.back()->run();
+    if (const std::string failure = instances.back()->check(); !failure.empty()) {
+      return ::testing::AssertionFailure() << failure << " with " << count << " threads";
+    }
+    for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+      if (auto result = has_same_bits(instances.front()->output(i), instances.back()->output(i)); !result) {
+        return ::testing::AssertionFailure() << item.name << ", " << item.outputs[i].name << ", " << threads.front()
+                                             << " and " << count << " threads: " << result.message();
+      }
+    }
+  }
+  return ::testing::AssertionSuccess() << item.name << ": the same bits for every thread count";
+}
+
+void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads, const char* file, int line) {
+  if (const auto result = same_bits_for_threads(item, threads); !result) {
+    ADD_FAILURE_AT(file, line) << result.message();
+  }
+}
+
+void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,
+             const char* file, int line) {
+  OpInstance first(a, context_a);
+  run_checked(first, file, line);
+  OpInstance second(b, context_b, &first.inputs());
+  run_checked(second, file, line);
+  if (a.outputs.size() != b.outputs.size()) {
+    ADD_FAILURE_AT(file, line) << a.name << " has " << a.outputs.size() << " outputs, " << b.name << " "
+                               << b.outputs.size();
+    return;
+  }
+  for (std::size_t i = 0; i < a.outputs.size(); ++i) {
+    expect_close(second.output(i), first.output(i), tolerance, b.name + " against " + a.name + ", " + a.outputs[i].name,
+                 file, line);
+  }
+}
+
+void compare(const OpCase& a, const OpCase& b, double tolerance, const char* file, int line) {
+  CpuContext context;
+  compare(a, context, b, context, tolerance, file, line);
+}
+
+}  // namespace lockstep::testing

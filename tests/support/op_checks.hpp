@@ -1,0 +1,37 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "tests/support/compare.hpp"
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+/// run() + check(): fails the test when a guard or an input changed.
+void run_checked(OpInstance& instance, const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+/// Runs the case on the context with guards checked and gives its outputs and inputs to `oracle`, which computes the
+/// expected outputs (already made, poisoned) from the inputs, in double or naively. Each output must be within
+/// item.tolerance; 0 asks for the same bits.
+using Oracle = std::function<void(std::span<const GuardedTensor> inputs, std::span<GuardedTensor> expected)>;
+void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE());
+
+/// The outputs have the same bits for every thread count (host). For EXPECT_FALSE in negative controls too.
+[[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
+void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
+                                  const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+/// Runs both cases on the same inputs (a's) and compares the outputs: each of b within tolerance of a's. Two backends,
+/// two types, or two formulations of one op.
+void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,
+             const char* file = __builtin_FILE(), int line = __builtin_LINE());
+/// On the host.
+void compare(const OpCase& a, const OpCase& b, double tolerance, const char* file = __builtin_FILE(),
+             int line = __builtin_LINE());
+
+}  // namespace lockstep::testing
