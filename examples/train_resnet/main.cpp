@@ -1,0 +1,372 @@
+// mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include <omp.h>
+#include <unistd.h>
+
+#include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/session.hpp>
+#include <lockstep/nn/atomic_folder.hpp>
+#include <lockstep/nn/checkpoint.hpp>
+#include <lockstep/nn/console.hpp>
+#include <lockstep/nn/file.hpp>
+#include <lockstep/nn/metrics_log.hpp>
+#include <lockstep/nn/training_run.hpp>
+#include <lockstep/runtime/version.hpp>
+
+#include "options.hpp"
+
+namespace {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+using train_resnet::Options;
+using train_resnet::Switch;
+
+std::atomic<int> stop_signal{0};
+extern "C" void on_signal(int number) {
+  stop_signal.store(number, std::memory_order_relaxed);
+}
+
+/// Console and metrics.jsonl of rank 0; nothing on the others.
+class Reports final : public nn::RunObserver {
+ public:
+  void open(const std::string& metrics_path, bool append, const nn::Console::Options& console) {
+    log_.emplace(metrics_path, append);
+    console_.emplace(std::cout, console);
+  }
+  void on_step(const nn::StepEvent& event) override {
+    if (log_) {
+      console_->on_step(event);
+      log_->on_step(event);
+    }
+  }
+  void on_epoch(const nn::EpochEvent& event) override {
+    if (log_) {
+      console_->on_epoch(event);
+      log_->on_epoch(event);
+    }
+  }
+  void on_end(int exit_code, std::int64_t step, const nn::RunResult& result) {
+    if (log_) {
+      log_->on_end(exit_code, step, result);
+    }
+  }
+
+ private:
+  std::optional<nn::MetricsLog> log_;
+  std::optional<nn::Console> console_;
+};
+
+/// Everything that follows from the options once ranks and data are known.
+struct Setup {
+  nn::ModelRequest model;
+  nn::TrainerOptions trainer;
+  std::int64_t epochs = 0;
+  std::int64_t total_steps = 0;
+  int threads = 1;
+  bool overlap = false;
+  std::string overlap_reason;
+};
+
+Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare& share, comm::Session& session) {
+  Setup s;
+  s.model = {.name = o.model,
+             .classes = data.train->classes(),
+             .height = data.train->height(),
+             .width = data.train->width(),
+             .hidden = o.hidden};
+  s.threads =
+      o.threads > 0 ? o.threads : (std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : share.threads());
+  if (session.size() == 1) {
+    s.overlap_reason = "off: one rank";
+  } else if (o.overlap == Switch::automatic) {
+    s.overlap = session.grad().can_overlap() && share.spare(s.threads);
+    s.overlap_reason = s.overlap                      ? "on"
+                       : session.grad().can_overlap() ? "off: no processor beyond the compute threads"
+                                                      : "off: MPI gives this program one thread";
+  } else {
+    s.overlap = o.overlap == Switch::on;
+    require<UsageError>(!s.overlap || session.grad().can_overlap(),
+                        "--overlap on: MPI was started without thread support, expected MPI_THREAD_SERIALIZED or more");
+    s.overlap_reason = s.overlap ? "on" : "off";
+  }
+
+  const bool cifar = o.data.spec.starts_with("cifar10:");
+  nn::TrainerOptions& t = s.trainer;
+  t.global_batch = o.batch_size;
+  t.seed = o.seed;
+  t.plan.dtype = parse_dtype(o.dtype);
+  t.plan.augment = {.pad = o.pad >= 0 ? o.pad : (cifar ? 4 : 0),
+                    .flip = o.flip == Switch::automatic ? cifar : o.flip == Switch::on,
+                    .mean = data.statistics.mean,
+                    .std = data.statistics.std,
+                    .seed = o.seed};
+  t.plan.label_smoothing = o.label_smoothing;
+  t.sgd = {.momentum = o.momentum, .nesterov = o.nesterov};
+  t.weight_decay = o.weight_decay;
+  t.decay_all = !o.no_decay_norm;
+  t.keep_last = o.keep_last;
+  t.loader_workers = o.workers;
+  t.buckets.bucket_bytes = static_cast<std::int64_t>(o.bucket_mb * (1 << 20));
+
+  s.epochs = o.epochs > 0 ? o.epochs : 6;
+  const std::int64_t size = data.train->size();
+  const std::int64_t per_epoch = o.keep_last ? (size + o.batch_size - 1) / o.batch_size : size / o.batch_size;
+  s.total_steps = s.epochs * per_epoch;
+  if (o.steps > 0) {
+    s.total_steps = std::min(s.total_steps, o.steps);
+  }
+  t.schedule.kind = nn::parse_schedule(o.schedule);
+  t.schedule.base = train_resnet::learning_rate(o);
+  t.schedule.total_steps = s.total_steps;
+  t.schedule.warmup_steps = o.warmup_steps >= 0 ? o.warmup_steps : s.total_steps / 20;
+  t.schedule.milestones = {s.total_steps / 2, s.total_steps * 3 / 4};
+  return s;
+}
+
+nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSplit& data, const comm::Session& session) {
+  nn::RunIdentity id;
+  id.model = s.model.name;
+  id.classes = s.model.classes;
+  id.height = s.model.height;
+  id.width = s.model.width;
+  id.hidden = s.model.hidden;
+  id.seed = o.seed;
+  id.ranks = session.size();
+  id.threads = s.threads;
+  id.global_batch = o.batch_size;
+  const auto text = [](auto value) {
+    std::ostringstream out;
+    out << std::setprecision(17) << value;
+    return out.str();
+  };
+  id.options = {{"dtype", o.dtype},
+                {"epochs", text(s.epochs)},
+                {"total_steps", text(s.total_steps)},
+                {"learning_rate", text(s.trainer.schedule.base)},
+                {"schedule", o.schedule},
+                {"warmup_steps", text(s.trainer.schedule.warmup_steps)},
+                {"momentum", text(o.momentum)},
+                {"nesterov", text(o.nesterov)},
+                {"weight_decay", text(o.weight_decay)},
+                {"decay_norm_and_bias", text(!o.no_decay_norm)},
+                {"label_smoothing", text(o.label_smoothing)},
+                {"pad", text(s.trainer.plan.augment.pad)},
+                {"flip", text(s.trainer.plan.augment.flip)},
+                {"keep_last", text(o.keep_last)},
+                {"training_data", text(data.train->fingerprint())},
+                {"test_data", text(data.test->fingerprint())}};
+  return id;
+}
+
+std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity& id, comm::Session& session) {
+  nn::Json::Object options;
+  for (const auto& [key, value] : id.options) {
+    options[key] = value;
+  }
+  nn::Json::Object config{{"lockstep", build_description()},
+                          {"model", id.model},
+                          {"classes", id.classes},
+                          {"height", id.height},
+                          {"width", id.width},
+                          {"data", o.data.spec},
+                          {"seed", id.seed},
+                          {"ranks", id.ranks},
+                          {"nodes", session.nodes()},
+                          {"threads_per_rank", id.threads},
+                          {"global_batch", id.global_batch},
+                          {"options", options},
+                          {"overlap", s.overlap_reason},
+                          {"bucket_mb", o.bucket_mb},
+                          {"workers", o.workers},
+                          {"log_every", o.log_every},
+                          {"init", o.init},
+                          {"resume", o.resume}};
+  return nn::Json(std::move(config)).text(2) + "\n";
+}
+
+std::string megabytes(double bytes) {
+  std::ostringstream out;
+  out << std::fixed << std::setprecision(bytes < 1e7 ? 2 : 0) << bytes / 1e6 << " MB";
+  return out.str();
+}
+
+void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
+                  const comm::CpuShare& share, comm::Session& session, nn::Trainer& trainer) {
+  std::ostream& out = std::cout;
+  const auto& plan = trainer.train_plan();
+  out << build_description() << '\n'
+      << "  ranks      " << session.size() << " on " << session.nodes()
+      << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
+      << "  compute    cpu, " << s.threads << (s.threads == 1 ? " thread" : " threads") << " a rank; "
+      << share.description() << '\n';
+  if (o.devices == "auto" && cuda_device_count() > 0) {
+    out << "             " << cuda_device_count() << " CUDA device(s) seen and not used: training runs on the host\n";
+  }
+  out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << o.dtype << '\n'
+      << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()
+      << " test images " << data.train->height() << " x " << data.train->width() << ", " << data.train->classes()
+      << " classes\n"
+      << "  batch      " << o.batch_size << " over all ranks, " << trainer.batches_per_epoch() << " steps an epoch, "
+      << s.epochs << (s.epochs == 1 ? " epoch, " : " epochs, ") << s.total_steps << " steps in all\n"
+      << "  optimizer  SGD, learning rate " << s.trainer.schedule.base << " (" << o.schedule << ", warm-up "
+      << s.trainer.schedule.warmup_steps << " steps), momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "")
+      << ", weight decay " << o.weight_decay << '\n'
+      << "  memory     " << megabytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
+      << megabytes(static_cast<double>(plan.workspace_bytes())) << ", "
+      << megabytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n"
+      << "  gradients  " << trainer.reducer().buckets().size() << " bucket(s):";
+  for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
+    out << ' '
+        << megabytes(static_cast<double>(bucket.end - bucket.begin) *
+                     static_cast<double>(size_of(parse_dtype(o.dtype))));
+  }
+  out << "; overlap with backward " << s.overlap_reason << '\n' << std::flush;
+}
+
+int run(comm::Session& session, int argc, char** argv) {
+  const bool first = session.rank() == 0;
+  train_resnet::Parsed parsed;
+  session.agree([&] { parsed = train_resnet::parse(argc, argv); });
+  if (!parsed.text.empty()) {
+    if (first) {
+      std::cout << parsed.text << std::flush;
+    }
+    return exit_code::kFinished;
+  }
+  Options& o = parsed.options;
+
+  // A checkpoint that is only evaluated says itself which model it holds.
+  std::optional<nn::CheckpointState> saved;
+  std::string resume_from;
+  session.agree([&] {
+    if (o.resume == "auto") {
+      resume_from = nn::find_folder(o.out + "/last").empty() ? "" : o.out + "/last";
+    } else {
+      resume_from = o.resume;
+    }
+    const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
+    if (!source.empty()) {
+      saved = nn::read_checkpoint_state(source);
+    }
+    if (saved && !o.evaluate.empty()) {
+      o.model = saved->identity.model;
+      o.hidden = saved->identity.hidden;
+    }
+  });
+
+  nn::DataSplit data;
+  session.agree([&] { data = nn::open_data(o.data); });
+
+  const comm::CpuShare share = comm::cpu_share(session);
+  Setup setup;
+  std::optional<CpuContext> context;
+  std::optional<nn::Model> model;
+  std::optional<nn::Trainer> trainer;
+  session.agree([&] {
+    setup = resolve(o, data, share, session);
+    if (saved) {
+      setup.trainer.plan.choices = saved->identity.choices;
+    }
+    context.emplace(CpuContextOptions{.threads = setup.threads});
+    model.emplace(nn::make_model(setup.model));
+  });
+  Stream& comm_stream = setup.overlap ? session.communication_stream() : context->stream();
+  session.agree([&] {
+    trainer.emplace(*context, nn::Ranks{session.grad(), session.control(), comm_stream}, *model, data, setup.trainer);
+  });
+  nn::RunIdentity identity = identity_of(o, setup, data, session);
+  identity.choices = trainer->train_plan().choices();
+  for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
+    identity.buckets.push_back(bucket.last);
+  }
+
+  if (first) {
+    print_header(o, setup, *model, data, share, session, *trainer);
+  }
+  if (o.dry_run) {
+    if (first) {
+      std::cout << '\n' << describe(trainer->train_plan()) << std::flush;
+    }
+    return exit_code::kFinished;
+  }
+
+  session.agree([&] { trainer->start(); });
+  nn::RunProgress progress;
+  if (!o.evaluate.empty()) {
+    session.agree([&] { nn::load_model(o.evaluate, *context, trainer->parameters()); });
+    const nn::Metrics test = trainer->evaluate();
+    if (first) {
+      std::cout << "test loss " << test.loss() << "  accuracy " << std::fixed << std::setprecision(2)
+                << 100 * test.accuracy() << " %  (" << std::setprecision(0) << test.correct << " of " << test.samples
+                << ")\n";
+    }
+    return exit_code::kFinished;
+  }
+  std::string differences;
+  session.agree([&] {
+    if (!o.init.empty()) {
+      nn::load_model(o.init, *context, trainer->parameters());
+    } else if (!resume_from.empty()) {
+      differences = nn::resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
+    }
+  });
+  if (first && !resume_from.empty()) {
+    std::cout << "  resuming   " << resume_from << " at epoch " << progress.position.epoch << ", batch "
+              << progress.position.batch << ", step " << progress.position.step << '\n';
+    std::istringstream lines(differences);
+    for (std::string line; std::getline(lines, line);) {
+      std::cout << "  differs    " << line << " (the run continues, not bit for bit)\n";
+    }
+  }
+
+  Reports reports;
+  session.agree([&] {
+    if (!first) {
+      return;
+    }
+    std::error_code error;
+    std::filesystem::create_directories(o.out, error);
+    require<DataError>(!error, o.out, ": cannot be made: ", error.message());
+    nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session));
+    reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
+                 {.terminal = isatty(STDOUT_FILENO) != 0,
+                  .batches_per_epoch = trainer->batches_per_epoch(),
+                  .epochs = setup.epochs,
+                  .total_steps = setup.total_steps});
+  });
+  std::signal(SIGTERM, on_signal);
+  std::signal(SIGINT, on_signal);
+  std::signal(SIGUSR1, on_signal);
+
+  const nn::RunResult result = nn::run_training(*trainer, session.control(), identity,
+                                                {.epochs = setup.epochs,
+                                                 .steps = o.steps,
+                                                 .log_every = o.log_every,
+                                                 .checkpoint_dir = o.out,
+                                                 .checkpoint_every = o.checkpoint_every,
+                                                 .stop = &stop_signal},
+                                                progress, reports);
+  const int code = result.end == nn::RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
+  reports.on_end(code, trainer->position().step, result);
+  if (first && code == exit_code::kStopped) {
+    std::cout << "stopped by a signal at step " << trainer->position().step << "; --resume auto goes on from " << o.out
+              << "/last\n";
+  } else if (first) {
+    std::cout << "finished: test accuracy " << std::fixed << std::setprecision(2) << 100 * result.test_accuracy
+              << " %, best " << 100 * result.best_accuracy << " %; results in " << o.out << '\n';
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::comm::run_program(argc, argv, run);
+}

@@ -1,0 +1,166 @@
+#include "options.hpp"
+
+#include <charconv>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/version.hpp>
+
+namespace train_resnet {
+
+using lockstep::require;
+using lockstep::UsageError;
+
+namespace {
+
+constexpr const char* kAbout =
+    "Trains an image classifier with synchronous data parallelism: every rank computes the gradient of its share of\n"
+    "the batch, the gradients are summed over the ranks, and all ranks make the same update.\n"
+    "\n"
+    "  train_resnet                                          one rank, synthetic images\n"
+    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
+
+constexpr const char* kFooter =
+    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), last/ and "
+    "best/\n"
+    "(checkpoints: model.safetensors, optimizer.safetensors, state.json).\n"
+    "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint (--resume "
+    "auto\n"
+    "goes on from there).\n"
+    "As root, with few slots or in a container mpirun wants: OMPI_ALLOW_RUN_AS_ROOT=1 "
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
+    "mpirun --oversubscribe (scripts/train.sh does this).";
+
+}  // namespace
+
+Parsed parse(int argc, const char* const* argv) {
+  Parsed parsed;
+  Options& o = parsed.options;
+  CLI::App app(kAbout, "train_resnet");
+  app.footer(kFooter);
+  app.option_defaults()->always_capture_default();
+  app.get_formatter()->column_width(32);
+  app.set_version_flag("--version", lockstep::build_description());
+  const std::map<std::string, Switch> switches{{"on", Switch::on}, {"off", Switch::off}, {"auto", Switch::automatic}};
+  const auto add_switch = [&](const char* name, Switch& value, const char* text) {
+    app.add_option_function<std::string>(
+           name, [&value, switches](const std::string& given) { value = switches.at(given); }, text)
+        ->check(CLI::IsMember({"on", "off", "auto"}))
+        ->type_name("on|off|auto")
+        ->default_str("auto");
+  };
+
+  app.add_option("--model", o.model, "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, mlp")
+      ->group("Model");
+  app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
+      ->delimiter(',')
+      ->group("Model");
+  app.add_option("--dtype", o.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->group("Model");
+
+  app.add_option("--data", o.data.spec, "synthetic, cifar10:DIR (binary files) or idx:DIR (MNIST-like files)")
+      ->group("Data");
+  app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
+  app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
+  app.add_option_function<std::int64_t>(
+         "--image-size", [&o](std::int64_t size) { o.data.synthetic.height = o.data.synthetic.width = size; },
+         "synthetic: side of the images")
+      ->default_str("32")
+      ->group("Data");
+  app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 20")->group("Data");
+  app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4 for cifar10, else 0")->group("Data");
+  add_switch("--flip", o.flip, "mirror images at random; auto: for cifar10");
+  app.add_option("--workers", o.workers, "threads that read ahead; 0: read in the training thread")->group("Data");
+
+  app.add_option("--epochs", o.epochs, "passes over the training set; 0: 6")->group("Training");
+  app.add_option("--steps", o.steps, "stop after N steps; 0: no limit")->group("Training");
+  app.add_option("--batch-size", o.batch_size, "samples of all ranks together")->group("Training");
+  app.add_option("--lr", o.lr, "learning rate, or auto: by model and batch size")->group("Training");
+  app.add_option("--schedule", o.schedule, "constant, step (a tenth at 1/2 and 3/4 of the run) or cosine")
+      ->group("Training");
+  app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up; -1: a twentieth of the run")->group("Training");
+  app.add_option("--momentum", o.momentum, "of SGD")->group("Training");
+  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
+  app.add_option("--weight-decay", o.weight_decay, "L2 penalty")->group("Training");
+  app.add_flag("--no-decay-norm", o.no_decay_norm, "no decay on biases and batch norm")->group("Training");
+  app.add_option("--label-smoothing", o.label_smoothing, "0 to 1")->group("Training");
+  app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
+  app.add_option("--seed", o.seed, "of weights, order, augmentation and synthetic images")->group("Training");
+
+  app.add_option("--devices", o.devices, "auto or cpu")->group("Ranks");
+  app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
+      ->group("Ranks");
+  app.add_option("--bucket-mb", o.bucket_mb, "gradient bucket size in MB; 0: large buckets and a small last one")
+      ->group("Ranks");
+  add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it");
+
+  app.add_option("--out", o.out, "folder for results")->group("Results");
+  app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");
+  app.add_option("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none")
+      ->group("Results");
+  app.add_option("--init", o.init, "start from the weights of this checkpoint")->group("Results");
+  app.add_option("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->group("Results");
+  app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test set")->group("Results");
+  app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    parsed.text = app.help();
+    return parsed;
+  } catch (const CLI::CallForVersion&) {
+    parsed.text = lockstep::build_description() + "\n";
+    return parsed;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(std::string(error.what()) + " (--help lists the options)");
+  }
+
+  const auto at_least = [](const char* name, auto value, auto least) {
+    require<UsageError>(value >= least, name, " is ", value, ", expected at least ", least);
+  };
+  at_least("--epochs", o.epochs, 0);
+  at_least("--steps", o.steps, 0);
+  at_least("--batch-size", o.batch_size, 1);
+  at_least("--workers", o.workers, 0);
+  at_least("--threads", o.threads, 0);
+  at_least("--log-every", o.log_every, 1);
+  at_least("--checkpoint-every", o.checkpoint_every, 0);
+  at_least("--pad", o.pad, -1);
+  at_least("--warmup-steps", o.warmup_steps, -1);
+  require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
+                      ", expected 0 <= value < 1");
+  require<UsageError>(o.weight_decay >= 0, "--weight-decay is ", o.weight_decay, ", expected at least 0");
+  require<UsageError>(o.bucket_mb >= 0 && o.bucket_mb <= 1e6, "--bucket-mb is ", o.bucket_mb,
+                      ", expected 0 to 1000000");
+  require<UsageError>(o.devices == "auto" || o.devices == "cpu", "--devices is '", o.devices,
+                      "', expected auto or cpu");
+  require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
+  const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
+  require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  (void)learning_rate(o);
+  (void)lockstep::nn::parse_schedule(o.schedule);
+  o.data.seed = o.seed;
+  return parsed;
+}
+
+double learning_rate(const Options& options) {
+  if (options.lr == "auto") {
+    const auto batch = static_cast<double>(options.batch_size);
+    if (options.model == "mlp") {
+      return 0.02 * batch / 128;
+    }
+    const bool small_images = options.model == "resnet20" || options.model == "resnet32" ||
+                              options.model == "resnet44" || options.model == "resnet56" ||
+                              options.model == "resnet110";
+    return 0.1 * batch / (small_images ? 128 : 256);
+  }
+  double value = 0;
+  const char* end = options.lr.data() + options.lr.size();
+  const auto [stop, error] = std::from_chars(options.lr.data(), end, value);
+  require<UsageError>(error == std::errc() && stop == end && value > 0, "--lr is '", options.lr,
+                      "', expected a positive number or auto");
+  return value;
+}
+
+}  // namespace train_resnet

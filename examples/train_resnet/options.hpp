@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/json.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/trainer.hpp>
+
+namespace train_resnet {
+
+enum class Switch : unsigned char { off, on, automatic };
+
+/// The command line as given; `automatic` and 0 values are resolved later, when data and ranks are known.
+struct Options {
+  std::string model = "resnet20";
+  std::vector<std::int64_t> hidden;
+  lockstep::nn::DataOptions data;
+  std::int64_t epochs = 0;  ///< 0: the default of the data set
+  std::int64_t steps = 0;
+  std::int64_t batch_size = 128;
+  std::string lr = "auto";
+  std::string schedule = "cosine";
+  std::int64_t warmup_steps = -1;  ///< -1: a twentieth of the run
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 1e-4;
+  bool no_decay_norm = false;
+  double label_smoothing = 0;
+  std::int64_t pad = -1;  ///< -1: the default of the data set
+  Switch flip = Switch::automatic;
+  bool keep_last = false;
+  std::uint64_t seed = 1;
+  std::string dtype = "f32";
+  std::string devices = "auto";
+  int threads = 0;
+  double bucket_mb = 0;
+  Switch overlap = Switch::automatic;
+  int workers = 1;
+  std::int64_t log_every = 10;
+  std::int64_t checkpoint_every = 0;
+  std::string out = "out";
+  std::string init;
+  std::string resume;
+  std::string evaluate;
+  bool dry_run = false;
+};
+
+/// What parsing led to: options, or a text to print (--help, --version) instead of a run.
+struct Parsed {
+  Options options;
+  std::string text;
+};
+
+/// UsageError naming the option and what was expected.
+[[nodiscard]] Parsed parse(int argc, const char* const* argv);
+
+/// "0.1", or for "auto" a rule by model and batch size (He et al. 2015: 0.1 at 128 for small images; Goyal et al. 2017:
+/// 0.1 at 256 for large ones; both scaled linearly with the batch).
+[[nodiscard]] double learning_rate(const Options& options);
+
+}  // namespace train_resnet

@@ -1,0 +1,50 @@
+#include <lockstep/nn/metrics_log.hpp>
+
+#include <cerrno>
+#include <cstring>
+
+namespace lockstep::nn {
+
+MetricsLog::MetricsLog(std::string path, bool append)
+    : path_(std::move(path)), out_(path_, append ? std::ios::app : std::ios::trunc) {
+  require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
+}
+
+void MetricsLog::write(const Json& line) {
+  out_ << line.text() << '\n' << std::flush;
+  require<DataError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
+}
+
+void MetricsLog::on_step(const StepEvent& event) {
+  write(Json::Object{{"event", "step"},
+                     {"epoch", event.epoch},
+                     {"step", event.step},
+                     {"loss", event.loss},
+                     {"accuracy", event.accuracy},
+                     {"learning_rate", event.learning_rate},
+                     {"images_per_second", event.images_per_second},
+                     {"comm_exposed_s", event.comm_exposed_s}});
+}
+
+void MetricsLog::on_epoch(const EpochEvent& event) {
+  write(Json::Object{{"event", "epoch"},
+                     {"epoch", event.epoch},
+                     {"step", event.step},
+                     {"loss", event.train_loss},
+                     {"accuracy", event.train_accuracy},
+                     {"test_loss", event.test_loss},
+                     {"test_accuracy", event.test_accuracy},
+                     {"images_per_second", event.images_per_second},
+                     {"comm_exposed_s", event.comm_exposed_s},
+                     {"seconds", event.seconds}});
+}
+
+void MetricsLog::on_end(int exit_code, std::int64_t step, const RunResult& result) {
+  write(Json::Object{{"event", "end"},
+                     {"exit_code", exit_code},
+                     {"step", step},
+                     {"test_accuracy", result.test_accuracy},
+                     {"best_accuracy", result.best_accuracy}});
+}
+
+}  // namespace lockstep::nn

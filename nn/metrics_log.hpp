@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+
+#include <lockstep/nn/json.hpp>
+#include <lockstep/nn/training_run.hpp>
+
+namespace lockstep::nn {
+
+/// metrics.jsonl: one JSON object a line, flushed line by line. Events:
+///   "step"   epoch, step, loss, accuracy, learning_rate, images_per_second, comm_exposed_s (a step)
+///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy (a fraction), images_per_second, comm_exposed_s,
+///   seconds "end"    exit_code, step, test_accuracy, best_accuracy
+class MetricsLog final : public RunObserver {
+ public:
+  /// append: go on behind what is there (a resumed run). DataError when the file cannot be written.
+  MetricsLog(std::string path, bool append);
+  void on_step(const StepEvent& event) override;
+  void on_epoch(const EpochEvent& event) override;
+  void on_end(int exit_code, std::int64_t step, const RunResult& result);
+
+ private:
+  void write(const Json& line);
+  std::string path_;
+  std::ofstream out_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/optimizer.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/nn/plan.hpp>
+#include <lockstep/nn/schedule.hpp>
+
+namespace lockstep::nn {
+
+/// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
+/// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps.
+struct Ranks {
+  comm::Communicator& grad;
+  comm::Communicator& control;
+  Stream& comm_stream;
+};
+
+struct TrainerOptions {
+  std::int64_t global_batch = 128;
+  std::uint64_t seed = 1;
+  PlanOptions plan;
+  ops::SgdOptions sgd{.momentum = 0.9, .nesterov = false};
+  double weight_decay = 1e-4;
+  bool decay_all = true;
+  Schedule schedule;
+  comm::BucketOptions buckets;
+  bool keep_last = false;  ///< train on the partial last batch of an epoch too
+  int loader_workers = 1;
+  int prefetch = 3;  ///< batches that wait ready
+};
+
+/// Where a run stands: the batch that comes next.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;  ///< within the epoch
+  std::int64_t step = 0;   ///< since the beginning of the run
+};
+
+/// Sums over samples.
+struct Metrics {
+  double loss_sum = 0;
+  double correct = 0;
+  double samples = 0;
+  [[nodiscard]] double loss() const { return loss_sum / samples; }
+  [[nodiscard]] double accuracy() const { return correct / samples; }
+};
+
+/// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
+/// constructor is local (it may fail on one rank alone), every other function that is not const is collective over the
+/// ranks. After the first step a step allocates nothing.
+class Trainer {
+ public:
+  /// Plans, allocates and initialises. UsageError when the batch does not fit the ranks or the data.
+  Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
+          const TrainerOptions& options);
+  ~Trainer();
+
+  /// Compares what must be equal on all ranks (parameter names, shapes, types, options, seed, data; UsageError on every
+  /// rank that names the item and the ranks), then sends rank 0's parameters to all.
+  void start();
+
+  /// One step: batch, forward, backward with reduction, update. DataError when a label of the step before was out of
+  /// range. Does not wait for the device.
+  void step();
+  [[nodiscard]] const Position& position() const;
+  [[nodiscard]] std::int64_t batches_per_epoch() const;
+  [[nodiscard]] double learning_rate() const;  ///< of the next step
+
+  /// Sums over all ranks since the last call; waits for the last step.
+  [[nodiscard]] Metrics take_metrics();
+  /// The test set with running statistics averaged over the ranks; every sample counts exactly once.
+  [[nodiscard]] Metrics evaluate();
+  /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into
+  /// the evaluation buffers. The ranks' own buffers stay as they are.
+  void reduce_buffers();
+
+  /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
+  /// 0 returns them, others an empty vector), and how to set this rank's.
+  [[nodiscard]] std::vector<double> gather_rank_buffers();
+  void restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen);
+  [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
+  /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
+  void broadcast_state();
+
+  [[nodiscard]] ParameterSet& parameters();
+  [[nodiscard]] const Plan& train_plan() const;
+  [[nodiscard]] const Plan& evaluation_plan() const;
+  [[nodiscard]] const comm::GradientReducer& reducer() const;
+  [[nodiscard]] comm::GradientReducer& reducer();
+  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state, batches.
+  [[nodiscard]] std::size_t planned_bytes() const;
+  [[nodiscard]] Context& context();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Throws UsageError on every rank when `text`, one item a line, differs between ranks; names the first line that
+/// differs and the ranks. For what must be equal before the first step.
+void require_same_on_all_ranks(comm::Communicator& control, const std::string& text);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include <lockstep/nn/checkpoint.hpp>
+#include <lockstep/nn/trainer.hpp>
+
+namespace lockstep::nn {
+
+/// What a run tells about itself. Called on every rank with the same values; only rank 0 has a reason to listen.
+struct StepEvent {
+  std::int64_t epoch = 0;
+  std::int64_t step = 0;   ///< steps done
+  std::int64_t batch = 0;  ///< batches of this epoch done
+  double loss = 0;         ///< mean over the samples of all ranks since the last event
+  double accuracy = 0;     ///< on the training batches
+  double learning_rate = 0;
+  double images_per_second = 0;
+  double comm_exposed_s = 0;  ///< seconds a step that gradient communication was not hidden, this rank
+};
+
+struct EpochEvent {
+  std::int64_t epoch = 0;  ///< epochs done
+  std::int64_t step = 0;
+  double train_loss = 0;
+  double train_accuracy = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
+  double images_per_second = 0;  ///< training only, evaluation left out
+  double comm_exposed_s = 0;     ///< seconds over the epoch, this rank
+  double seconds = 0;
+  bool best = false;
+};
+
+class RunObserver {
+ public:
+  virtual ~RunObserver() = default;
+  virtual void on_step(const StepEvent&) {}
+  virtual void on_epoch(const EpochEvent&) {}
+};
+
+struct RunOptions {
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;                  ///< stop after this many steps of the whole run; 0: no limit
+  std::int64_t log_every = 10;             ///< steps between StepEvents
+  std::string checkpoint_dir;              ///< "last" and "best" are kept there; empty: no checkpoints
+  std::int64_t checkpoint_every = 0;       ///< steps between checkpoints beside those at the end of an epoch; 0: none
+  const std::atomic<int>* stop = nullptr;  ///< set by a signal handler: stop at the next StepEvent, with a checkpoint
+};
+
+enum class RunEnd : unsigned char { finished, stopped };
+
+struct RunResult {
+  RunEnd end = RunEnd::finished;
+  double test_accuracy = 0;  ///< of the last evaluation
+  double best_accuracy = 0;
+};
+
+/// Trains until the epochs or steps are done: steps, events, an evaluation and a checkpoint after each epoch (and at
+/// the end). Collective. Does not print. `progress` is what a checkpoint brought, or a fresh one.
+RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
+                       const RunOptions& options, RunProgress progress, RunObserver& observer);
+
+}  // namespace lockstep::nn

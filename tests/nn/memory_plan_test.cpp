@@ -1,0 +1,85 @@
+#include <lockstep/nn/memory_plan.hpp>
+
+#include <algorithm>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+bool disjoint(const MemoryPlan& plan, std::span<const Lifetime> lives) {
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      const bool in_time = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+      const bool in_memory = plan.offsets[i] < plan.offsets[j] + lives[j].bytes &&
+                             plan.offsets[j] < plan.offsets[i] + lives[i].bytes;
+      if (in_time && in_memory && lives[i].bytes > 0 && lives[j].bytes > 0) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+TEST(MemoryPlan, ReusesMemoryOfDeadSlots) {
+  const std::vector<Lifetime> chain{{1000, 0, 1}, {1000, 1, 2}, {1000, 2, 3}, {1000, 3, 4}};
+  const MemoryPlan plan = plan_memory(chain, 256);
+  EXPECT_EQ(plan.sum_bytes, 4096U);
+  EXPECT_EQ(plan.peak_bytes, 2048U) << "only two of the chain are alive at once";
+  EXPECT_TRUE(disjoint(plan, chain));
+}
+
+TEST(MemoryPlan, FillsAGap) {
+  // The large ones meet at time 2; the small one fits into what is left beside the first.
+  const std::vector<Lifetime> lives{{4096, 0, 2}, {2048, 2, 4}, {1024, 0, 1}};
+  const MemoryPlan plan = plan_memory(lives, 256);
+  EXPECT_EQ(plan.peak_bytes, 6144U);
+  EXPECT_TRUE(disjoint(plan, lives));
+}
+
+TEST(MemoryPlan, RandomLifetimesNeverOverlapAndAreAligned) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Random random(seed, RandomUse::test);
+    std::vector<Lifetime> lives(1 + random.below(60));
+    std::size_t at_once = 0;
+    for (Lifetime& life : lives) {
+      life.bytes = random.below(5000);
+      life.first = static_cast<int>(random.below(30));
+      life.last = life.first + static_cast<int>(random.below(12));
+    }
+    for (int t = 0; t < 42; ++t) {
+      std::size_t alive = 0;
+      for (const Lifetime& life : lives) {
+        alive += life.first <= t && t <= life.last ? (life.bytes + 63) / 64 * 64 : 0;
+      }
+      at_once = std::max(at_once, alive);
+    }
+    const MemoryPlan plan = plan_memory(lives, 64);
+    EXPECT_TRUE(disjoint(plan, lives)) << "seed " << seed;
+    EXPECT_GE(plan.peak_bytes, at_once) << "seed " << seed;
+    EXPECT_LE(plan.peak_bytes, plan.sum_bytes) << "seed " << seed;
+    for (const std::size_t offset : plan.offsets) {
+      EXPECT_EQ(offset % 64, 0U);
+    }
+  }
+}
+
+TEST(MemoryPlan, OverlapCheckCanFail) {
+  const std::vector<Lifetime> lives{{100, 0, 1}, {100, 1, 2}};
+  MemoryPlan plan = plan_memory(lives, 1);
+  EXPECT_TRUE(disjoint(plan, lives));
+  plan.offsets[1] = plan.offsets[0] + 99;
+  EXPECT_FALSE(disjoint(plan, lives));
+}
+
+TEST(MemoryPlan, EmptyAndBackwards) {
+  EXPECT_EQ(plan_memory({}).peak_bytes, 0U);
+  const std::vector<Lifetime> backwards{{1, 3, 2}};
+  EXPECT_THROW((void)plan_memory(backwards), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,136 @@
+#include <lockstep/nn/model.hpp>
+
+#include <algorithm>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+// torchvision's published totals and number of parameter tensors.
+TEST(Model, ResNetsHaveTorchvisionsCounts) {
+  struct Known {
+    int depth;
+    std::int64_t parameters;
+    std::size_t tensors;
+    std::size_t entries;  ///< of the state dict, num_batches_tracked included
+  };
+  for (const Known& known : {Known{18, 11'689'512, 62, 122}, Known{34, 21'797'672, 110, 218},
+                             Known{50, 25'557'032, 161, 320}, Known{101, 44'549'160, 314, 626},
+                             Known{152, 60'192'808, 467, 932}}) {
+    const Model model = resnet(known.depth);
+    EXPECT_EQ(model.parameter_count(), known.parameters) << known.depth;
+    EXPECT_EQ(model.parameters().size(), known.tensors) << known.depth;
+    EXPECT_EQ(model.parameters().size() + model.buffers().size() / 2 * 3, known.entries) << known.depth;
+  }
+}
+
+// He et al. 2015, table 6, to the precision given there; exact numbers by the formula for option A.
+TEST(Model, CifarResNetsHaveTheirCounts) {
+  for (const int depth : {20, 32, 44, 56, 110}) {
+    const std::int64_t n = (depth - 2) / 6;
+    std::int64_t expected = 3 * 16 * 9 + 2 * 16 + 64 * 10 + 10;
+    std::int64_t in = 16;
+    for (const std::int64_t c : {16, 32, 64}) {
+      expected += in * c * 9 + (2 * n - 1) * c * c * 9 + 2 * n * 2 * c;
+      in = c;
+    }
+    EXPECT_EQ(cifar_resnet(depth).parameter_count(), expected) << depth;
+  }
+  EXPECT_EQ(cifar_resnet(20).parameter_count(), 269'722);
+}
+
+TEST(Model, NamesAndShapesAreTorchvisions) {
+  std::set<std::string> names;
+  for (const auto& parameter : resnet(50).parameters()) {
+    names.insert(parameter.spec.name + " " + concat(parameter.spec.shape));
+  }
+  for (const char* name :
+       {"conv1.weight (64, 3, 7, 7)", "bn1.weight (64)", "layer1.0.conv1.weight (64, 64, 1, 1)",
+        "layer1.0.downsample.0.weight (256, 64, 1, 1)", "layer1.0.downsample.1.bias (256)",
+        "layer4.2.conv2.weight (512, 512, 3, 3)", "fc.weight (1000, 2048)", "fc.bias (1000)"}) {
+    EXPECT_EQ(names.count(name), 1U) << name;
+  }
+}
+
+TEST(Model, ReadyOrderIsLastLayerFirst) {
+  const Model model = cifar_resnet(20);
+  const auto parameters = model.parameters();
+  EXPECT_EQ(parameters.front().spec.name, "fc.weight");
+  EXPECT_EQ(parameters[1].spec.name, "fc.bias");
+  EXPECT_EQ(parameters.back().spec.name, "conv1.weight");
+}
+
+TEST(Model, ThreeInputChannelsAreStoredAsFour) {
+  CpuContext context;
+  const Model model = cifar_resnet(20);
+  ParameterSet set(context, model, DType::f32);
+  const int conv1 = set.find("conv1.weight");
+  EXPECT_EQ(set.value(conv1).shape, (Shape{16, 3, 3, 4}));
+  EXPECT_EQ(set.logical(conv1, set.values()).shape, (Shape{16, 3, 3, 3}));
+  set.initialise(context, 1);
+  const auto stored = set.value(conv1).span<float>();
+  double sum = 0;
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    if (i % 4 == 3) {
+      EXPECT_EQ(stored[i], 0.0F) << "the padding channel";
+    } else {
+      sum += std::abs(stored[i]);
+    }
+  }
+  EXPECT_GT(sum, 1.0);
+}
+
+TEST(ParameterSet, ArenaIsAlignedPaddedWithZerosAndSeeded) {
+  CpuContext context;
+  const Model model = mlp({5, 5, 3}, {7}, 3);
+  ParameterSet a(context, model, DType::f32);
+  ParameterSet b(context, model, DType::f32);
+  a.initialise(context, 3);
+  b.initialise(context, 3);
+  std::int64_t end = 0;
+  for (const ParameterInfo& info : a.parameters()) {
+    EXPECT_GE(info.offset, end);
+    EXPECT_EQ(info.offset * 4 % static_cast<std::int64_t>(kAlignment), 0);
+    for (std::int64_t i = end; i < info.offset; ++i) {
+      EXPECT_EQ(a.values().as<float>()[i], 0.0F);
+    }
+    end = info.offset + info.numel;
+  }
+  const auto va = a.values().span<float>();
+  EXPECT_TRUE(std::equal(va.begin(), va.end(), b.values().span<float>().begin()));
+  b.initialise(context, 4);
+  EXPECT_FALSE(std::equal(va.begin(), va.end(), b.values().span<float>().begin())) << "another seed, other numbers";
+}
+
+TEST(ParameterSet, GroupsLeaveNormAndBiasUndecayed) {
+  CpuContext context;
+  const Model model = cifar_resnet(20);
+  ParameterSet all(context, model, DType::f32, {.weight_decay = 0.1, .decay_all = true});
+  EXPECT_EQ(all.segments().size(), 1U);
+  ParameterSet some(context, model, DType::f32, {.weight_decay = 0.1, .decay_all = false});
+  for (const ParameterInfo& info : some.parameters()) {
+    for (const ops::ArenaSegment& segment : some.segments()) {
+      if (info.offset >= segment.offset && info.offset < segment.offset + segment.count) {
+        EXPECT_EQ(segment.weight_decay, info.spec.role == ParameterRole::weight ? 0.1 : 0) << info.spec.name;
+      }
+    }
+  }
+}
+
+TEST(Model, BadRequestsNameTheValue) {
+  EXPECT_THROW((void)resnet(42), UsageError);
+  EXPECT_THROW((void)cifar_resnet(21), UsageError);
+  EXPECT_THROW((void)make_model({.name = "vgg"}), UsageError);
+  EXPECT_THROW((void)make_model({.name = "resnet20", .hidden = {3}}), UsageError);
+  ModelBuilder builder("m", {8, 8, 3});
+  EXPECT_THROW((void)builder.conv2d("c", builder.input(), 4, {.kernel = 11}), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/nn/plan.hpp>
+#include <lockstep/nn/step_state.hpp>
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::testing {
+
+/// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
+class Net {
+ public:
+  Net(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
+      nn::PlanOptions options = {}, std::uint64_t seed = 7)
+      : context_({.threads = threads}),
+        parameters_(context_, model, dtype),
+        state_(context_, batch, model.input_shape(), dtype, false),
+        plan_(context_, model, mode, batch, with(options, dtype)),
+        workspace_(plan_.workspace_bytes(), context_) {
+    parameters_.initialise(context_, seed);
+    fill_input(seed);
+    plan_.bind(parameters_, state_, workspace_);
+    scalars_ = {.learning_rate = 0.1, .loss_scale = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
+  }
+
+  /// Normal input (padded channel zero) and labels i % classes.
+  void fill_input(std::uint64_t seed) {
+    const TensorView& input = state_.view(nn::StateField::input);
+    Random random(seed, RandomUse::test);
+    const std::int64_t stored = input.shape.back();
+    const bool padded = input.shape.rank() == 4 && stored == 4;
+    for (std::int64_t i = 0; i < input.numel(); ++i) {
+      const double value = padded && i % stored == 3 ? 0 : random.normal();
+      if (input.dtype == DType::f64) {
+        static_cast<double*>(input.data)[i] = value;
+      } else {
+        static_cast<float*>(input.data)[i] = static_cast<float>(value);
+      }
+    }
+    auto labels = state_.view(nn::StateField::labels).span<std::int32_t>();
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      labels[i] = static_cast<std::int32_t>(i % 3);
+    }
+  }
+
+  /// One run of the plan; the scaled loss: sum over valid samples times loss_scale.
+  double run() {
+    state_.set(context_, scalars_);
+    plan_.run(context_);
+    return state_.metrics(context_).loss_sum * scalars_.loss_scale;
+  }
+
+  CpuContext& context() { return context_; }
+  nn::ParameterSet& parameters() { return parameters_; }
+  nn::StepState& state() { return state_; }
+  nn::Plan& plan() { return plan_; }
+  nn::StepState::Scalars& scalars() { return scalars_; }
+  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_.bytes(); }
+
+ private:
+  static nn::PlanOptions with(nn::PlanOptions options, DType dtype) {
+    options.dtype = dtype;
+    options.uint8_input = false;
+    return options;
+  }
+  CpuContext context_;
+  nn::ParameterSet parameters_;
+  nn::StepState state_;
+  nn::Plan plan_;
+  Buffer workspace_;
+  nn::StepState::Scalars scalars_;
+};
+
+}  // namespace lockstep::testing
