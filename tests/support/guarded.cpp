@@ -17,6 +17,12 @@ constexpr std::byte kPoison{0xff};
 template <class T, class F>
 void for_each_element(const TensorView& view, F&& f) {
   const std::int64_t count = view.numel();
+  if (view.is_contiguous()) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      f(static_cast<T*>(view.data) + i);
+    }
+    return;
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     std::int64_t rest = i;
     std::int64_t offset = 0;
@@ -33,6 +39,34 @@ inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T,
 
 void require_host(const TensorView& view) {
   require<DeviceError>(view.device == Device::cpu(), "test support: tensor is on ", view.device, ", expected cpu");
+}
+
+/// Fills the view with the values, from the first again when they end.
+void from_repeated(const std::vector<double>& values, const TensorView& view) {
+  require_host(view);
+  visit_dtype(view.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    std::size_t i = 0;
+    for_each_element<T>(view, [&](T* element) {
+      const double value = values[i];
+      i = i + 1 == values.size() ? 0 : i + 1;
+      if constexpr (kIsHalf<T>) {
+        *element = T(static_cast<float>(value));
+      } else {
+        *element = static_cast<T>(value);
+      }
+    });
+  });
+}
+
+constexpr std::int64_t kPeriod = 1000003;  // a prime: rows of a large tensor still differ
+
+/// As many drawn values as the view has elements, but at most a period of them.
+template <class Draw>
+void fill_drawn(const TensorView& view, Draw&& draw) {
+  std::vector<double> list(static_cast<std::size_t>(std::min(view.numel(), kPeriod)));
+  std::generate(list.begin(), list.end(), draw);
+  from_repeated(list, view);
 }
 
 }  // namespace
@@ -55,20 +89,9 @@ std::vector<double> to_doubles(const TensorView& view) {
 }
 
 void from_doubles(const std::vector<double>& values, const TensorView& view) {
-  require_host(view);
   require<ShapeError>(static_cast<std::int64_t>(values.size()) == view.numel(), "test support: ", values.size(),
                       " values for shape ", view.shape);
-  visit_dtype(view.dtype, [&](auto type) {
-    using T = typename decltype(type)::type;
-    std::size_t i = 0;
-    for_each_element<T>(view, [&](T* element) {
-      if constexpr (kIsHalf<T>) {
-        *element = T(static_cast<float>(values[i++]));
-      } else {
-        *element = static_cast<T>(values[i++]);
-      }
-    });
-  });
+  from_repeated(values, view);
 }
 
 void GuardedTensor::Free::operator()(std::byte* pointer) const {
@@ -107,29 +130,26 @@ GuardedTensor& GuardedTensor::poison() {
 
 GuardedTensor& GuardedTensor::normal(std::uint64_t seed, double scale, double mean) {
   Random random(seed, RandomUse::test);
-  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
-  std::generate(list.begin(), list.end(), [&] { return mean + scale * random.normal(); });
-  return assign(list);
+  fill_drawn(view_, [&] { return mean + scale * random.normal(); });
+  return *this;
 }
 
 GuardedTensor& GuardedTensor::uniform(std::uint64_t seed, double low, double high) {
   Random random(seed, RandomUse::test);
-  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
-  std::generate(list.begin(), list.end(), [&] { return low + (high - low) * random.uniform(); });
-  return assign(list);
+  fill_drawn(view_, [&] { return low + (high - low) * random.uniform(); });
+  return *this;
 }
 
 GuardedTensor& GuardedTensor::integers(std::uint64_t seed, std::int64_t low, std::int64_t high) {
   Random random(seed, RandomUse::test);
-  std::vector<double> list(static_cast<std::size_t>(view_.numel()));
   const auto bound = static_cast<std::uint32_t>(high - low + 1);
-  std::generate(list.begin(), list.end(),
-                [&] { return static_cast<double>(low + static_cast<std::int64_t>(random.below(bound))); });
-  return assign(list);
+  fill_drawn(view_, [&] { return static_cast<double>(low + static_cast<std::int64_t>(random.below(bound))); });
+  return *this;
 }
 
 GuardedTensor& GuardedTensor::constant(double value) {
-  return assign(std::vector<double>(static_cast<std::size_t>(view_.numel()), value));
+  from_repeated({value}, view_);
+  return *this;
 }
 
 GuardedTensor& GuardedTensor::assign(const std::vector<double>& list) {

@@ -38,6 +38,7 @@ class GuardedTensor {
   [[nodiscard]] std::string check() const;
 
   GuardedTensor& poison();
+  // Drawn from lockstep::Random; repeat after 1000003 elements, so that large tensors are quick to make.
   GuardedTensor& normal(std::uint64_t seed, double scale = 1, double mean = 0);
   GuardedTensor& uniform(std::uint64_t seed, double low = 0, double high = 1);       ///< [low, high)
   GuardedTensor& integers(std::uint64_t seed, std::int64_t low, std::int64_t high);  ///< low..high, both included

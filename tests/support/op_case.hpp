@@ -84,7 +84,7 @@ class OpInstance {
   Context& context_;
   PreparedOp op_;
   std::vector<GuardedTensor> inputs_, outputs_;
-  std::vector<GuardedTensor> kept_inputs_;  ///< what the inputs must still be after the run
+  std::vector<std::size_t> input_hashes_;  ///< the inputs must keep their bits
   std::optional<GuardedTensor> workspace_;
   std::vector<Image> input_images_, output_images_;
   Image workspace_image_;

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <vector>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::bench {
+
+/// The main() of bench_kernels: times op cases and prints name, median time of one call, GB/s, GFLOP/s and the share
+/// of the copy bandwidth measured on the same device with the same threads. `--help` lists the options. Returns the
+/// exit code.
+int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cases);
+
+}  // namespace lockstep::bench
