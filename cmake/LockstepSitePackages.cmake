@@ -1,0 +1,55 @@
+# lockstep_site_packages(result): the site-packages folders of the python3 on PATH, in import order; empty without one.
+# NVIDIA's Python packages put libraries and headers there, as nvidia/NAME/lib and nvidia/NAME/include.
+function(lockstep_site_packages result)
+  set(folders "")
+  find_program(LOCKSTEP_PYTHON NAMES python3)
+  mark_as_advanced(LOCKSTEP_PYTHON)
+  if(LOCKSTEP_PYTHON)
+    execute_process(
+      COMMAND ${LOCKSTEP_PYTHON} -c
+        "import sys; print(';'.join(p for p in sys.path if p.endswith(('site-packages', 'dist-packages'))))"
+      OUTPUT_VARIABLE folders OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)
+    if(NOT status EQUAL 0)
+      set(folders "")
+    endif()
+  endif()
+  set(${result} "${folders}" PARENT_SCOPE)
+endfunction()
+
+# lockstep_find_nvidia(PREFIX header NAMES library names FOLDER name in site-packages): sets PREFIX_LIBRARY and
+# PREFIX_INCLUDE_DIR. Order: PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header is looked for
+# beside the library first, so that both are of one version.
+function(lockstep_find_nvidia prefix header)
+  cmake_parse_arguments(F "" "FOLDER" "NAMES" ${ARGN})
+  lockstep_site_packages(sites)
+  list(TRANSFORM sites APPEND /nvidia/${F_FOLDER})
+  find_library(${prefix}_LIBRARY NAMES ${F_NAMES} HINTS ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_LIBRARY_DIR}
+    PATHS ${sites} PATH_SUFFIXES lib lib64)
+  set(beside "")
+  if(${prefix}_LIBRARY)
+    get_filename_component(folder "${${prefix}_LIBRARY}" DIRECTORY)
+    set(beside "${folder}/../include")
+  endif()
+  find_path(${prefix}_INCLUDE_DIR NAMES ${header} HINTS "${beside}" ${CUDAToolkit_INCLUDE_DIRS}
+    PATHS ${sites} PATH_SUFFIXES include)
+  mark_as_advanced(${prefix}_LIBRARY ${prefix}_INCLUDE_DIR)
+endfunction()
+
+# lockstep_header_version(result file MACRO...): the values of #define MACRO number, joined by dots; empty when one of
+# them is missing.
+function(lockstep_header_version result file)
+  set(version "")
+  if(EXISTS "${file}")
+    foreach(macro IN LISTS ARGN)
+      file(STRINGS "${file}" line REGEX "^#define[ \t]+${macro}[ \t]+[0-9]+" LIMIT_COUNT 1)
+      if(NOT line)
+        set(version "")
+        break()
+      endif()
+      string(REGEX REPLACE "^#define[ \t]+${macro}[ \t]+([0-9]+).*" "\\1" number "${line}")
+      list(APPEND version ${number})
+    endforeach()
+  endif()
+  string(REPLACE ";" "." version "${version}")
+  set(${result} "${version}" PARENT_SCOPE)
+endfunction()
