@@ -61,8 +61,8 @@ class CudaPoint final : public Timeline {
     host_waits_ = host_waits;
   }
 
+  // A query and a wait may be made with any device current; host workers, which wait most, never set one.
   [[nodiscard]] bool reached(std::uint64_t /*position*/) const override {
-    const cuda::DeviceGuard guard(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cuda::ignore(status);
@@ -73,14 +73,10 @@ class CudaPoint final : public Timeline {
   }
 
   void wait(std::uint64_t /*position*/) const override {
-    {
-      const cuda::DeviceGuard guard(device_);
-      LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
-    }
+    LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
     failure_->rethrow(host_waits_);
   }
 
-  [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] cudaEvent_t event() const { return event_; }
   [[nodiscard]] const std::shared_ptr<const Failure>& failure() const { return failure_; }
   [[nodiscard]] std::uint64_t host_waits() const { return host_waits_; }

@@ -1,0 +1,77 @@
+#pragma once
+
+// The only CUDA header that kernel files include. The same .cu file is compiled by nvcc and, with
+// LOCKSTEP_EMULATE_CUDA, by the host compiler against an emulation of blocks, warps and shared memory, so kernel files
+//   - launch through gpu::launch(), never <<<>>>;
+//   - name shared memory through the two macros below, at the top of a function;
+//   - give every warp collective an explicit mask and use gpu::kWarp for the warp size;
+//   - do not return before a barrier: they guard the work, not the barrier.
+
+#include <cstddef>
+#include <cstdint>
+#include <tuple>
+#include <utility>
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/dtype.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#if defined(LOCKSTEP_EMULATE_CUDA)
+
+// Defines lockstep::gpu::launch with the signature below and the two macros; comes with the emulation.
+#include <lockstep/emulation/cuda.hpp>
+
+#else
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+
+/// A shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]); an alias if the type has a comma.
+#define LOCKSTEP_SHARED(type, name, extents) __shared__ type name extents
+
+/// The dynamic shared memory of the launch as type*, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float, partial);
+#define LOCKSTEP_DYNAMIC_SHARED(type, name)                                \
+  extern __shared__ __align__(16) unsigned char lockstep_dynamic_shared[]; \
+  type* const name = reinterpret_cast<type*>(lockstep_dynamic_shared)
+
+namespace lockstep::gpu {
+
+/// Enqueues kernel(arguments...) on a CUDA stream, whose device need not be the thread's current one. Arguments are
+/// converted to the kernel's parameter types. CudaError when the launch is refused (grid, block, shared memory).
+/// Allocates nothing and does not synchronise.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Stream& stream,
+            Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: one argument for each parameter of the kernel");
+  const Device device = stream.device();
+  const cuda::DeviceGuard guard(device);
+  std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+  std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        LOCKSTEP_CUDA_CHECK(device, cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
+                                                     shared_bytes, stream.cuda_handle()));
+      },
+      values);
+}
+
+}  // namespace lockstep::gpu
+
+#endif
+
+namespace lockstep::gpu {
+
+inline constexpr int kWarp = 32;
+
+/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and not more.
+[[nodiscard]] inline unsigned blocks_for(std::int64_t items, int block) {
+  constexpr std::int64_t kMost = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads on each
+  const std::int64_t blocks = (items + block - 1) / block;
+  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+}
+
+}  // namespace lockstep::gpu

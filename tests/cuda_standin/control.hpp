@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <driver_types.h>
+
+/// A stand-in for the CUDA runtime calls that runtime/ makes: the real headers, our symbols, no GPU. Work on a stream
+/// is queued and executed later, in an order that CUDA allows and the seed chooses, so that a missing event wait gives
+/// a wrong result for some seed. Device memory can be reached through copies only; the host's own access ends in
+/// SIGSEGV. What CUDA would leave undefined (use after free, freeing memory that queued work uses, a copy out of range)
+/// is written down as a violation. These functions set it up and look inside.
+namespace lockstep::standin {
+
+struct Options {
+  int devices = 1;
+  std::size_t bytes_per_device = std::size_t{1} << 30;  ///< what cudaMalloc can give out on each device
+  std::uint64_t seed = 0;
+};
+
+/// The order in which queued work is executed; the seed chooses one.
+enum class Style : unsigned char {
+  lazy,      ///< only what a waiting caller needs, as late as possible
+  eager,     ///< at once, as on a GPU that is faster than the host
+  uniform,   ///< any stream that can run, with equal odds
+  priority,  ///< one favoured stream as far as it can go; the favourite changes at random
+};
+[[nodiscard]] Style style_of(std::uint64_t seed);
+
+/// A new machine: no memory, streams, events, violations, counts; every thread's current device is 0 again and its last
+/// error cleared. Call between tests, while no other thread is in a CUDA call.
+void reset(const Options& options = {});
+
+/// From now on every call answers as a machine without a driver (cudaErrorInsufficientDriver) or with another error.
+void break_driver(cudaError_t error = cudaErrorInsufficientDriver);
+
+/// The n-th call from now (1 is the next) answers with error and does nothing, except that a call that gives something
+/// back or waits still does so. name: count only calls of this function; empty: of all that can fail.
+void fail_call(std::int64_t n, cudaError_t error, std::string_view name = {});
+[[nodiscard]] std::string failed_call();  ///< the function that fail_call() hit; empty when it has not
+/// The n-th piece of queued work executed from now fails; every later call on the machine answers with error, as after
+/// an illegal address in a kernel.
+void fail_work(std::int64_t n, cudaError_t error);
+
+[[nodiscard]] std::int64_t calls(std::string_view name = {});  ///< calls of one function or of all since reset()
+[[nodiscard]] std::vector<std::string> call_log();             ///< names, in order
+[[nodiscard]] std::vector<std::string> violations();           ///< uses that CUDA leaves undefined
+[[nodiscard]] std::vector<std::string> leaks();                ///< memory, streams and events that were not given back
+[[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
+[[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
+[[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet
+/// Executes up to n pieces of work that can run; returns how many did.
+std::size_t step(std::size_t n);
+
+}  // namespace lockstep::standin

@@ -1,0 +1,543 @@
+#include "machine.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+#include <utility>
+
+namespace lockstep::standin {
+namespace {
+
+constexpr std::size_t kAlignment = 256;  // of cudaMalloc
+constexpr std::byte kCanary{0xC5};       // between the end of a block and its guard page
+
+std::size_t page() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+bool overlap(const Range& range, const Block& block) {
+  return range.begin < block.data + block.bytes && block.data < range.begin + range.bytes;
+}
+
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+}  // namespace
+
+Style style_of(std::uint64_t seed) {
+  return static_cast<Style>(seed % 4);
+}
+
+ThreadState& thread_state() {
+  thread_local ThreadState state;
+  const int now = Machine::instance().generation;
+  if (state.generation != now) {
+    state = {now, 0, cudaSuccess};
+  }
+  return state;
+}
+
+Machine& Machine::instance() {
+  static Machine machine;
+  return machine;
+}
+
+Machine::~Machine() {
+  std::unique_lock lock(mutex);
+  stop_host_thread(lock);
+  unmap_all();
+}
+
+void Machine::reset(const Options& wanted) {
+  std::unique_lock lock(mutex);
+  stop_host_thread(lock);
+  unmap_all();
+  options = wanted;
+  random.seed(wanted.seed);
+  ++generation;
+  used.assign(static_cast<std::size_t>(wanted.devices), 0);
+  queues.clear();
+  events.clear();
+  contexts.clear();
+  log.clear();
+  violations.clear();
+  driver_error = wanted.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+  sticky_error = cudaSuccess;
+  fail_countdown = work_countdown = 0;
+  failed_call.clear();
+  next_number_ = 1;
+  clock_ = 0;
+}
+
+void Machine::unmap_all() {
+  for (auto& [start, block] : blocks) {
+    munmap(block.map, block.map_bytes);
+  }
+  blocks.clear();
+}
+
+cudaError_t Machine::fail(cudaError_t error) {
+  thread_state().last_error = error;
+  return error;
+}
+
+cudaError_t Machine::violate(const std::string& what, cudaError_t error) {
+  violations.push_back(what);
+  return fail(error);
+}
+
+cudaError_t Machine::enter(const char* name, bool makes_context) {
+  log.emplace_back(name);
+  if (driver_error != cudaSuccess) {
+    return fail(driver_error);
+  }
+  if (fail_countdown > 0 && (fail_name.empty() || fail_name == name) && --fail_countdown == 0) {
+    failed_call = name;
+    return fail(fail_error);
+  }
+  if (makes_context) {
+    contexts.insert(thread_state().device);
+  }
+  return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
+}
+
+cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned) {
+  const int device = thread_state().device;
+  std::size_t& in_use = used[static_cast<std::size_t>(device)];
+  if (bytes == 0) {
+    *pointer = nullptr;
+    return cudaSuccess;
+  }
+  if (!pinned && (bytes > options.bytes_per_device || in_use > options.bytes_per_device - bytes)) {
+    return fail(cudaErrorMemoryAllocation);
+  }
+  // [guard page | data, flush right but for its alignment, canaries | guard page]
+  const std::size_t body = round_up(bytes, page());
+  const std::size_t total = body + 2 * page();
+  void* map = mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) {
+    return fail(cudaErrorMemoryAllocation);
+  }
+  Block block;
+  block.map = static_cast<std::byte*>(map);
+  block.map_bytes = total;
+  block.data = block.map + page() + (body - round_up(bytes, kAlignment));
+  block.bytes = bytes;
+  block.device = device;
+  block.pinned = pinned;
+  mprotect(block.map + page(), body, PROT_READ | PROT_WRITE);
+  // Uninitialised memory is NaN for odd seeds. Of large blocks only both ends are touched.
+  constexpr std::size_t kPoison = std::size_t{1} << 20;
+  const int poison = options.seed % 2 == 1 ? 0xFF : 0xA7;
+  std::memset(block.data, poison, std::min(bytes, kPoison));
+  if (bytes > kPoison) {
+    std::memset(block.data + bytes - kPoison, poison, kPoison);
+  }
+  for (std::byte* p = block.data + bytes; p != block.map + total - page(); ++p) {
+    *p = kCanary;
+  }
+  if (!pinned) {
+    mprotect(block.map + page(), body, PROT_NONE);
+    in_use += bytes;
+  }
+  *pointer = block.data;
+  blocks.emplace(block.map, block);
+  return cudaSuccess;
+}
+
+Block* Machine::find(const void* pointer) {
+  const auto* address = static_cast<const std::byte*>(pointer);
+  auto next = blocks.upper_bound(address);
+  if (next == blocks.begin()) {
+    return nullptr;
+  }
+  Block& block = std::prev(next)->second;
+  return address < block.map + block.map_bytes ? &block : nullptr;
+}
+
+cudaError_t Machine::release(void* pointer, bool pinned) {
+  const char* call = pinned ? "cudaFreeHost" : "cudaFree";
+  if (pointer == nullptr) {
+    return cudaSuccess;
+  }
+  Block* block = find(pointer);
+  if (block == nullptr || block->data != pointer || block->pinned != pinned) {
+    return violate(text(call, ": ", pointer, " was not given out by ", pinned ? "cudaMallocHost" : "cudaMalloc"),
+                   cudaErrorInvalidValue);
+  }
+  if (block->freed) {
+    return violate(text(call, ": ", pointer, " was freed before"), cudaErrorInvalidValue);
+  }
+  for (const auto& [handle, queue] : queues) {
+    for (const Work& work : queue->work) {
+      if (std::any_of(work.uses.begin(), work.uses.end(), [&](const Range& range) { return overlap(range, *block); })) {
+        violations.push_back(
+            text(call, ": ", pointer, " is used by a ", work.name, " queued on stream ", queue->number));
+      }
+    }
+  }
+  const std::size_t body = block->map_bytes - 2 * page();
+  mprotect(block->map + page(), body, PROT_READ | PROT_WRITE);
+  for (std::byte* p = block->data + block->bytes; p != block->map + page() + body; ++p) {
+    if (*p != kCanary) {
+      violations.push_back(text(call, ": something was written past the end of ", pointer));
+      break;
+    }
+  }
+  mprotect(block->map + page(), body, PROT_NONE);
+  madvise(block->map + page(), body, MADV_DONTNEED);
+  block->freed = true;
+  if (!pinned) {
+    used[static_cast<std::size_t>(block->device)] -= block->bytes;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Machine::check_device(const char* call, const void* pointer, std::size_t bytes, int device) {
+  const Block* block = find(pointer);
+  const auto* begin = static_cast<const std::byte*>(pointer);
+  if (block == nullptr || block->pinned) {
+    return violate(text(call, ": ", pointer, " is not device memory"), cudaErrorInvalidValue);
+  }
+  if (block->freed) {
+    return violate(text(call, ": ", pointer, " is device memory that was freed"), cudaErrorInvalidValue);
+  }
+  if (begin < block->data || begin + bytes > block->data + block->bytes) {
+    return violate(text(call, ": ", bytes, " bytes at ", pointer, " leave their block of ", block->bytes, " bytes at ",
+                        static_cast<const void*>(block->data)),
+                   cudaErrorInvalidValue);
+  }
+  if (block->device != device) {
+    return violate(text(call, ": ", pointer, " is memory of device ", block->device, ", expected device ", device),
+                   cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t Machine::check_host(const char* call, const void* pointer, std::size_t bytes, bool& pinned) {
+  const Block* block = find(pointer);
+  pinned = block != nullptr;
+  if (block == nullptr) {
+    return cudaSuccess;
+  }
+  const auto* begin = static_cast<const std::byte*>(pointer);
+  if (!block->pinned) {
+    return violate(text(call, ": ", pointer, " is device memory, expected host memory"), cudaErrorInvalidValue);
+  }
+  if (block->freed || begin < block->data || begin + bytes > block->data + block->bytes) {
+    return violate(text(call, ": ", bytes, " bytes at ", pointer, " are not in a living block of pinned memory"),
+                   cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
+namespace {
+
+/// Makes the device memory that holds an address accessible for a moment.
+class Unlock {
+ public:
+  explicit Unlock(const Block* block) : block_(block != nullptr && !block->pinned ? block : nullptr) {
+    protect(PROT_READ | PROT_WRITE);
+  }
+  Unlock(const Unlock&) = delete;
+  Unlock& operator=(const Unlock&) = delete;
+  ~Unlock() { protect(PROT_NONE); }
+
+ private:
+  void protect(int protection) const {
+    if (block_ != nullptr) {
+      mprotect(block_->map + page(), block_->map_bytes - 2 * page(), protection);
+    }
+  }
+  const Block* block_;
+};
+
+}  // namespace
+
+void Machine::move(void* to, const void* from, std::size_t bytes) {
+  const Unlock target(find(to));
+  const Unlock source(find(from) == find(to) ? nullptr : find(from));
+  std::memmove(to, from, bytes);
+}
+
+void Machine::set(void* to, int value, std::size_t bytes) {
+  const Unlock target(find(to));
+  std::memset(to, value, bytes);
+}
+
+Queue* Machine::queue_of(cudaStream_t stream) {
+  const auto found = queues.find(stream);
+  return found != queues.end() && found->second->alive ? found->second.get() : nullptr;
+}
+
+EventObject* Machine::event_of(cudaEvent_t event) {
+  const auto found = events.find(event);
+  return found != events.end() ? found->second.get() : nullptr;
+}
+
+void Machine::enqueue(Queue& queue, Work work) {
+  if (work.completes != nullptr) {
+    work.completes->queue = &queue;
+  }
+  queue.work.push_back(std::move(work));
+  if (style_of(options.seed) == Style::eager) {
+    while (step_once(nullptr)) {
+    }
+  } else if (style_of(options.seed) == Style::priority && random() % 4 == 0) {
+    step_once(nullptr);
+  }
+}
+
+bool Machine::can_run(const Queue& queue) const {
+  return !queue.busy && !queue.work.empty() &&
+         (queue.work.front().awaits == nullptr || queue.work.front().awaits->done);
+}
+
+Queue* Machine::choose(Queue* needed) {
+  std::vector<Queue*> ready;
+  for (const auto& [handle, queue] : queues) {
+    if (can_run(*queue)) {
+      ready.push_back(queue.get());
+    }
+  }
+  if (ready.empty()) {
+    return nullptr;
+  }
+  // Map order is by address; the seed must decide alone.
+  std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
+  const Style style = style_of(options.seed);
+  if (style == Style::lazy && needed != nullptr) {
+    while (!can_run(*needed)) {
+      const bool waits = !needed->busy && !needed->work.empty();
+      if (!waits) {
+        return nullptr;  // its host function runs
+      }
+      needed = needed->work.front().awaits->queue;
+    }
+    return needed;
+  }
+  if (style == Style::priority) {
+    if (random() % 8 == 0) {
+      for (Queue* queue : ready) {
+        queue->priority = static_cast<int>(random() % 1000);
+      }
+    }
+    return *std::max_element(ready.begin(), ready.end(),
+                             [](const Queue* a, const Queue* b) { return a->priority < b->priority; });
+  }
+  return ready[random() % ready.size()];
+}
+
+bool Machine::step_once(Queue* needed) {
+  Queue* queue = choose(needed);
+  if (queue == nullptr) {
+    return false;
+  }
+  execute(*queue);
+  return true;
+}
+
+void Machine::execute(Queue& queue) {
+  Work& work = queue.work.front();
+  ++clock_;
+  if (work_countdown > 0 && --work_countdown == 0) {
+    sticky_error = work_error;
+  }
+  if (work.function != nullptr) {
+    queue.busy = true;
+    host_queue_.push_back(&queue);
+    if (!host_.joinable()) {
+      host_ = std::thread([this] { host_thread(); });
+    }
+    changed.notify_all();
+    return;
+  }
+  if (work.run) {
+    const auto lost = std::find_if(work.uses.begin(), work.uses.end(), [&](const Range& range) {
+      const Block* block = find(range.begin);
+      return block != nullptr && block->freed;
+    });
+    if (lost != work.uses.end()) {
+      violations.push_back(
+          text(work.name, ": executed on memory that was freed, at ", static_cast<const void*>(lost->begin)));
+      sticky_error = cudaErrorIllegalAddress;
+    } else {
+      work.run();
+    }
+  }
+  if (work.completes != nullptr) {
+    work.completes->done = true;
+    work.completes->time = clock_;
+  }
+  queue.work.pop_front();
+  changed.notify_all();
+}
+
+// CUDA may run the host functions of all streams on one thread, one after the other: so does this one.
+void Machine::host_thread() {
+  std::unique_lock lock(mutex);
+  while (true) {
+    changed.wait(lock, [&] { return stopping_ || !host_queue_.empty(); });
+    if (host_queue_.empty()) {
+      return;
+    }
+    Queue& queue = *host_queue_.front();
+    host_queue_.pop_front();
+    const Work& work = queue.work.front();
+    host_running_ = true;
+    lock.unlock();
+    work.function(work.data);
+    lock.lock();
+    host_running_ = false;
+    queue.busy = false;
+    queue.work.pop_front();
+    if (style_of(options.seed) == Style::eager) {
+      while (step_once(nullptr)) {
+      }
+    }
+    changed.notify_all();
+  }
+}
+
+void Machine::stop_host_thread(std::unique_lock<std::mutex>& lock) {
+  stopping_ = true;
+  changed.notify_all();
+  if (host_.joinable()) {
+    lock.unlock();
+    host_.join();
+    lock.lock();
+  }
+  stopping_ = false;
+}
+
+cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done) {
+  while (!done()) {
+    if (step_once(needed)) {
+      continue;
+    }
+    // Only a host function can change anything: it has its own thread.
+    if (!host_running_ && host_queue_.empty()) {
+      return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);
+    }
+    changed.wait(lock);
+  }
+  return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
+}
+
+void reset(const Options& options) {
+  Machine::instance().reset(options);
+}
+
+void break_driver(cudaError_t error) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.driver_error = error;
+}
+
+void fail_call(std::int64_t n, cudaError_t error, std::string_view name) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.fail_countdown = n;
+  machine.fail_error = error;
+  machine.fail_name = name;
+  machine.failed_call.clear();
+}
+
+std::string failed_call() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.failed_call;
+}
+
+void fail_work(std::int64_t n, cudaError_t error) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.work_countdown = n;
+  machine.work_error = error;
+}
+
+std::int64_t calls(std::string_view name) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return name.empty() ? static_cast<std::int64_t>(machine.log.size())
+                      : std::count(machine.log.begin(), machine.log.end(), name);
+}
+
+std::vector<std::string> call_log() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.log;
+}
+
+std::vector<std::string> violations() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.violations;
+}
+
+std::vector<std::string> leaks() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  std::vector<std::string> result;
+  for (const auto& [start, block] : machine.blocks) {
+    if (!block.freed) {
+      result.push_back(text(block.bytes, " bytes of ", block.pinned ? "pinned memory" : "device memory", " of device ",
+                            block.device));
+    }
+  }
+  for (const auto& [handle, queue] : machine.queues) {
+    if (queue->alive) {
+      result.push_back(text("stream ", queue->number, " of device ", queue->device));
+    }
+  }
+  for (const auto& [handle, event] : machine.events) {
+    result.push_back(text("event of device ", event->device));
+  }
+  return result;
+}
+
+std::vector<int> devices_in_use() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return {machine.contexts.begin(), machine.contexts.end()};
+}
+
+cudaError_t last_error() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return thread_state().last_error;
+}
+
+std::size_t queued_work() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  std::size_t count = 0;
+  for (const auto& [handle, queue] : machine.queues) {
+    count += queue->work.size();
+  }
+  return count;
+}
+
+std::size_t step(std::size_t n) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  std::size_t done = 0;
+  while (done < n && machine.step_once(nullptr)) {
+    ++done;
+  }
+  return done;
+}
+
+}  // namespace lockstep::standin

@@ -1,0 +1,151 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <driver_types.h>
+
+#include "control.hpp"
+
+namespace lockstep::standin {
+
+/// One recording of an event. Waits hold the ticket that was current when they were queued.
+struct Ticket {
+  bool done = false;
+  struct Queue* queue = nullptr;  ///< where it was recorded
+  std::uint64_t time = 0;         ///< of completion, in executed pieces of work
+};
+
+struct EventObject {
+  int device = 0;
+  bool timing = false;
+  std::shared_ptr<Ticket> ticket;  ///< latest recording; empty before the first
+};
+
+struct Range {
+  const std::byte* begin;
+  std::size_t bytes;
+};
+
+/// One piece of work on a stream.
+struct Work {
+  const char* name = "";
+  std::function<void()> run = {};          ///< copies and memsets, under the lock
+  std::vector<Range> uses = {};            ///< memory that it touches
+  std::shared_ptr<Ticket> awaits = {};     ///< cudaStreamWaitEvent
+  std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
+  cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
+  void* data = nullptr;
+};
+
+struct Queue {
+  int device = 0;
+  int number = 0;
+  bool alive = true;  ///< false after cudaStreamDestroy; what is queued is still executed
+  bool busy = false;  ///< its host function is running or about to
+  int priority = 0;   ///< of the schedule, not CUDA's
+  std::deque<Work> work;
+};
+
+/// Memory that a caller owns. Freed blocks keep their addresses, so that a late use is recognised.
+struct Block {
+  std::byte* map = nullptr;  ///< first guard page
+  std::size_t map_bytes = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  int device = 0;
+  bool pinned = false;
+  bool freed = false;
+};
+
+/// The machine that the CUDA calls act on. Functions need `lock` held unless they say otherwise.
+class Machine {
+ public:
+  static Machine& instance();
+
+  void reset(const Options& options);  ///< takes the lock itself
+
+  /// What every call starts with: counts it, makes the current device's context where CUDA does and answers with an injected, sticky or
+  /// driver error. A caller that gives back or waits goes on after an error.
+  cudaError_t enter(const char* name, bool makes_context = true);
+  cudaError_t fail(cudaError_t error);                              ///< sets the thread's last error
+  cudaError_t violate(const std::string& text, cudaError_t error);  ///< and writes a violation down
+
+  cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned);
+  cudaError_t release(void* pointer, bool pinned);
+  [[nodiscard]] Block* find(const void* pointer);  ///< the block whose mapping, guards included, holds pointer
+  /// Checks that [pointer, pointer + bytes) is memory of the kind; violates() otherwise.
+  cudaError_t check_device(const char* call, const void* pointer, std::size_t bytes, int device);
+  cudaError_t check_host(const char* call, const void* pointer, std::size_t bytes, bool& pinned);
+  /// Copies between checked addresses, device memory unlocked meanwhile. For work that runs.
+  void move(void* to, const void* from, std::size_t bytes);
+  void set(void* to, int value, std::size_t bytes);
+
+  Queue* queue_of(cudaStream_t stream);  ///< nullptr for what is not a living stream
+  EventObject* event_of(cudaEvent_t event);
+  void enqueue(Queue& queue, Work work);
+
+  /// Executes queued work until done() holds. needed: the queue that a lazy machine runs for it.
+  cudaError_t run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done);
+  bool step_once(Queue* needed);  ///< false when nothing can run now
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  Options options;
+  std::mt19937_64 random;
+  int generation = 0;
+  std::map<const std::byte*, Block> blocks;  ///< by start of the mapping
+  std::vector<std::size_t> used;             ///< bytes per device
+  std::map<void*, std::unique_ptr<Queue>> queues;
+  std::map<void*, std::unique_ptr<EventObject>> events;
+  std::set<int> contexts;
+  std::vector<std::string> log;
+  std::vector<std::string> violations;
+  cudaError_t driver_error = cudaSuccess;
+  cudaError_t sticky_error = cudaSuccess;
+  std::int64_t fail_countdown = 0;
+  cudaError_t fail_error = cudaSuccess;
+  std::string fail_name;
+  std::string failed_call;
+  std::int64_t work_countdown = 0;
+  cudaError_t work_error = cudaSuccess;
+
+  ~Machine();
+
+ private:
+  Machine() = default;
+  bool can_run(const Queue& queue) const;
+  void execute(Queue& queue);
+  Queue* choose(Queue* needed);
+  void host_thread();
+  void stop_host_thread(std::unique_lock<std::mutex>& lock);
+  void unmap_all();
+
+  int next_number_ = 1;
+  std::uint64_t clock_ = 0;
+  std::deque<Queue*> host_queue_;  ///< whose front work is a host function, handed to the thread
+  bool host_running_ = false;
+  bool stopping_ = false;
+  std::thread host_;
+};
+
+/// The thread's current device and last error.
+struct ThreadState {
+  int generation = -1;
+  int device = 0;
+  cudaError_t last_error = cudaSuccess;
+};
+ThreadState& thread_state();
+
+}  // namespace lockstep::standin
