@@ -364,6 +364,7 @@ class MpiCommunicator final : public Communicator {
       link->counts.bytes += static_cast<std::int64_t>(bytes);
       link->counts.seconds += seconds;
     };
+    require_alive(*link_, op);
     if (path_ == Path::inline_only) {
       int is_main = 0;
       MPI_Is_thread_main(&is_main);

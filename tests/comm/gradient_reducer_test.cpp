@@ -1,0 +1,398 @@
+#include <lockstep/comm/gradient_reducer.hpp>
+
+#include <algorithm>
+#include <latch>
+#include <span>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "count_allocations.hpp"
+#include "local_ranks.hpp"
+
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using count_allocations::allocations;
+using count_allocations::counting;
+
+constexpr float kPoison = -777.0f;
+
+std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
+  std::vector<GradientRange> result;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
+    begin += size;
+  }
+  return result;
+}
+
+std::vector<Bucket> small_buckets(const std::vector<GradientRange>& gradients) {
+  BucketOptions options;
+  options.bucket_bytes = 4 * 1000;
+  return plan_buckets(gradients, options);
+}
+
+TensorView view_of(std::vector<float>& values) {
+  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+/// Fractions whose sum depends on order and on every bit of every rank.
+float gradient(int rank, int step, std::int64_t i) {
+  return 1.0f / static_cast<float>(3 + (rank * 7 + step * 13 + static_cast<int>(i) * 5) % 101);
+}
+
+/// The sum in rank order, as the local communicator has it.
+float reduced(int size, int step, std::int64_t i) {
+  float sum = gradient(0, step, i);
+  for (int r = 1; r < size; ++r) {
+    sum += gradient(r, step, i);
+  }
+  return sum;
+}
+
+/// Work that takes a while without sleeping.
+void busy(std::uint32_t turns) {
+  volatile std::uint32_t x = 1;
+  for (std::uint32_t i = 0; i < turns; ++i) {
+    x = x * 1664525U + 1013904223U;
+  }
+}
+
+enum class Streams { inline_worker, worker_worker, both_inline, same_worker, worker_inline };
+
+std::string name_of(Streams s) {
+  const char* names[] = {"InlineWorker", "WorkerWorker", "BothInline", "SameWorker", "WorkerInline"};
+  return names[static_cast<int>(s)];
+}
+
+struct Pair {
+  explicit Pair(Streams kind)
+      : first(kind == Streams::inline_worker || kind == Streams::both_inline ? Stream::host_inline()
+                                                                             : Stream::host_worker("compute")),
+        second(kind == Streams::inline_worker || kind == Streams::worker_worker ? Stream::host_worker("comm")
+                                                                                : Stream::host_inline()),
+        same(kind == Streams::same_worker) {}
+  Stream first;
+  Stream second;
+  bool same;
+  Stream& compute() { return first; }
+  Stream& comm() { return same ? first : second; }
+};
+
+struct Case {
+  int ranks;
+  Streams streams;
+};
+
+class GradientReducerTest : public ::testing::TestWithParam<Case> {};
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (int ranks = 1; ranks <= 4; ++ranks) {
+    for (const Streams s : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline, Streams::same_worker,
+                            Streams::worker_inline}) {
+      cases.push_back({ranks, s});
+    }
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GradientReducerTest, ::testing::ValuesIn(all_cases()), [](const auto& test) {
+  return name_of(test.param.streams) + std::to_string(test.param.ranks);
+});
+
+const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};
+
+// Whatever streams and delays: the bits are those of the sum in rank order, i.e. the same for every case.
+TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
+  const auto [ranks, kind] = GetParam();
+  const auto failures = run_ranks(ranks, [kind = kind](Communicator& communicator) {
+    Pair streams(kind);
+    const auto gradients = ranges(kSizes);
+    std::vector<float> arena(static_cast<std::size_t>(gradients.back().end) + 10, kPoison);
+    GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
+                            view_of(arena));
+    ASSERT_EQ(reducer.buckets().size(), 5u);
+    std::vector<float> seen(arena.size());
+    Random random(11, RandomUse::test, static_cast<std::uint64_t>(communicator.rank()));
+    constexpr int kSteps = 8;
+    for (int step = 0; step < kSteps; ++step) {
+      reducer.begin_step();
+      for (std::size_t g = 0; g < gradients.size(); ++g) {
+        const std::uint32_t delay = random.below(60000);
+        streams.compute().enqueue([&, g, step, delay] {
+          busy(delay);
+          for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+            arena[static_cast<std::size_t>(i)] = gradient(communicator.rank(), step, i);
+          }
+        });
+        reducer.written(static_cast<int>(g));
+        if (random.below(2) == 0 && kind != Streams::worker_inline) {
+          streams.comm().enqueue([delay] { busy(delay / 2); });
+        }
+      }
+      reducer.finish();
+      // The optimizer: reads all gradients on the compute stream.
+      streams.compute().enqueue([&] { seen = arena; });
+      streams.compute().synchronize();
+      for (std::int64_t i = 0; i < gradients.back().end; ++i) {
+        ASSERT_EQ(seen[static_cast<std::size_t>(i)], reduced(communicator.size(), step, i)) << "element " << i;
+      }
+      for (std::size_t i = static_cast<std::size_t>(gradients.back().end); i < arena.size(); ++i) {
+        ASSERT_EQ(seen[i], kPoison);
+      }
+    }
+    streams.compute().synchronize();
+    streams.comm().synchronize();
+    const ReducerStatistics s = reducer.statistics();
+    EXPECT_EQ(s.steps, kSteps);
+    EXPECT_TRUE(s.total_s > 0);
+    EXPECT_TRUE(s.exposed_s >= 0);
+    EXPECT_TRUE(s.hidden_s() >= 0);
+    const bool overlaps = kind == Streams::inline_worker || kind == Streams::worker_worker;
+    if (!overlaps) {
+      EXPECT_EQ(s.exposed_s, s.total_s);
+    }
+    ASSERT_EQ(s.buckets.size(), reducer.buckets().size());
+    double sum = 0;
+    for (std::size_t k = 0; k < s.buckets.size(); ++k) {
+      EXPECT_EQ(s.buckets[k].bytes, 4 * (reducer.buckets()[k].end - reducer.buckets()[k].begin));
+      sum += s.buckets[k].total_s;
+    }
+    EXPECT_EQ(sum, s.total_s);
+    reducer.reset_statistics();
+    EXPECT_EQ(reducer.statistics().steps, 0);
+    EXPECT_EQ(reducer.statistics().total_s, 0);
+    EXPECT_EQ(reducer.statistics().exposed_s, 0);
+  });
+  EXPECT_EQ(failures, none_failed(ranks));
+}
+
+// Control for the test above: without the event R[k] the all-reduce reads what was in the arena before.
+TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
+  std::latch reduced_early(2);
+  const auto failures = run_ranks(2, [&](Communicator& communicator) {
+    Stream compute = Stream::host_worker("compute");
+    Stream comm = Stream::host_worker("comm");
+    std::vector<float> arena(100, kPoison);
+    compute.enqueue([&] {
+      reduced_early.wait();  // a slow backward kernel
+      for (std::size_t i = 0; i < arena.size(); ++i) {
+        arena[i] = gradient(communicator.rank(), 0, static_cast<std::int64_t>(i));
+      }
+    });
+    communicator.all_reduce(comm, view_of(arena));
+    comm.synchronize();
+    reduced_early.arrive_and_wait();
+    compute.synchronize();
+    ASSERT_NE(arena[0], reduced(2, 0, 0));
+  });
+  EXPECT_EQ(failures, none_failed(2));
+}
+
+// The order in which gradients become ready may differ from rank to rank; the all-reduces may not.
+TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
+  const auto failures = run_ranks(3, [](Communicator& communicator) {
+    Stream compute = Stream::host_inline();
+    Stream comm = Stream::host_worker("comm");
+    const auto gradients = ranges({600, 600, 601, 602, 603});
+    std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
+    const auto buckets = small_buckets(gradients);
+    ASSERT_EQ(buckets.size(), 5u);
+    GradientReducer reducer(communicator, compute, comm, gradients, buckets, view_of(arena));
+    reducer.begin_step();
+    for (std::size_t i = 0; i < arena.size(); ++i) {
+      arena[i] = gradient(communicator.rank(), 0, static_cast<std::int64_t>(i));
+    }
+    const CommunicatorCounts before = communicator.counts();
+    for (const int offset : {0, 2, 4, 1, 3}) {
+      reducer.written((offset + 1 + communicator.rank()) % 5);
+    }
+    reducer.finish();
+    EXPECT_EQ(communicator.counts().calls - before.calls, 5);
+    for (std::size_t i = 0; i < arena.size(); ++i) {
+      ASSERT_EQ(arena[i], reduced(3, 0, static_cast<std::int64_t>(i)));
+    }
+  });
+  EXPECT_EQ(failures, none_failed(3));
+}
+
+TEST(GradientReducer, ATiedWeightIsReadyAfterItsLastWrite) {
+  const auto failures = run_ranks(2, [](Communicator& communicator) {
+    Stream stream = Stream::host_inline();
+    auto gradients = ranges({10, 20});
+    gradients[0].expected_writes = 2;
+    std::vector<float> arena(30, 1.0f);
+    GradientReducer reducer(communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
+    for (int step = 0; step < 2; ++step) {
+      std::fill(arena.begin(), arena.end(), 1.0f);
+      reducer.begin_step();
+      reducer.written(0);
+      reducer.written(1);
+      EXPECT_EQ(arena[0], 1.0f);
+      reducer.written(0);
+      EXPECT_EQ(arena[0], 2.0f);
+      reducer.finish();
+    }
+  });
+  EXPECT_EQ(failures, none_failed(2));
+}
+
+TEST(GradientReducer, NoGradients) {
+  LocalGroup group(1);
+  const auto communicator = group.communicator(0);
+  Stream compute = Stream::host_inline();
+  Stream comm = Stream::host_worker("comm");
+  std::vector<float> arena;
+  GradientReducer reducer(*communicator, compute, comm, {}, {}, view_of(arena));
+  reducer.begin_step();
+  reducer.finish();
+  EXPECT_EQ(reducer.statistics().steps, 1);
+}
+
+/// What `f` throws as E, or "nothing".
+template <class E, class F>
+std::string thrown(F&& f) {
+  try {
+    f();
+  } catch (const E& e) {
+    return e.what();
+  }
+  return "nothing";
+}
+
+TEST(GradientReducer, WrongUseNamesTheTensor) {
+  LocalGroup group(1);
+  const auto communicator = group.communicator(0);
+  Stream stream = Stream::host_inline();
+  auto gradients = ranges({3, 4, 5});
+  gradients[1].expected_writes = 2;
+  std::vector<float> arena(12);
+  GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
+  EXPECT_EQ(thrown<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+  EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
+  reducer.begin_step();
+  EXPECT_EQ(thrown<StateError>([&] { reducer.begin_step(); }),
+            "gradient reducer: begin_step() before the last step was finished");
+  reducer.written(0);
+  EXPECT_EQ(thrown<StateError>([&] { reducer.written(0); }),
+            "gradient reducer: g0 was written more than 1 times in a step");
+  reducer.written(1);
+  EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }),
+            "gradient reducer: not written in this step: g1 (1 of 2 writes), g2 (0 of 1 writes)");
+  EXPECT_EQ(thrown<StateError>([&] { reducer.written(3); }),
+            "gradient reducer: gradient 3 was written, expected 0 to 2");
+  EXPECT_EQ(thrown<StateError>([&] { reducer.written(-1); }),
+            "gradient reducer: gradient -1 was written, expected 0 to 2");
+  reducer.written(1);
+  reducer.written(2);
+  reducer.finish();
+  reducer.begin_step();
+}
+
+TEST(GradientReducer, ManyMissingGradientsAreCounted) {
+  LocalGroup group(1);
+  const auto communicator = group.communicator(0);
+  Stream stream = Stream::host_inline();
+  const auto gradients = ranges(std::vector<std::int64_t>(20, 1));
+  std::vector<float> arena(20);
+  GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
+  reducer.begin_step();
+  const std::string text = thrown<StateError>([&] { reducer.finish(); });
+  EXPECT_NE(text.find("g7 (0 of 1 writes) and 12 more"), std::string::npos) << text;
+}
+
+TEST(GradientReducer, BadConstruction) {
+  LocalGroup group(1);
+  const auto communicator = group.communicator(0);
+  Stream stream = Stream::host_inline();
+  const auto gradients = ranges({3, 4, 5});
+  const auto good = plan_buckets(gradients, {});
+  std::vector<float> arena(12);
+  const TensorView view = view_of(arena);
+  const auto make = [&](const std::vector<GradientRange>& g, const std::vector<Bucket>& b, const TensorView& v) {
+    GradientReducer(*communicator, stream, stream, g, b, v);
+  };
+  make(gradients, good, view);
+  EXPECT_THROW(make(gradients, {}, view), ShapeError);                             // nothing covered
+  EXPECT_THROW(make(gradients, {{0, 2, 0, 7}}, view), ShapeError);                 // the last one is missing
+  EXPECT_THROW(make(gradients, {{0, 2, 0, 7}, {1, 3, 3, 12}}, view), ShapeError);  // covered twice
+  EXPECT_THROW(make(gradients, {{0, 2, 0, 7}, {2, 4, 7, 12}}, view), ShapeError);  // beyond the last
+  EXPECT_THROW(make(gradients, {{0, 2, 0, 6}, {2, 3, 6, 12}}, view), ShapeError);  // not where the tensors are
+  EXPECT_THROW(make(gradients, {{0, 0, 0, 0}, {0, 3, 0, 12}}, view), ShapeError);  // an empty bucket
+  EXPECT_THROW(make(gradients, good, view.slice(0, 0, 11)), ShapeError);           // the arena is too short
+  EXPECT_THROW(make(gradients, good, view.reshape(Shape{3, 4})), ShapeError);      // and not 1-D
+  auto never = gradients;
+  never[1].expected_writes = 0;
+  EXPECT_THROW(make(never, good, view), UsageError);
+}
+
+TEST(GradientReducer, ARankThatFailsDoesNotHangTheOthers) {
+  for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
+    const auto failures = run_ranks(3, [kind](Communicator& communicator) {
+      const auto gradients = ranges(kSizes);
+      std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
+      Pair streams(kind);
+      GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
+                              view_of(arena));
+      for (int step = 0; step < 3; ++step) {
+        reducer.begin_step();
+        for (int g = 0; g < static_cast<int>(gradients.size()); ++g) {
+          require<DataError>(!(communicator.rank() == 1 && step == 1 && g == 6), "broken record");
+          reducer.written(g);
+        }
+        reducer.finish();
+        streams.compute().synchronize();
+      }
+    });
+    EXPECT_EQ(failures[1], "broken record");
+    for (const std::size_t r : {0u, 2u}) {
+      EXPECT_EQ(failures[r],
+                "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) + " waited for it");
+    }
+  }
+}
+
+TEST(GradientReducer, AStepAllocatesNothing) {
+  for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
+    const auto failures = run_ranks(2, [kind](Communicator& communicator) {
+      Pair streams(kind);
+      const auto gradients = ranges(kSizes);
+      std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
+      GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
+                              view_of(arena));
+      streams.compute().enqueue([] { counting = true; });
+      streams.comm().enqueue([] { counting = true; });
+      counting = true;
+      const std::int64_t before = allocations;
+      for (int step = 0; step < 5; ++step) {
+        reducer.begin_step();
+        for (int g = 0; g < static_cast<int>(gradients.size()); ++g) {
+          reducer.written(g);
+        }
+        reducer.finish();
+      }
+      streams.compute().synchronize();
+      streams.comm().synchronize();
+      EXPECT_EQ(allocations - before, 0);
+      counting = false;
+    });
+    EXPECT_EQ(failures, none_failed(2));
+  }
+}
+
+TEST(GradientReducer, TheAllocationCounterCounts) {  // control for the test above
+  counting = true;
+  const std::int64_t before = allocations;
+  auto* const something = new std::vector<int>(3);
+  EXPECT_GE(allocations - before, 2);
+  delete something;
+  counting = false;
+}
+
+}  // namespace
+}  // namespace lockstep::comm

@@ -1,0 +1,343 @@
+// Runs under mpirun. LOCKSTEP_TEST_THREAD_LEVEL: multiple (default), serialized or funneled.
+
+#include <lockstep/comm/mpi/mpi_communicator.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include <mpi.h>
+
+#include "communicator_cases.hpp"
+
+#include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/mpi/mpi_internal.hpp>
+#include <lockstep/comm/text.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+const std::vector<std::int64_t> kSizes{0, 1, 2, 3, 7, 513, 4099};
+
+int thread_level = MPI_THREAD_SINGLE;
+std::optional<Stream> serial_worker;
+
+Stream* serial() {
+  return serial_worker ? &*serial_worker : nullptr;
+}
+bool overlaps_here() {
+  return thread_level >= MPI_THREAD_SERIALIZED;
+}
+std::unique_ptr<Communicator> world() {
+  return make_mpi_communicator(MPI_COMM_WORLD, serial());
+}
+
+TensorView view_of(std::vector<float>& values) {
+  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+TEST(MpiCommunicator, KnowsItsPlace) {
+  int rank = -1;
+  int size = -1;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  const auto comm = world();
+  EXPECT_EQ(comm->rank(), rank);
+  EXPECT_EQ(comm->size(), size);
+  EXPECT_EQ(comm->backend(), "mpi");
+  EXPECT_EQ(comm->can_overlap(), overlaps_here());
+}
+
+TEST(MpiCommunicator, OperationsOnInlineStreams) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  cases::check_operations(*comm, stream, kSizes);
+  cases::check_order(*comm, stream);
+  cases::check_split(*comm, stream);
+  cases::check_counts(*comm, stream);
+  cases::check_bad_input(*comm, stream);
+}
+
+TEST(MpiCommunicator, OperationsOnWorkers) {
+  if (!overlaps_here()) {
+    GTEST_SKIP() << "MPI's thread level is below SERIALIZED";
+  }
+  const auto comm = world();
+  Stream stream = Stream::host_worker("comm");
+  cases::check_operations(*comm, stream, kSizes);
+  cases::check_order(*comm, stream);
+  cases::check_split(*comm, stream);
+  cases::check_counts(*comm, stream);
+  cases::check_bad_input(*comm, stream);
+}
+
+TEST(MpiCommunicator, OperationsOnTheSerialWorkerItself) {
+  if (serial() == nullptr) {
+    GTEST_SKIP() << "MPI's thread level is not SERIALIZED";
+  }
+  const auto comm = world();
+  cases::check_operations(*comm, *serial(), {7});
+  cases::check_order(*comm, *serial());
+}
+
+// Counts beyond what one call takes, with a small limit instead of tensors of 8 GB.
+TEST(MpiCommunicator, SplitsLargeCounts) {
+  for (const std::int64_t most : {1, 3, 8}) {
+    const auto comm = detail::make_mpi_communicator(MPI_COMM_WORLD, serial(), most);
+    Stream stream = Stream::host_inline();
+    cases::check_operations(*comm, stream, {0, 1, 2, 3, 17, 64});
+    cases::check_split(*comm, stream);
+  }
+  EXPECT_THROW((void)detail::make_mpi_communicator(MPI_COMM_WORLD, serial(), 0), UsageError);
+}
+
+TEST(MpiCommunicator, Texts) {
+  const auto comm = world();
+  const auto all = all_gather_text(*comm, std::string(static_cast<std::size_t>(comm->rank()), 'x'));
+  for (int r = 0; r < comm->size(); ++r) {
+    EXPECT_EQ(all[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'x'));
+  }
+  const int last = comm->size() - 1;
+  EXPECT_EQ(broadcast_text(*comm, comm->rank() == last ? "last" : "other", last), "last");
+  EXPECT_EQ(all_gather_value(*comm, comm->rank() + 0.5).back(), comm->size() - 0.5);
+}
+
+TEST(MpiCommunicator, AllRanksGetTheSameBits) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  for (const std::int64_t n : {1, 7, 1000, 100003}) {
+    std::vector<float> data(static_cast<std::size_t>(n));
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      data[i] = 1.0f / static_cast<float>(3 + comm->rank() * 7 + static_cast<int>(i % 101));
+    }
+    comm->all_reduce(stream, view_of(data));
+    std::vector<float> all(data.size() * static_cast<std::size_t>(comm->size()));
+    comm->all_gather(stream, view_of(data), view_of(all));
+    for (int r = 0; r < comm->size(); ++r) {
+      EXPECT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(r) * data.size(), data.data(), 4 * data.size()), 0)
+          << n << " elements, rank " << r;
+    }
+  }
+}
+
+TEST(MpiCommunicator, CommunicatorsDoNotMix) {
+  if (!overlaps_here()) {
+    GTEST_SKIP() << "MPI's thread level is below SERIALIZED";
+  }
+  const auto grad = world();
+  const auto inline_ops = world();
+  Stream worker = Stream::host_worker("grad");
+  Stream stream = Stream::host_inline();
+  for (int round = 0; round < 5; ++round) {
+    const std::int64_t n = 5000;
+    const auto value = [&](int rank) { return [=](std::int64_t i) { return rank + static_cast<double>(i % 50); }; };
+    const cases::Data large(DType::f32, n, value(grad->rank()));
+    grad->all_reduce(worker, large.view());
+    for (int i = 0; i < 20; ++i) {
+      cases::check_sums(*inline_ops, stream, DType::f64, 10 + i);
+    }
+    worker.synchronize();
+    large.expect("all_reduce", grad->rank(), [&](std::int64_t i) {
+      double sum = 0;
+      for (int r = 0; r < grad->size(); ++r) {
+        sum += value(r)(i);
+      }
+      return sum;
+    });
+  }
+}
+
+TEST(MpiCommunicator, ErrorsAreExceptionsThatSayWhat) {
+  const auto comm = world();
+  if (comm->size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  Stream stream = Stream::host_inline();
+  if (comm->rank() == 0) {
+    const cases::Data data(DType::f32, 10, [](std::int64_t i) { return static_cast<double>(i); });
+    comm->send(stream, data.view(), 1);
+    comm->send(stream, data.view(), 1);
+  } else if (comm->rank() == 1) {
+    Stream own = Stream::host_inline();
+    const auto text_of = [&](std::int64_t n) -> std::string {
+      const cases::Data data(DType::f32, n);
+      try {
+        comm->recv(own, data.view(), 0);
+      } catch (const MpiError& e) {
+        return e.what();
+      } catch (const Error& e) {
+        return std::string("not MpiError: ") + e.what();
+      }
+      return "nothing";
+    };
+    if (serial() == nullptr) {  // an error poisons the worker, which the other tests still need
+      const std::string truncated = text_of(9);
+      EXPECT_EQ(truncated.substr(0, 33), "recv of 9 x f32 from rank 0: MPI_") << truncated;
+      EXPECT_EQ(text_of(11), "recv of 11 x f32 from rank 0: 10 elements came");
+    } else {
+      (void)text_of(10);
+      (void)text_of(10);
+    }
+  }
+  comm->barrier(stream);
+}
+
+TEST(MpiCommunicator, LeavesTheCallersCommunicatorAlone) {
+  MPI_Errhandler before = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+  {
+    const auto comm = world();
+    Stream stream = Stream::host_inline();
+    comm->barrier(stream);
+  }
+  MPI_Errhandler after = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &after);
+  EXPECT_EQ(before, after);
+}
+
+TEST(MpiCommunicator, ThreadLevelIsRespected) {
+  if (thread_level == MPI_THREAD_SERIALIZED) {
+    EXPECT_THROW((void)make_mpi_communicator(MPI_COMM_WORLD, nullptr), StateError);
+    Stream inline_stream = Stream::host_inline();
+    EXPECT_THROW((void)make_mpi_communicator(MPI_COMM_WORLD, &inline_stream), StateError);
+  }
+  if (overlaps_here()) {
+    return;
+  }
+  const auto comm = world();
+  Stream worker = Stream::host_worker("comm");
+  Stream compute = Stream::host_inline();
+  EXPECT_THROW(comm->barrier(worker), StateError);
+  EXPECT_THROW(GradientReducer(*comm, compute, worker, {}, {}, TensorView(nullptr, DType::f32, Device::cpu(), {0})),
+               StateError);
+  std::string elsewhere = "nothing";
+  std::thread([&] {
+    Stream stream = Stream::host_inline();
+    try {
+      comm->barrier(stream);
+    } catch (const StateError&) {
+      elsewhere = "StateError";
+    }
+  }).join();
+  EXPECT_EQ(elsewhere, "StateError");
+}
+
+/// Sums after three steps of a reducer whose gradients are fractions.
+std::vector<float> train(Communicator& comm, Stream& compute, Stream& worker, float first) {
+  std::vector<GradientRange> gradients;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : {40000, 1, 777, 30011, 64, 12345, 9, 500}) {
+    gradients.push_back({"g" + std::to_string(gradients.size()), begin, begin + size, 1});
+    begin += size;
+  }
+  BucketOptions options;
+  options.tail_bytes = 4096;
+  options.head_bytes = 160000;
+  std::vector<float> arena(static_cast<std::size_t>(begin));
+  std::vector<float> sums(arena.size());
+  GradientReducer reducer(comm, compute, worker, gradients, plan_buckets(gradients, options), view_of(arena));
+  EXPECT_GT(reducer.buckets().size(), 2u);
+  for (int step = 0; step < 3; ++step) {
+    reducer.begin_step();
+    for (std::size_t g = 0; g < gradients.size(); ++g) {
+      for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+        arena[static_cast<std::size_t>(i)] =
+            first / static_cast<float>(3 + comm.rank() * 7 + step * 11 + static_cast<int>(i % 101));
+      }
+      reducer.written(static_cast<int>(g));
+    }
+    reducer.finish();
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      sums[i] += arena[i];
+    }
+  }
+  EXPECT_EQ(reducer.statistics().steps, 3);
+  EXPECT_TRUE(reducer.statistics().total_s > 0);
+  return sums;
+}
+
+TEST(MpiGradientReducer, OverlapDoesNotChangeTheBits) {
+  if (!overlaps_here()) {
+    GTEST_SKIP() << "MPI's thread level is below SERIALIZED";
+  }
+  const auto comm = world();
+  Stream compute = Stream::host_inline();
+  Stream worker = Stream::host_worker("comm");
+  const std::vector<float> alone = train(*comm, compute, compute, 1.0f);
+  const std::vector<float> overlapped = train(*comm, compute, worker, 1.0f);
+  EXPECT_EQ(std::memcmp(alone.data(), overlapped.data(), 4 * alone.size()), 0);
+  const std::vector<float> other = train(*comm, compute, worker, 1.0f + 0x1p-23f);  // control: one bit in the input
+  EXPECT_NE(std::memcmp(alone.data(), other.data(), 4 * alone.size()), 0);
+}
+
+/// Never destroyed before MPI_Finalize, which must free the duplicates by itself.
+std::unique_ptr<Communicator> forgotten;
+std::unique_ptr<Communicator> forgotten_half;
+
+TEST(MpiCommunicator, MayBeForgotten) {
+  forgotten = world();
+  forgotten_half = forgotten->split(forgotten->rank() % 2, 0);
+}
+
+int check_after_finalise() {
+  try {
+    Stream stream = Stream::host_inline();
+    forgotten->barrier(stream);
+    std::fprintf(stderr, "an operation after MPI_Finalize did not throw\n");
+    return 1;
+  } catch (const StateError&) {
+  }
+  try {
+    (void)make_mpi_communicator(MPI_COMM_WORLD);
+    std::fprintf(stderr, "make_mpi_communicator after MPI_Finalize did not throw\n");
+    return 1;
+  } catch (const StateError&) {
+  }
+  forgotten_half.reset();
+  forgotten.reset();
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep::comm
+
+int main(int argc, char** argv) {
+  using namespace lockstep::comm;
+  const char* asked = std::getenv("LOCKSTEP_TEST_THREAD_LEVEL");
+  const std::string level = asked == nullptr ? "multiple" : asked;
+  MPI_Init_thread(&argc, &argv,
+                  level == "multiple"     ? MPI_THREAD_MULTIPLE
+                  : level == "serialized" ? MPI_THREAD_SERIALIZED
+                                          : MPI_THREAD_FUNNELED,
+                  &thread_level);
+  if (thread_level == MPI_THREAD_SERIALIZED) {
+    serial_worker.emplace(lockstep::Stream::host_worker("mpi"));
+  }
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  ::testing::InitGoogleTest(&argc, argv);
+  if (rank != 0) {  // failures of other ranks are printed by GoogleTest's assertions only
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    class Failures : public ::testing::EmptyTestEventListener {
+      void OnTestPartResult(const ::testing::TestPartResult& result) override {
+        if (result.failed()) {
+          std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.summary());
+        }
+      }
+    };
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new Failures);
+  } else {
+    std::printf("MPI thread level: asked for %s, got %d\n", level.c_str(), thread_level);
+  }
+  int failed = RUN_ALL_TESTS();
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  const int after = forgotten ? check_after_finalise() : 0;
+  serial_worker.reset();
+  return failed != 0 || after != 0 ? 1 : 0;
+}
