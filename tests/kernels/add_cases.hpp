@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/add.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+inline OpCase add_case(const Shape& shape, DType dtype) {
+  OpCase item;
+  item.name = concat("add ", dtype, ' ', shape);
+  item.dtype = dtype;
+  item.inputs = {{"a", shape, dtype, normal(1)}, {"b", shape, dtype, normal(2)}};
+  item.outputs = {{"out", shape, dtype, {}}};
+  item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::add(context, in[0], in[1], out[0]); };
+  item.bytes = tensor_bytes(item);
+  return item;
+}
+
+/// Empty, one element, odd, prime, and more than one thread's share.
+inline std::vector<OpCase> add_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{7, 3}, Shape{101}, Shape{131101}}) {
+      items.push_back(add_case(shape, dtype));
+    }
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
