@@ -52,5 +52,7 @@ class OutputFile {
 void write_file(const std::string& path, std::string_view text);
 /// Replaces a file at once: readers see the old text or the new. Durable when the call returns.
 void replace_file(const std::string& path, std::string_view text);
+/// Makes the names in a folder durable (fsync).
+void sync_folder(const std::string& path);
 
 }  // namespace lockstep::nn

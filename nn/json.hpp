@@ -24,7 +24,13 @@ class Json {
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value) : value_(value) {}
+  Json(std::uint64_t value) {  // one form for equal values: int64_t where it fits
+    if (value <= static_cast<std::uint64_t>(INT64_MAX)) {
+      value_ = static_cast<std::int64_t>(value);
+    } else {
+      value_ = value;
+    }
+  }
   Json(double value) : value_(value) {}
   Json(const char* value) : value_(std::string(value)) {}
   Json(std::string value) : value_(std::move(value)) {}
@@ -35,7 +41,7 @@ class Json {
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] const char* kind() const;  ///< "a string", "an object", ...: for error texts
 
-  /// This value as T: bool, std::int64_t, std::uint64_t, double (any number), std::string, Json::Array, Json::Object.
+  /// This value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or Object.
   /// DataError("SOURCE is a string, expected an integer") when it is something else or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
@@ -52,14 +58,14 @@ class Json {
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
 
-  /// Keys sorted, doubles in the fewest digits that read back as the same value, NaN and infinities as null (JSON has
-  /// no other word for them). indent < 0: one line; otherwise that many spaces a level.
+  /// Keys sorted, doubles in few digits that read back as the same value, NaN and infinities as null (JSON has no word
+  /// for them), bytes that are not UTF-8 replaced by U+FFFD. indent < 0: one line; otherwise that many spaces a level.
   [[nodiscard]] std::string text(int indent = -1) const;
 
   friend bool operator==(const Json&, const Json&) = default;
 
  private:
-  friend struct JsonWriter;
+  friend struct JsonAccess;
   std::variant<std::monostate, bool, std::int64_t, std::uint64_t, double, std::string, Array, Object> value_;
 };
 
@@ -69,9 +75,11 @@ struct JsonLimits {
 };
 
 /// Strict: one value, strict UTF-8, nothing but white space around it, no key twice in an object. DataError naming
-/// source and the byte at fault. Integers outside 64 bits are read as doubles; numbers outside the range of double are
-/// an error.
+/// source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
+
+/// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
+[[nodiscard]] std::string quoted(std::string_view text);
 
 /// A whole file of at most 64 MiB. The source in error texts is the path.
 [[nodiscard]] Json read_json(const std::string& path);

@@ -1,0 +1,78 @@
+// CIFAR-10, binary version (Krizhevsky, "Learning multiple layers of features from tiny images", 2009): records of one
+// label byte and 1024 red, 1024 green and 1024 blue bytes, rows from top to bottom.
+
+#include <array>
+
+#include <lockstep/nn/data/sources_internal.hpp>
+#include <lockstep/nn/file.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn::detail {
+namespace {
+
+constexpr std::int64_t kSide = 32;
+constexpr std::size_t kPlane = kSide * kSide;
+constexpr std::size_t kRecord = 1 + 3 * kPlane;
+constexpr int kClasses = 10;
+constexpr int kTrainFiles = 5;
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 34;
+
+struct Images {
+  std::vector<std::uint8_t> pixels;  // (N, H, W, 3)
+  std::vector<std::uint8_t> labels;
+};
+
+void append(const std::string& path, Images& images) {
+  const InputFile file(path);
+  require<DataError>(file.size() > 0 && file.size() % kRecord == 0 && file.size() <= kMaxFileBytes, path, ": ",
+                     file.size(), " bytes, expected a multiple of ", kRecord, " (one CIFAR-10 record) above 0; record ",
+                     file.size() / kRecord, " is incomplete");
+  const auto count = static_cast<std::size_t>(file.size() / kRecord);
+  images.pixels.reserve(images.pixels.size() + count * 3 * kPlane);
+  images.labels.reserve(images.labels.size() + count);
+  std::array<std::uint8_t, kRecord> record;
+  for (std::size_t i = 0; i < count; ++i) {
+    file.read(i * kRecord, std::as_writable_bytes(std::span(record)));
+    require<DataError>(record[0] < kClasses, path, ": record ", i, ": label ", int{record[0]}, ", expected 0 to ",
+                       kClasses - 1);
+    images.labels.push_back(record[0]);
+    for (std::size_t p = 0; p < kPlane; ++p) {
+      for (std::size_t c = 0; c < 3; ++c) {
+        images.pixels.push_back(record[1 + c * kPlane + p]);
+      }
+    }
+  }
+}
+
+std::unique_ptr<Dataset> make(const std::string& name, Images images) {
+  DatasetInfo info{name, static_cast<std::int64_t>(images.labels.size()), kSide, kSide, kClasses};
+  return std::make_unique<StoredImages>(std::move(info), 3, std::move(images.pixels), std::move(images.labels));
+}
+
+}  // namespace
+
+DataSplit open_cifar10(const std::string& folder) {
+  Images train;
+  bool complete = true;
+  for (int i = 1; i <= kTrainFiles; ++i) {
+    const std::string path = concat(folder, "/data_batch_", i, ".bin");
+    const bool there = file_exists(path);
+    require<DataError>(there || i > 1, path, ": is missing, expected CIFAR-10 in its binary version");
+    require<DataError>(!there || complete, folder, "/data_batch_", i - 1, ".bin: is missing, but data_batch_", i,
+                       ".bin is there");
+    if (there) {
+      append(path, train);
+    }
+    complete = there;
+  }
+  const std::string path = folder + "/test_batch.bin";
+  require<DataError>(file_exists(path), path, ": is missing, expected CIFAR-10 in its binary version");
+  Images test;
+  append(path, test);
+  DataSplit split;
+  split.train = make("cifar10:" + folder + " train", std::move(train));
+  split.test = make("cifar10:" + folder + " test", std::move(test));
+  return split;
+}
+
+}  // namespace lockstep::nn::detail

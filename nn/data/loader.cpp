@@ -1,0 +1,204 @@
+#include <lockstep/nn/data/loader.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+constexpr int kMaxWorkers = 256;
+constexpr int kMaxPrefetch = 1024;
+// The batch that the caller holds and the one before it.
+constexpr std::int64_t kHeld = 2;
+
+std::size_t aligned(std::size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
+  std::int64_t bytes = 0;
+  require<UsageError>(!__builtin_mul_overflow(rows, row_bytes, &bytes) && bytes < (std::int64_t{1} << 48),
+                      "loader: ", rows, " rows of ", row_bytes, " bytes are more than a batch can be");
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
+// Batches are numbered from the start position: 0, 1, ... Batch t lives in slot t % slots. A worker takes the next
+// number, waits until the caller no longer holds what is in the slot, and fills it alone.
+struct Loader::State {
+  struct Slot {
+    Buffer buffer;
+    Batch batch;
+    std::int64_t ready = -1;  // number of the batch in it
+    std::exception_ptr error;
+  };
+
+  State(const Dataset& dataset_in, const Sampler& sampler_in, const LoaderOptions& options_in)
+      : dataset(dataset_in), sampler(sampler_in), options(options_in), stream(Stream::host_inline()) {}
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    space.notify_all();
+    for (std::thread& worker : workers) {
+      worker.join();
+    }
+  }
+
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Batch `number` into its slot; only its owner calls this.
+  void fill(std::int64_t number, Slot& slot) {
+    const std::int64_t from_start = options.batch + number;
+    Batch& batch = slot.batch;
+    batch.epoch = options.epoch + from_start / sampler.batches();
+    batch.index = from_start % sampler.batches();
+    batch.last_of_epoch = batch.index + 1 == sampler.batches();
+    const Sampler::Share share = sampler.share(batch.index);
+    const Sampler::Order order = sampler.order(batch.epoch);
+    batch.valid = share.count;
+    batch.global_valid = share.global_count;
+    const auto images = batch.images.span<std::uint8_t>();
+    const auto labels = batch.labels.span<std::int32_t>();
+    const auto ids = batch.sample_ids.span<std::int64_t>();
+    const auto image_bytes = static_cast<std::size_t>(dataset.image_bytes());
+    for (std::int64_t row = 0; row < sampler.capacity(); ++row) {
+      const auto r = static_cast<std::size_t>(row);
+      const auto image = images.subspan(r * image_bytes, image_bytes);
+      if (row < share.count) {
+        if (stop.load(std::memory_order_relaxed)) {
+          return;
+        }
+        const std::int64_t id = order(share.begin + row);
+        dataset.read(id, image);
+        labels[r] = dataset.label(id);
+        ids[r] = id;
+      } else {
+        std::memset(image.data(), 0, image.size());
+        labels[r] = 0;
+        ids[r] = 0;
+      }
+    }
+  }
+
+  void fill_noting_errors(std::int64_t number, Slot& slot) noexcept {
+    try {
+      fill(number, slot);
+    } catch (...) {
+      slot.error = std::current_exception();
+    }
+  }
+
+  void work() {
+    std::unique_lock lock(mutex);
+    while (!stop) {
+      const std::int64_t number = next_to_fill++;
+      Slot& slot = slots[static_cast<std::size_t>(number % count)];
+      // The caller holds batches taken - kHeld and taken - 1, and with its next call lets go of the older one.
+      space.wait(lock, [&] { return stop || number < taken - kHeld + count; });
+      if (stop) {
+        return;
+      }
+      lock.unlock();
+      fill_noting_errors(number, slot);
+      lock.lock();
+      slot.ready = number;
+      filled.notify_all();
+    }
+  }
+
+  const Dataset& dataset;
+  const Sampler sampler;
+  const LoaderOptions options;
+  Stream stream;
+  std::vector<Slot> slots;
+  std::int64_t count = 0;
+
+  std::mutex mutex;
+  std::condition_variable space;   // a slot may be filled again
+  std::condition_variable filled;  // a slot is ready
+  std::atomic<bool> stop{false};
+  std::int64_t next_to_fill = 0;
+  std::int64_t taken = 0;  // batches that next() has begun to return
+  std::exception_ptr failed;
+  double waited = 0;
+  std::vector<std::thread> workers;
+};
+
+Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options) {
+  require<UsageError>(options.workers >= 0 && options.workers <= kMaxWorkers, "loader: ", options.workers,
+                      " workers, expected 0 to ", kMaxWorkers);
+  require<UsageError>(options.prefetch >= 1 && options.prefetch <= kMaxPrefetch, "loader: prefetch ", options.prefetch,
+                      ", expected 1 to ", kMaxPrefetch);
+  require<UsageError>(options.epoch >= 0 && options.batch >= 0 && options.batch < sampler.batches(),
+                      "loader: start at batch ", options.batch, " of epoch ", options.epoch, ", expected 0 to ",
+                      sampler.batches() - 1, " and at least 0");
+  require<UsageError>(sampler.options().size == dataset.size(), "loader: sampler for ", sampler.options().size,
+                      " samples, but ", dataset.name(), " has ", dataset.size());
+  require<DeviceError>(memory.device() == Device::cpu(), "loader: memory on ", memory.device(), ", expected the host");
+  state_ = std::make_unique<State>(dataset, sampler, options);
+  const std::int64_t rows = sampler.capacity();
+  const std::size_t image_bytes = aligned(checked_bytes(rows, dataset.image_bytes()));
+  const std::size_t label_bytes = aligned(checked_bytes(rows, sizeof(std::int32_t)));
+  const std::size_t id_bytes = aligned(checked_bytes(rows, sizeof(std::int64_t)));
+  state_->count = kHeld + (options.workers > 0 ? options.prefetch : 0);
+  state_->slots.resize(static_cast<std::size_t>(state_->count));
+  for (auto& slot : state_->slots) {
+    slot.buffer = Buffer(image_bytes + label_bytes + id_bytes, memory, state_->stream);
+    std::byte* at = slot.buffer.data();
+    slot.batch.images = TensorView(at, DType::u8, Device::cpu(), {rows, dataset.height(), dataset.width(), 3});
+    slot.batch.labels = TensorView(at + image_bytes, DType::i32, Device::cpu(), {rows});
+    slot.batch.sample_ids = TensorView(at + image_bytes + label_bytes, DType::i64, Device::cpu(), {rows});
+  }
+  for (int i = 0; i < options.workers; ++i) {
+    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+  }
+}
+
+Loader::Loader(Loader&&) noexcept = default;
+Loader& Loader::operator=(Loader&&) noexcept = default;
+Loader::~Loader() = default;
+
+const Batch& Loader::next() {
+  State& state = *state_;
+  const auto start = std::chrono::steady_clock::now();
+  if (state.failed != nullptr) {
+    std::rethrow_exception(state.failed);
+  }
+  const std::int64_t number = state.taken;
+  State::Slot& slot = state.slots[static_cast<std::size_t>(number % state.count)];
+  if (state.workers.empty()) {
+    state.taken = number + 1;
+    state.fill_noting_errors(number, slot);
+  } else {
+    std::unique_lock lock(state.mutex);
+    state.taken = number + 1;
+    state.space.notify_all();
+    state.filled.wait(lock, [&] { return slot.ready == number; });
+  }
+  state.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (slot.error != nullptr) {
+    state.failed = slot.error;
+    std::rethrow_exception(state.failed);
+  }
+  return slot.batch;
+}
+
+double Loader::wait_seconds() const {
+  return state_->waited;
+}
+
+}  // namespace lockstep::nn

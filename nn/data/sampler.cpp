@@ -1,0 +1,82 @@
+#include <lockstep/nn/data/sampler.hpp>
+
+#include <algorithm>
+#include <bit>
+
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+// Finaliser of MurmurHash3 (Appleby, public domain): every input bit moves every output bit.
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+std::uint64_t low_bits(std::uint64_t x, int bits) {
+  return x & ((std::uint64_t{1} << bits) - 1);
+}
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size)
+    : size_(static_cast<std::uint64_t>(size)) {
+  require<UsageError>(size > 0, "permutation of ", size, " samples, expected at least 1");
+  const int bits = std::max(2, static_cast<int>(std::bit_width(size_ - 1)));
+  left_bits_ = bits / 2;
+  right_bits_ = bits - left_bits_;
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(epoch));
+  for (std::uint64_t& key : keys_) {
+    const std::uint64_t high = random.bits();
+    key = high << 32 | random.bits();
+  }
+}
+
+std::int64_t Permutation::operator()(std::int64_t position) const {
+  auto x = static_cast<std::uint64_t>(position);
+  do {
+    // The halves differ by a bit when the width is odd: even rounds change the left one, odd rounds the right one.
+    std::uint64_t left = x >> right_bits_;
+    std::uint64_t right = low_bits(x, right_bits_);
+    for (std::size_t round = 0; round < kRounds; round += 2) {
+      left ^= low_bits(mix(right + keys_[round]), left_bits_);
+      right ^= low_bits(mix(left + keys_[round + 1]), right_bits_);
+    }
+    x = left << right_bits_ | right;
+  } while (x >= size_);
+  return static_cast<std::int64_t>(x);
+}
+
+Sampler::Sampler(const SamplerOptions& options) : options_(options) {
+  require<UsageError>(options.size > 0 && options.batch_size > 0, "sampler: ", options.size, " samples in batches of ",
+                      options.batch_size, ", expected positive numbers");
+  require<UsageError>(options.ranks > 0 && options.rank >= 0 && options.rank < options.ranks, "sampler: rank ",
+                      options.rank, " of ", options.ranks, " ranks");
+  require<UsageError>(options.batch_size >= options.ranks, "batch size ", options.batch_size,
+                      " is smaller than the number of ranks, ", options.ranks, ": expected at least one sample a rank");
+  require<UsageError>(options.keep_last || options.batch_size <= options.size, "batch size ", options.batch_size,
+                      " is larger than the data set, ", options.size, " samples");
+  batches_ = options.size / options.batch_size;
+  if (options.keep_last && options.size % options.batch_size != 0) {
+    ++batches_;
+  }
+}
+
+std::int64_t Sampler::capacity() const {
+  return options_.batch_size / options_.ranks + (options_.batch_size % options_.ranks != 0 ? 1 : 0);
+}
+
+Sampler::Share Sampler::share(std::int64_t batch) const {
+  require<UsageError>(batch >= 0 && batch < batches_, "sampler: batch ", batch, ", expected 0 to ", batches_ - 1);
+  const std::int64_t begin = batch * options_.batch_size;
+  const std::int64_t count = std::min(options_.batch_size, options_.size - begin);
+  const std::int64_t base = count / options_.ranks;
+  const std::int64_t extra = count % options_.ranks;
+  return {begin + options_.rank * base + std::min<std::int64_t>(options_.rank, extra),
+          base + (options_.rank < extra ? 1 : 0), count};
+}
+
+}  // namespace lockstep::nn

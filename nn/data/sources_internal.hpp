@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/data/dataset.hpp>
+
+namespace lockstep::nn::detail {
+
+/// The sources behind open_data(), without statistics.
+[[nodiscard]] DataSplit open_cifar10(const std::string& folder);
+[[nodiscard]] DataSplit open_idx(const std::string& folder);
+[[nodiscard]] DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed);
+
+/// Images and labels held in memory; `channels` (1 or 3) are stored.
+class StoredImages final : public Dataset {
+ public:
+  /// pixels: (size, H, W, channels); labels: (size), checked by the caller.
+  StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels);
+
+  [[nodiscard]] std::int32_t label(std::int64_t index) const override;
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override;
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  int channels_;
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+  std::uint64_t fingerprint_;
+};
+
+/// Order-dependent 64-bit hash for fingerprints: not against an adversary.
+class Hash {
+ public:
+  void add(std::uint64_t word);
+  void add(std::span<const std::uint8_t> bytes);  ///< length and content
+  [[nodiscard]] std::uint64_t value() const { return state_; }
+
+ private:
+  std::uint64_t state_ = 0x6c6f636b73746570ULL;
+};
+
+}  // namespace lockstep::nn::detail

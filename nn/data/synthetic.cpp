@@ -1,0 +1,221 @@
+// Images drawn from numbers: a figure of the class at a random place, size, tilt and stretch, in a random colour on a
+// random gradient, with specks and noise. The figure is as often brighter than its surroundings as darker, so the mean
+// image is the same for every class and a linear classifier has nothing to hold on to; a small convolutional
+// network learns the task from a few thousand images. Mirroring an image left to right keeps its class.
+// Only + - * / and sqrt are used, and this file is compiled without fused multiply-add: the pixels are the same on
+// every machine.
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <lockstep/nn/data/sources_internal.hpp>
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::nn::detail {
+namespace {
+
+// Figures fill about [-1, 1]^2. A class from kFigures on is two small figures of class - kFigures side by side.
+enum class Figure : int {
+  disk,
+  ring,
+  square,
+  frame,
+  triangle_up,
+  triangle_down,
+  plus,
+  saltire,
+  horizontal_bars,
+  vertical_bars
+};
+constexpr int kFigures = 10;
+constexpr int kMaxClasses = 2 * kFigures;
+
+float box(float x, float y, float half_width, float half_height) {
+  return std::max(std::abs(x) - half_width, std::abs(y) - half_height);
+}
+
+float bars(float x, float y) {
+  return std::min({box(x, y + 0.66F, 0.9F, 0.21F), box(x, y, 0.9F, 0.21F), box(x, y - 0.66F, 0.9F, 0.21F)});
+}
+
+// Signed distance to the figure's edge, below zero inside; y points down. Exact near straight edges, which is enough to
+// smooth them.
+float distance(Figure figure, float x, float y) {
+  constexpr float kDiagonal = 0.70710678F;
+  constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): the sides rise by 2 for every 1
+  switch (figure) {
+    case Figure::disk:
+      return std::sqrt(x * x + y * y) - 0.9F;
+    case Figure::ring:
+      return std::abs(std::sqrt(x * x + y * y) - 0.73F) - 0.2F;
+    case Figure::square:
+      return box(x, y, 0.8F, 0.8F);
+    case Figure::frame:
+      return std::max(box(x, y, 0.86F, 0.86F), -box(x, y, 0.46F, 0.46F));
+    case Figure::triangle_up:
+      return std::max(y - 0.75F, (2.0F * std::abs(x) - y - 1.05F) * kSlope);
+    case Figure::triangle_down:
+      return std::max(-y - 0.75F, (2.0F * std::abs(x) + y - 1.05F) * kSlope);
+    case Figure::plus:
+      return std::min(box(x, y, 0.28F, 0.95F), box(x, y, 0.95F, 0.28F));
+    case Figure::saltire: {
+      const float u = (x + y) * kDiagonal;
+      const float v = (x - y) * kDiagonal;
+      return std::min(box(u, v, 0.26F, 1.05F), box(u, v, 1.05F, 0.26F));
+    }
+    case Figure::horizontal_bars:
+      return bars(x, y);
+    case Figure::vertical_bars:
+      return bars(y, x);
+  }
+  return 1;
+}
+
+using Colour = std::array<float, 3>;  // 0 to 255
+
+float between(Random& random, double low, double high) {
+  return static_cast<float>(low + (high - low) * random.uniform());
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014): the noise needs a number for every pixel and channel.
+std::uint64_t next_word(std::uint64_t& state) {
+  state += 0x9e3779b97f4a7c15ULL;
+  std::uint64_t z = state;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+  return z ^ (z >> 31);
+}
+
+struct Speck {
+  float x;
+  float y;
+  float radius;
+  Colour colour;
+};
+constexpr int kSpecks = 4;
+
+class Synthetic final : public Dataset {
+ public:
+  Synthetic(DatasetInfo info, std::uint64_t seed, std::uint64_t split)
+      : Dataset(std::move(info)), seed_(seed), split_(split) {}
+
+  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % classes()); }
+
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    Random random(seed_, RandomUse::synthetic, split_, static_cast<std::uint64_t>(index));
+    const auto h = static_cast<float>(height());
+    const auto w = static_cast<float>(width());
+    const float side = std::min(h, w);
+    const int class_index = label(index);
+    const bool pair = class_index >= kFigures;
+    const auto figure = static_cast<Figure>(class_index % kFigures);
+
+    // Surroundings: a colour and how it changes over half the image. Figure: the same colour made brighter or darker,
+    // and each channel moved a little more.
+    Colour ground;
+    Colour rise_x;
+    Colour rise_y;
+    Colour shift;
+    const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
+    const float contrast = between(random, 40, 110) * sign;
+    for (std::size_t c = 0; c < 3; ++c) {
+      ground[c] = 127.5F - 0.5F * contrast + between(random, -60, 60);
+      rise_x[c] = between(random, -35, 35) / (0.5F * w);
+      rise_y[c] = between(random, -35, 35) / (0.5F * h);
+      shift[c] = contrast + between(random, -35, 35);
+    }
+    const float noise = between(random, 4, 24);
+
+    // Place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t): up to 17 degrees.
+    const float radius = between(random, 0.20, 0.36) * side;
+    const float stretch = between(random, 0.85, 1.18);
+    const float t = between(random, -0.15, 0.15);
+    const float cosine = (1.0F - t * t) / (1.0F + t * t);
+    const float sine = 2.0F * t / (1.0F + t * t);
+    const float centre_x = between(random, radius, w - radius);
+    const float centre_y = between(random, radius, h - radius);
+    const float scale_x = 1.0F / (radius * stretch);
+    const float scale_y = stretch / radius;
+
+    std::array<Speck, kSpecks> specks;
+    for (Speck& speck : specks) {
+      speck = {between(random, 0, w), between(random, 0, h), between(random, 0.02, 0.07) * side, {}};
+      for (float& c : speck.colour) {
+        c = between(random, 0, 255);
+      }
+    }
+    std::uint64_t noise_state = (static_cast<std::uint64_t>(random.bits()) << 32) | random.bits();
+
+    std::uint8_t* pixel = image.data();
+    for (std::int64_t row = 0; row < height(); ++row) {
+      const float y = static_cast<float>(row) + 0.5F;
+      for (std::int64_t column = 0; column < width(); ++column, pixel += 3) {
+        const float x = static_cast<float>(column) + 0.5F;
+        const float u = ((x - centre_x) * cosine + (y - centre_y) * sine) * scale_x;
+        const float v = ((y - centre_y) * cosine - (x - centre_x) * sine) * scale_y;
+        // From figure units back to pixels: the edge is smoothed over one pixel.
+        const float d = pair ? distance(figure, (std::abs(u) - 0.55F) * 2.0F, v * 2.0F) * 0.5F : distance(figure, u, v);
+        const float cover = std::clamp(0.5F - d * radius, 0.0F, 1.0F);
+        const Speck* over = nullptr;
+        for (const Speck& speck : specks) {
+          const float dx = x - speck.x;
+          const float dy = y - speck.y;
+          if (dx * dx + dy * dy < speck.radius * speck.radius) {
+            over = &speck;
+          }
+        }
+        std::uint64_t word = next_word(noise_state);
+        for (std::size_t c = 0; c < 3; ++c, word >>= 16) {
+          // Two bytes: a triangular distribution with mean 0 and variance 1/6.
+          const float n = (static_cast<float>((word & 255U) + ((word >> 8) & 255U)) - 255.0F) / 256.0F;
+          const float clean =
+              over != nullptr ? over->colour[c]
+                              : ground[c] + rise_x[c] * (x - 0.5F * w) + rise_y[c] * (y - 0.5F * h) + cover * shift[c];
+          pixel[c] = static_cast<std::uint8_t>(std::clamp(clean + 2.45F * noise * n + 0.5F, 0.0F, 255.0F));
+        }
+      }
+    }
+  }
+
+  // The pixels follow from these numbers; a few images show that they are also drawn alike.
+  std::uint64_t fingerprint() const override {
+    Hash hash;
+    for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {
+      hash.add(static_cast<std::uint64_t>(number));
+    }
+    hash.add(seed_);
+    hash.add(split_);
+    std::vector<std::uint8_t> image(static_cast<std::size_t>(image_bytes()));
+    for (std::int64_t i = 0; i < std::min<std::int64_t>(size(), classes()); ++i) {
+      read(i, image);
+      hash.add(image);
+    }
+    return hash.value();
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::uint64_t split_;
+};
+
+}  // namespace
+
+DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed) {
+  require<UsageError>(options.classes >= 2 && options.classes <= kMaxClasses, "synthetic data: ", options.classes,
+                      " classes, expected 2 to ", kMaxClasses);
+  require<UsageError>(options.height >= 8 && options.width >= 8 && options.height <= 4096 && options.width <= 4096,
+                      "synthetic data: images of ", options.height, " x ", options.width,
+                      ", expected sides of 8 to 4096");
+  const DatasetInfo info{"synthetic train", options.train_size, options.height, options.width, options.classes};
+  DatasetInfo test = info;
+  test.name = "synthetic test";
+  test.size = options.test_size;
+  DataSplit split;
+  split.train = std::make_unique<Synthetic>(info, seed, 0);
+  split.test = std::make_unique<Synthetic>(test, seed, 1);
+  return split;
+}
+
+}  // namespace lockstep::nn::detail
