@@ -1,27 +1,14 @@
-#include <benchmark/benchmark.h>
+#include "tests/kernels/fill_cases.hpp"
 
-#include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/tensor.hpp>
+namespace lockstep::bench {
 
-// Writes once: the bytes per second are to be held against the memory bandwidth.
-
-namespace lockstep {
-namespace {
-
-void fill(benchmark::State& state, DType dtype) {
-  CpuContext context;
-  const Tensor out = Tensor::zeros(context, Shape{state.range(0)}, dtype);
-  for (auto _ : state) {
-    ops::fill(context, 1.5, out);
-    context.synchronize();
+/// A small range, the gradients of ResNet-20 and those of ResNet-50.
+std::vector<testing::OpCase> fill_bench() {
+  std::vector<testing::OpCase> items;
+  for (const std::int64_t n : {4096, 272474, 25557032}) {
+    items.push_back(testing::fill_case(0.0, Shape{n}, DType::f32));
   }
-  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(out.view().bytes()));
+  return items;
 }
 
-BENCHMARK_CAPTURE(fill, f32, DType::f32)->Arg(1 << 12)->Arg(1 << 20)->Arg(1 << 25)->UseRealTime();
-BENCHMARK_CAPTURE(fill, bf16, DType::bf16)->Arg(1 << 25)->UseRealTime();
-
-}  // namespace
-}  // namespace lockstep
-
-BENCHMARK_MAIN();
+}  // namespace lockstep::bench

@@ -1,19 +1,34 @@
 #pragma once
 
+#include <string>
 #include <vector>
 
-#include <lockstep/runtime/dtype.hpp>
-#include <lockstep/runtime/shape.hpp>
+#include <lockstep/kernels/fill.hpp>
+
+#include "tests/support/op_case.hpp"
 
 namespace lockstep::testing {
 
-/// Empty, one element, odd, prime, and more than one thread's share.
-inline std::vector<Shape> fill_shapes() {
-  return {Shape{}, Shape{0}, Shape{1}, Shape{3, 0, 2}, Shape{7, 3}, Shape{101}, Shape{65537}, Shape{3, 65536, 1}};
+inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
+  OpCase item;
+  item.name = concat("fill ", dtype, ' ', shape);
+  item.dtype = dtype;
+  item.outputs = {{"out", shape, dtype, {}}};
+  item.run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); };
+  item.bytes = tensor_bytes(item);
+  return item;
 }
 
-inline std::vector<DType> all_dtypes() {
-  return {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64};
+/// Every type; empty, one element, odd, prime, and more than one thread's share.
+inline std::vector<OpCase> fill_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype :
+       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
+    for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{3, 0, 2}, Shape{7, 3}, Shape{101}, Shape{131101}}) {
+      items.push_back(fill_case(3.75, shape, dtype));
+    }
+  }
+  return items;
 }
 
 }  // namespace lockstep::testing

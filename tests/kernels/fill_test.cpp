@@ -1,82 +1,53 @@
-#include <gtest/gtest.h>
+#include "tests/kernels/fill_cases.hpp"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <vector>
 
-#include <lockstep/kernels/fill.hpp>
-
-#include "tests/kernels/fill_cases.hpp"
+#include "tests/support/op_checks.hpp"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kGuard = 64;
-constexpr unsigned char kPoison = 0xA5;
+using testing::fill_case;
+using testing::GuardedTensor;
+using testing::OpCase;
 
-/// Fills poisoned memory and returns the bytes of the elements; the bytes on both sides must stay as they are.
-std::vector<unsigned char> filled(Context& context, double value, const Shape& shape, DType dtype) {
-  const std::size_t bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
-  std::vector<unsigned char> memory(bytes + 2 * kGuard, kPoison);
-  ops::fill(context, value, TensorView(memory.data() + kGuard, dtype, Device::cpu(), shape));
-  context.synchronize();
-  for (std::size_t i = 0; i < kGuard; ++i) {
-    EXPECT_EQ(memory[i], kPoison);
-    EXPECT_EQ(memory[kGuard + bytes + i], kPoison);
+/// 3.75 by hand: IEEE bit patterns of the floating types, 3 in the integers.
+std::uint64_t bits_of_3_75(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return 0x40700000;
+    case DType::f64:
+      return 0x400E000000000000;
+    case DType::bf16:
+      return 0x4070;
+    case DType::f16:
+      return 0x4380;
+    default:
+      return 3;
   }
-  return {memory.begin() + kGuard, memory.end() - kGuard};
 }
 
-TEST(Fill, EveryTypeAndShapeHasTheBytesOfOneElementEverywhere) {
+TEST(Fill, EveryTypeAndShapeHoldsTheBitsOfTheValueEverywhere) {
   CpuContext context({.threads = 2});
-  for (const DType dtype : testing::all_dtypes()) {
-    unsigned char expected[8] = {};
-    // 3.75 by hand: IEEE bit patterns of the floating types, 3 in the integers.
-    switch (dtype) {
-      case DType::f32: {
-        const std::uint32_t bits = 0x40700000U;
-        std::memcpy(expected, &bits, sizeof bits);
-        break;
+  for (const OpCase& item : testing::fill_cases()) {
+    testing::expect_matches(item, context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> expected) {
+      const std::uint64_t bits = bits_of_3_75(item.dtype);
+      auto* bytes = static_cast<std::uint8_t*>(expected[0].view().data);
+      for (std::size_t i = 0; i < expected[0].view().bytes(); ++i) {
+        bytes[i] = static_cast<std::uint8_t>(bits >> (i % size_of(item.dtype) * 8));  // little endian
       }
-      case DType::f64: {
-        const std::uint64_t bits = 0x400E000000000000ULL;
-        std::memcpy(expected, &bits, sizeof bits);
-        break;
-      }
-      case DType::bf16: {
-        const std::uint16_t bits = 0x4070U;
-        std::memcpy(expected, &bits, sizeof bits);
-        break;
-      }
-      case DType::f16: {
-        const std::uint16_t bits = 0x4380U;
-        std::memcpy(expected, &bits, sizeof bits);
-        break;
-      }
-      default:
-        expected[0] = 3;  // little endian
-    }
-    for (const Shape& shape : testing::fill_shapes()) {
-      const auto bytes = filled(context, 3.75, shape, dtype);
-      bool same = true;
-      for (std::size_t i = 0; i < bytes.size(); ++i) {
-        same = same && bytes[i] == expected[i % size_of(dtype)];
-      }
-      EXPECT_TRUE(same) << name_of(dtype) << " " << shape;
-    }
+    });
   }
 }
 
-TEST(Fill, TheSameBytesForAnyNumberOfThreads) {
-  CpuContext one({.threads = 1});
-  const Shape shape{200003};
-  const auto expected = filled(one, 0.1, shape, DType::f32);
-  for (const int threads : {2, 3}) {
-    CpuContext context({.threads = threads});
-    EXPECT_EQ(filled(context, 0.1, shape, DType::f32), expected);
-    EXPECT_NE(filled(context, 0.100001, shape, DType::f32), expected);
-  }
+TEST(Fill, TheSameBitsForAnyNumberOfThreads) {
+  OpCase item = fill_case(0.1, Shape{200003}, DType::f32);
+  testing::expect_same_bits_for_threads(item);
+  item.run = [](Context& context, testing::Views, testing::Views out, const TensorView&) {
+    ops::fill(context, 0.1 + 1e-6 * static_cast<CpuContext&>(context).threads(), out[0]);
+  };
+  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2}));
 }
 
 TEST(Fill, SpecialValues) {
@@ -114,7 +85,7 @@ TEST(Fill, IntegersTakeWhatFitsAndRefuseTheRest) {
   EXPECT_THROW(ops::fill(context, 2147483648.0, i32), UsageError);
 }
 
-TEST(Fill, WorkerStreamRunsIt) {
+TEST(Fill, RunsOnAWorkerStream) {
   Stream stream = Stream::host_worker("fill");
   CpuContext context({.threads = 1, .stream = &stream});
   std::vector<double> values(1001, 0.0);
@@ -125,11 +96,12 @@ TEST(Fill, WorkerStreamRunsIt) {
 
 TEST(Fill, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  std::vector<float> values(6);
+  GuardedTensor tensor(Shape{2, 3}, DType::f32);
   EXPECT_THROW(ops::fill(context, 0, TensorView()), ShapeError);
-  EXPECT_THROW(ops::fill(context, 0, TensorView(values.data(), DType::f32, Device::cpu(), Shape{2, 3}, Strides{1, 2})),
-               ShapeError);
-  EXPECT_THROW(ops::fill(context, 0, TensorView(values.data(), DType::f32, Device::cuda(0), Shape{6})), DeviceError);
+  EXPECT_THROW(ops::fill(context, 0, tensor.view().permute({1, 0})), ShapeError);
+  TensorView elsewhere = tensor;
+  elsewhere.device = Device::cuda(0);
+  EXPECT_THROW(ops::fill(context, 0, elsewhere), DeviceError);
 }
 
 }  // namespace

@@ -1,0 +1,110 @@
+#include <lockstep/kernels/softmax_cross_entropy.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr std::int64_t kBlock = 256;           // samples whose losses wait on the stack for the ordered sum
+constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
+
+struct SampleResult {
+  double loss = 0;
+  bool counts = false;
+  bool correct = false;
+};
+
+/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null.
+template <class T>
+SampleResult one_sample(const T* x, std::int64_t classes, std::int32_t label, double smoothing, T scale, T* d) {
+  const std::int64_t best = std::max_element(x, x + classes) - x;  // the first of equals
+  const T largest = x[best];
+  const double at_label = static_cast<double>(x[label] - largest);  // before d overwrites it
+  double total = 0;
+  double shifts = 0;
+  for (std::int64_t k = 0; k < classes; ++k) {
+    const T shifted = x[k] - largest;
+    const T e = std::exp(shifted);
+    total += static_cast<double>(e);
+    shifts += static_cast<double>(shifted);
+    if (d != nullptr) {
+      d[k] = e;
+    }
+  }
+  if (d != nullptr) {
+    const T inverse = static_cast<T>(1 / total);
+    const T spread = static_cast<T>(smoothing / static_cast<double>(classes));
+    const T peak = static_cast<T>(1 - smoothing);
+    for (std::int64_t k = 0; k < classes; ++k) {
+      const T target = k == label ? peak + spread : spread;
+      d[k] = (d[k] * inverse - target) * scale;
+    }
+  }
+  double loss = std::log(total) - (1 - smoothing) * at_label;
+  if (smoothing > 0) {  // without it a logit of -inf must not make 0 * inf
+    loss -= smoothing / static_cast<double>(classes) * shifts;
+  }
+  return {loss, true, best == label};
+}
+
+template <class T>
+void run(const CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
+         const TensorView& scale, double smoothing, const TensorView& dlogits, const TensorView& metrics) {
+  const std::int64_t samples = logits.shape[0];
+  const std::int64_t classes = logits.shape[1];
+  const T* x = logits.as<T>();                         // (N, K)
+  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;  // (N, K)
+  const std::int32_t* label = labels.as<std::int32_t>();
+  const std::int64_t counting =
+      valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
+  const T factor = scale.given() ? *scale.as<T>() : T{1};
+  const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / classes);
+  double loss = 0;
+  double correct = 0;
+  double bad_labels = 0;
+  std::array<SampleResult, kBlock> results;
+  for (std::int64_t first = 0; first < samples; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, samples - first);
+    parallel_ranges(context, count, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t n = first + i;
+        T* row = d == nullptr ? nullptr : d + n * classes;
+        const bool takes_part = n < counting && label[n] >= 0 && label[n] < classes;
+        if (takes_part) {
+          results[static_cast<std::size_t>(i)] = one_sample(x + n * classes, classes, label[n], smoothing, factor, row);
+        } else {
+          results[static_cast<std::size_t>(i)] = {};
+          if (row != nullptr) {
+            std::fill(row, row + classes, T{0});
+          }
+        }
+      }
+    });
+    for (std::int64_t i = 0; i < std::min(count, counting - first); ++i) {
+      const SampleResult& result = results[static_cast<std::size_t>(i)];
+      loss += result.loss;
+      correct += result.correct ? 1 : 0;
+      bad_labels += result.counts ? 0 : 1;
+    }
+  }
+  double* out = metrics.as<double>();
+  out[0] += loss;
+  out[1] += correct;
+  out[2] += bad_labels;
+}
+
+}  // namespace
+
+void softmax_cross_entropy(CpuContext& context, const TensorView& logits, const TensorView& labels,
+                           const TensorView& valid, const TensorView& scale, double smoothing,
+                           const TensorView& dlogits, const TensorView& metrics) {
+  visit_compute(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
+    run<T>(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,56 @@
+#include <lockstep/kernels/softmax_cross_entropy.hpp>
+
+namespace lockstep::ops {
+
+void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
+                           const TensorView& valid, const TensorView& scale, double smoothing,
+                           const TensorView& dlogits, const TensorView& metrics) {
+  constexpr std::string_view kOp = "softmax_cross_entropy";
+  require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics});
+  require<ShapeError>(logits.shape.rank() == 2 && logits.shape[1] >= 1, kOp, ": logits are ", logits.shape,
+                      ", expected (N, K) with K at least 1");
+  require<DTypeError>(logits.dtype == DType::f32 || logits.dtype == DType::f64, kOp, ": logits are ", logits.dtype,
+                      ", expected f32 or f64");
+  require<ShapeError>(labels.shape == Shape{logits.shape[0]}, kOp, ": labels are ", labels.shape, ", logits ",
+                      logits.shape, ", expected one label a row");
+  require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");
+  if (valid.given()) {
+    require<ShapeError>(valid.numel() == 1, kOp, ": valid is ", valid.shape, ", expected a scalar");
+    require<DTypeError>(valid.dtype == DType::i64, kOp, ": valid is ", valid.dtype, ", expected i64");
+  }
+  if (scale.given()) {
+    require<ShapeError>(scale.numel() == 1, kOp, ": scale is ", scale.shape, ", expected a scalar");
+    require<DTypeError>(scale.dtype == logits.dtype, kOp, ": scale is ", scale.dtype, ", logits are ", logits.dtype,
+                        ", expected one type");
+  }
+  require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing, ", expected [0, 1)");
+  if (dlogits.given()) {
+    require<ShapeError>(dlogits.shape == logits.shape, kOp, ": dlogits are ", dlogits.shape, ", logits ", logits.shape,
+                        ", expected one shape");
+    require<DTypeError>(dlogits.dtype == logits.dtype, kOp, ": dlogits are ", dlogits.dtype, ", logits ", logits.dtype,
+                        ", expected one type");
+  }
+  require<ShapeError>(metrics.shape == Shape{3}, kOp, ": metrics are ", metrics.shape, ", expected (3)");
+  require<DTypeError>(metrics.dtype == DType::f64, kOp, ": metrics are ", metrics.dtype, ", expected f64");
+  for (const TensorView* view : {&logits, &labels, &dlogits, &metrics}) {
+    require<ShapeError>(view->is_contiguous(), kOp, ": a tensor ", view->shape, " with strides ", view->strides,
+                        ", expected contiguous tensors");
+  }
+  if (dlogits.given()) {
+    require<ShapeError>(dlogits.data == logits.data || !overlaps(dlogits, logits), kOp,
+                        ": dlogits overlap the logits without being them");
+    for (const TensorView* in : {&labels, &valid, &scale}) {
+      require<ShapeError>(!in->given() || !overlaps(dlogits, *in), kOp, ": dlogits overlap labels, valid or scale");
+    }
+  }
+  for (const TensorView* other : {&logits, &labels, &valid, &scale, &dlogits}) {
+    require<ShapeError>(!other->given() || !overlaps(metrics, *other), kOp, ": metrics overlap another tensor");
+  }
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits,
+                                                                   metrics)) {
+             backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits, metrics);
+           });
+}
+
+}  // namespace lockstep::ops

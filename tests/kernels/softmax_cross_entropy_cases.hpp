@@ -1,0 +1,90 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/softmax_cross_entropy.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+enum class LogitsGradient : unsigned char { none, apart, in_place };
+
+struct SoftmaxCrossEntropyParams {
+  std::int64_t samples = 1;
+  std::int64_t classes = 1;
+  DType dtype = DType::f32;
+  double smoothing = 0;
+  std::int64_t valid = -1;  ///< -1: not given
+  bool scaled = false;
+  LogitsGradient gradient = LogitsGradient::apart;
+};
+
+/// inputs: labels, valid, scale, logits (absent when in place); outputs: metrics (started at 2, 3, 5), then dlogits.
+/// Labels run from -1 to K, so some are out of range.
+inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
+  const bool in_place = p.gradient == LogitsGradient::in_place;
+  const Shape shape{p.samples, p.classes};
+  OpCase item;
+  item.name = concat("softmax_cross_entropy ", p.dtype, ' ', shape, p.smoothing > 0 ? " smooth" : "",
+                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.scaled ? " scaled" : "",
+                     in_place ? " in place" : (p.gradient == LogitsGradient::none ? " loss only" : ""));
+  item.dtype = p.dtype;
+  item.inputs = {{"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                 {"scale", Shape{}, p.dtype, constant(0.375)}};
+  item.outputs = {{"metrics", Shape{3}, DType::f64, values({2, 3, 5})}};
+  if (in_place) {
+    item.outputs.push_back({"logits and dlogits", shape, p.dtype, normal(2, 2)});
+  } else {
+    item.inputs.push_back({"logits", shape, p.dtype, normal(2, 2)});
+    if (p.gradient == LogitsGradient::apart) {
+      item.outputs.push_back({"dlogits", shape, p.dtype, {}});
+    }
+  }
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::softmax_cross_entropy(context, in_place ? out[1] : in[3], in[0], p.valid >= 0 ? in[1] : TensorView(),
+                               p.scaled ? in[2] : TensorView(), p.smoothing, out.size() > 1 ? out[1] : TensorView(),
+                               out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = 6.0 * static_cast<double>(p.samples * p.classes);
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// One sample, one class, odd and prime sizes, more samples than a block; all kinds of masks, scales and outputs.
+inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
+  std::vector<SoftmaxCrossEntropyParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                               {1, 10},
+                               {3, 7},
+                               {13, 2},
+                               {31, 101},
+                               {523, 17},
+                               {9, 4099},
+                               {0, 5}}) {
+      all.push_back({n, k, dtype});
+      all.push_back({n, k, dtype, 0.1, -1, true});
+      all.push_back({n, k, dtype, 0, n / 2, true});
+      all.push_back({n, k, dtype, 0.25, 0, false});
+      all.push_back({n, k, dtype, 0, n + 3, false});
+      all.push_back({n, k, dtype, 0.1, n - n / 3, true, LogitsGradient::in_place});
+      all.push_back({n, k, dtype, 0.1, n / 2 + 1, true, LogitsGradient::none});
+    }
+  }
+  return all;
+}
+
+inline std::vector<OpCase> softmax_cross_entropy_cases() {
+  std::vector<OpCase> items;
+  for (const SoftmaxCrossEntropyParams& p : softmax_cross_entropy_params()) {
+    items.push_back(softmax_cross_entropy_case(p));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,278 @@
+#include "tests/kernels/softmax_cross_entropy_cases.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::GuardedTensor;
+using testing::LogitsGradient;
+using testing::OpCase;
+using testing::softmax_cross_entropy_case;
+using testing::SoftmaxCrossEntropyParams;
+
+/// A call on vectors, for golden numbers.
+template <class T>
+struct Call {
+  std::vector<T> logits;
+  std::vector<std::int32_t> labels;
+  std::int64_t valid = -1;  // -1: not given
+  T scale = 1;
+  double smoothing = 0;
+  std::vector<double> metrics{0, 0, 0};
+  std::vector<T> gradient{};
+
+  void run() {
+    CpuContext context({.threads = 2});
+    const auto n = static_cast<std::int64_t>(labels.size());
+    const Shape shape{n, static_cast<std::int64_t>(logits.size()) / n};
+    gradient.assign(logits.size(), std::numeric_limits<T>::quiet_NaN());
+    ops::softmax_cross_entropy(context, TensorView(std::span(logits), shape), TensorView(std::span(labels), Shape{n}),
+                               valid >= 0 ? TensorView(std::span(&valid, 1), Shape{}) : TensorView(),
+                               TensorView(std::span(&scale, 1), Shape{}), smoothing,
+                               TensorView(std::span(gradient), shape), TensorView(std::span(metrics), Shape{3}));
+  }
+};
+
+TEST(SoftmaxCrossEntropy, TwoClassesByHand) {
+  // softmax(0, ln 3) = (1/4, 3/4)
+  Call<double> call{.logits = {0, std::log(3.0)}, .labels = {0}};
+  call.run();
+  EXPECT_NEAR(call.metrics[0], std::log(4.0), 1e-15);
+  EXPECT_EQ(call.metrics[1], 0);
+  EXPECT_EQ(call.metrics[2], 0);
+  EXPECT_NEAR(call.gradient[0], -0.75, 1e-15);
+  EXPECT_NEAR(call.gradient[1], 0.75, 1e-15);
+
+  // Smoothing 0.2 over two classes: targets 0.9 and 0.1. The loss is not scaled, the gradient is.
+  Call<double> smooth{.logits = {0, std::log(3.0)}, .labels = {0}, .scale = 0.5, .smoothing = 0.2};
+  smooth.run();
+  EXPECT_NEAR(smooth.metrics[0], 0.9 * std::log(4.0) + 0.1 * std::log(4.0 / 3.0), 1e-15);
+  EXPECT_NEAR(smooth.gradient[0], -0.325, 1e-15);
+  EXPECT_NEAR(smooth.gradient[1], 0.325, 1e-15);
+}
+
+TEST(SoftmaxCrossEntropy, EqualLogitsCostTheLogarithmOfTheClassesAndTheFirstWins) {
+  Call<float> call{.logits = {2, 2, 2, 2, 2, 2, 2, 2}, .labels = {0, 1}};
+  call.run();
+  EXPECT_NEAR(call.metrics[0], 2 * std::log(4.0), 1e-7);
+  EXPECT_EQ(call.metrics[1], 1);
+  EXPECT_EQ(call.gradient, (std::vector<float>{-0.75F, 0.25F, 0.25F, 0.25F, 0.25F, -0.75F, 0.25F, 0.25F}));
+}
+
+TEST(SoftmaxCrossEntropy, LargeLogitsNeitherOverflowNorVanish) {
+  Call<float> call{.logits = {1e4F, 0, -1e4F, 0}, .labels = {1, 0}};
+  call.run();
+  EXPECT_EQ(call.metrics[0], 2e4);
+  EXPECT_EQ(call.gradient, (std::vector<float>{1, -1, -1, 1}));
+}
+
+TEST(SoftmaxCrossEntropy, InfinitiesAndNaN) {
+  const float inf = std::numeric_limits<float>::infinity();
+  Call<float> masked{.logits = {1, -inf, 1}, .labels = {0}};
+  masked.run();
+  EXPECT_NEAR(masked.metrics[0], std::log(2.0), 1e-7);
+  EXPECT_EQ(masked.gradient, (std::vector<float>{-0.5F, 0, 0.5F}));
+  for (const float bad : {inf, std::numeric_limits<float>::quiet_NaN()}) {
+    for (std::size_t place = 0; place < 3; ++place) {
+      Call<float> call{.logits = {1, 2, 3}, .labels = {1}};
+      call.logits[place] = bad;
+      call.run();
+      EXPECT_TRUE(std::isnan(call.metrics[0])) << bad << " at " << place;
+      EXPECT_TRUE(std::isnan(call.gradient[0]) || std::isnan(call.gradient[place])) << bad << " at " << place;
+    }
+  }
+}
+
+TEST(SoftmaxCrossEntropy, BadLabelsAreCountedAndTakePartInNothing) {
+  constexpr std::int32_t kMin = std::numeric_limits<std::int32_t>::min();
+  constexpr std::int32_t kMax = std::numeric_limits<std::int32_t>::max();
+  Call<double> call{.logits = {1, 0, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0}, .labels = {-1, 2, 1, kMin, kMax, 7}, .valid = 5};
+  call.metrics = {10, 20, 30};
+  call.run();
+  const double e = std::exp(1.0);
+  EXPECT_NEAR(call.metrics[0], 10 + std::log(1 + 1 / e), 1e-14);
+  EXPECT_EQ(call.metrics[1], 21);
+  EXPECT_EQ(call.metrics[2], 34);  // the sixth does not count
+  for (std::size_t i = 0; i < call.gradient.size(); ++i) {
+    const double expected = i == 4 ? 1 / (1 + e) : (i == 5 ? -1 / (1 + e) : 0.0);
+    EXPECT_NEAR(call.gradient[i], expected, 1e-15) << i;
+  }
+}
+
+/// Naive: no maximum subtracted (the logits are small), everything in double, target by target.
+void oracle(const SoftmaxCrossEntropyParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  const bool in_place = p.gradient == LogitsGradient::in_place;
+  const GuardedTensor& logits = in_place ? expected[1] : in[3];
+  const std::vector<double> x = logits.values();
+  const auto n = static_cast<std::size_t>(logits.view().shape[0]);
+  const auto k = static_cast<std::size_t>(logits.view().shape[1]);
+  const std::vector<double> labels = in[0].values();
+  const double scale = p.scaled ? in[2].values()[0] : 1;
+  std::vector<double> metrics{2, 3, 5};
+  std::vector<double> gradient(n * k, 0.0);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double* row = x.data() + i * k;
+    if (p.valid >= 0 && static_cast<std::int64_t>(i) >= p.valid) {
+      continue;
+    }
+    if (labels[i] < 0 || labels[i] >= static_cast<double>(k)) {
+      metrics[2] += 1;
+      continue;
+    }
+    double total = 0;
+    std::size_t best = 0;
+    for (std::size_t c = 0; c < k; ++c) {
+      total += std::exp(row[c]);
+      best = row[c] > row[best] ? c : best;
+    }
+    for (std::size_t c = 0; c < k; ++c) {
+      const double probability = std::exp(row[c]) / total;
+      const double target =
+          (static_cast<double>(c) == labels[i] ? 1 - p.smoothing : 0.0) + p.smoothing / static_cast<double>(k);
+      metrics[0] -= target * std::log(probability);
+      gradient[i * k + c] = (probability - target) * scale;
+    }
+    metrics[1] += static_cast<double>(best) == labels[i] ? 1 : 0;
+  }
+  expected[0].assign(metrics);
+  if (expected.size() > 1) {
+    expected[1].assign(gradient);
+  }
+}
+
+TEST(SoftmaxCrossEntropy, MatchesTheNaiveFormula) {
+  CpuContext context({.threads = 2});
+  for (const SoftmaxCrossEntropyParams& p : testing::softmax_cross_entropy_params()) {
+    testing::expect_matches(
+        softmax_cross_entropy_case(p), context,
+        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) { oracle(p, in, expected); });
+  }
+}
+
+TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
+  CpuContext context({.threads = 2});
+  const std::int64_t n = 7;
+  const std::int64_t k = 11;
+  const double factor = 0.3;
+  for (const double smoothing : {0.0, 0.1}) {
+    for (const std::int64_t count : {n, n - 2}) {
+      GuardedTensor logits(Shape{n, k}, DType::f64);
+      GuardedTensor labels(Shape{n}, DType::i32);
+      GuardedTensor valid(Shape{}, DType::i64);
+      GuardedTensor scale(Shape{}, DType::f64);
+      GuardedTensor gradient(Shape{n, k}, DType::f64);
+      GuardedTensor metrics(Shape{3}, DType::f64);
+      logits.normal(3, 2);
+      labels.integers(4, 0, k - 1);
+      labels.span<std::int32_t>()[1] = -1;
+      valid.constant(static_cast<double>(count));
+      scale.constant(factor);
+      const auto run = [&](const TensorView& dlogits) {
+        metrics.constant(0);
+        ops::softmax_cross_entropy(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
+        return metrics.values()[0] * factor;
+      };
+      run(gradient);
+      std::vector<testing::GradientPair> pairs{{"logits", logits, gradient}};
+      EXPECT_LE(testing::gradient_error([&] { return run({}); }, pairs), 1e-8) << smoothing << ", " << count;
+      gradient.span<double>()[0] += 0.01;
+      EXPECT_GT(testing::gradient_error([&] { return run({}); }, pairs), 1e-3) << smoothing << ", " << count;
+    }
+  }
+}
+
+TEST(SoftmaxCrossEntropy, TheSameBitsForAnyNumberOfThreads) {
+  for (const SoftmaxCrossEntropyParams& p :
+       {SoftmaxCrossEntropyParams{523, 101, DType::f32, 0.1, 500, true},
+        SoftmaxCrossEntropyParams{523, 101, DType::f64, 0.1, 500, true, LogitsGradient::in_place},
+        SoftmaxCrossEntropyParams{9, 10007, DType::f32}}) {
+    OpCase item = softmax_cross_entropy_case(p);
+    testing::expect_same_bits_for_threads(item);
+    const testing::RunOp run = item.run;
+    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+      run(context, in, out, workspace);
+      double& loss = out[0].as<double>()[0];
+      loss = static_cast<CpuContext&>(context).threads() == 3 ? std::nextafter(loss, 0.0) : loss;
+    };
+    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit of one sum must show";
+  }
+}
+
+TEST(SoftmaxCrossEntropy, LossesAreSummedInSampleOrder) {
+  CpuContext context({.threads = 2});
+  const std::int64_t n = 523;
+  const std::int64_t k = 37;
+  GuardedTensor logits(Shape{n, k}, DType::f32);
+  GuardedTensor labels(Shape{n}, DType::i32);
+  GuardedTensor metrics(Shape{3}, DType::f64);
+  logits.normal(5, 30);
+  labels.integers(6, 0, k - 1);
+  metrics.constant(0);
+  ops::softmax_cross_entropy(context, logits, labels, {}, {}, 0, {}, metrics);
+  const double together = metrics.values()[0];
+  std::vector<double> losses;
+  for (std::int64_t i = 0; i < n; ++i) {
+    metrics.constant(0);
+    ops::softmax_cross_entropy(context, logits.view().slice(0, i, i + 1), labels.view().slice(0, i, i + 1), {}, {}, 0,
+                               {}, metrics);
+    losses.push_back(metrics.values()[0]);
+  }
+  double forwards = 0;
+  double backwards = 0;
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    forwards += losses[i];
+    backwards += losses[losses.size() - 1 - i];
+  }
+  EXPECT_EQ(together, forwards);
+  EXPECT_NE(together, backwards) << "these losses must tell one order from another";
+}
+
+TEST(SoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor logits(Shape{2, 3}, DType::f32);
+  const GuardedTensor labels(Shape{2}, DType::i32);
+  const GuardedTensor valid(Shape{}, DType::i64);
+  const GuardedTensor scale(Shape{}, DType::f32);
+  const GuardedTensor dlogits(Shape{2, 3}, DType::f32);
+  const GuardedTensor metrics(Shape{3}, DType::f64);
+  struct Arguments {
+    TensorView logits, labels, valid, scale, dlogits, metrics;
+    double smoothing = 0;
+  };
+  const Arguments good{logits, labels, valid, scale, dlogits, metrics, 0.1};
+  const auto call = [&](auto&& change) {
+    Arguments a = good;
+    change(a);
+    ops::softmax_cross_entropy(context, a.logits, a.labels, a.valid, a.scale, a.smoothing, a.dlogits, a.metrics);
+  };
+  EXPECT_NO_THROW(call([](Arguments&) {}));
+  for (TensorView Arguments::*view : {&Arguments::logits, &Arguments::labels, &Arguments::valid, &Arguments::scale,
+                                      &Arguments::dlogits, &Arguments::metrics}) {
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).device = Device::cuda(0); }), DeviceError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).dtype = DType::f16; }), DTypeError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{2, 1, 5}; }), ShapeError);
+  }
+  for (TensorView Arguments::*view : {&Arguments::logits, &Arguments::labels, &Arguments::metrics}) {
+    EXPECT_THROW(call([=](Arguments& a) { a.*view = {}; }), ShapeError) << "not given";
+  }
+  EXPECT_THROW(call([](Arguments& a) { a.logits.strides = Strides{1, 2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.dlogits.strides = Strides{1, 2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.labels.strides = Strides{2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.scale.dtype = DType::f64; }), DTypeError);
+  EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = static_cast<float*>(a.logits.data) + 1; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = a.labels.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = a.scale.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.metrics.data = a.logits.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.logits.shape = a.logits.strides = Shape{2, 0}; }), ShapeError);
+  for (const double smoothing : {-0.1, 1.0, std::nan("")}) {
+    EXPECT_THROW(call([=](Arguments& a) { a.smoothing = smoothing; }), UsageError) << smoothing;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
