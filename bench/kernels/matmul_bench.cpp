@@ -1,62 +1,31 @@
-#include <benchmark/benchmark.h>
+#include "tests/kernels/matmul_cases.hpp"
 
-#include <memory>
-#include <string>
+namespace lockstep::bench {
 
-#include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/tensor.hpp>
-
-// The three products of the last layers of ResNet-20 and ResNet-50, and one large square.
-
-namespace lockstep {
-namespace {
-
-void run(benchmark::State& state, const ops::MatmulDesc& desc, const std::string& choice) {
+/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square.
+std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
-  const Tensor a = Tensor::zeros(context, desc.transpose_a ? Shape{desc.k, desc.m} : Shape{desc.m, desc.k}, desc.dtype);
-  const Tensor b = Tensor::zeros(context, desc.transpose_b ? Shape{desc.n, desc.k} : Shape{desc.k, desc.n}, desc.dtype);
-  const Tensor c = Tensor::zeros(context, Shape{desc.m, desc.n}, desc.dtype);
-  const auto plan = ops::plan_matmul(context, desc, choice);
-  const Tensor workspace = Tensor::zeros(context, Shape{static_cast<std::int64_t>(plan->workspace_bytes())}, DType::u8);
-  for (auto _ : state) {
-    ops::matmul(context, *plan, a, b, {}, c, workspace);
-    context.synchronize();
-  }
-  state.counters["GFLOP/s"] = benchmark::Counter(desc.flops() * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+  std::vector<testing::OpCase> items;
+  const auto add = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b) {
+    ops::MatmulDesc d;
+    d.m = m;
+    d.n = n;
+    d.k = k;
+    d.transpose_a = transpose_a;
+    d.transpose_b = transpose_b;
+    for (const std::string& choice : ops::matmul_choices(context, d)) {
+      items.push_back(testing::matmul_case(d, choice));
+    }
+  };
+  const auto add_linear = [&](std::int64_t batch, std::int64_t in, std::int64_t out) {
+    add(batch, out, in, false, true);   // forward
+    add(batch, in, out, false, false);  // backward_data
+    add(out, in, batch, true, false);   // backward_weights
+  };
+  add_linear(128, 64, 10);
+  add_linear(32, 2048, 1000);
+  add(1024, 1024, 1024, false, false);
+  return items;
 }
 
-void add(const std::string& name, std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b) {
-  ops::MatmulDesc desc;
-  desc.m = m;
-  desc.n = n;
-  desc.k = k;
-  desc.transpose_a = transpose_a;
-  desc.transpose_b = transpose_b;
-  CpuContext context;
-  for (const std::string& choice : ops::matmul_choices(context, desc)) {
-    benchmark::RegisterBenchmark(("matmul/" + name + "/" + choice).c_str(), run, desc, choice)
-        ->Unit(benchmark::kMicrosecond)
-        ->UseRealTime();
-  }
-}
-
-void add_linear(const std::string& name, std::int64_t batch, std::int64_t in, std::int64_t out) {
-  add(name + "/forward", batch, out, in, false, true);
-  add(name + "/backward_data", batch, in, out, false, false);
-  add(name + "/backward_weights", out, in, batch, true, false);
-}
-
-}  // namespace
-}  // namespace lockstep
-
-int main(int argc, char** argv) {
-  lockstep::add_linear("linear_64_to_10", 128, 64, 10);
-  lockstep::add_linear("linear_2048_to_1000", 32, 2048, 1000);
-  lockstep::add("square_1024", 1024, 1024, 1024, false, false);
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) {
-    return 2;
-  }
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
-}
+}  // namespace lockstep::bench

@@ -1,16 +1,58 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
 
+#include "tests/support/op_case.hpp"
+
 namespace lockstep::testing {
+
+inline constexpr ops::ConvPass kConvPasses[] = {ops::ConvPass::forward, ops::ConvPass::backward_data,
+                                                ops::ConvPass::backward_weights};
 
 struct ConvCase {
   const char* name;
   ops::ConvDesc desc;
 };
+
+/// One pass of a convolution with one choice; inputs a, b [, bias] and the output of conv2d().
+inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
+                          const std::string& choice) {
+  using ops::ConvPass;
+  static constexpr const char* kNames[] = {"forward", "backward_data", "backward_weights"};
+  const bool forward = pass == ConvPass::forward;
+  const bool with_bias = forward && desc.bias;
+  const bool accumulate = !forward && desc.grad_mode == ops::GradMode::accumulate;
+  OpCase item;
+  item.name = concat("conv2d ", kNames[static_cast<std::size_t>(pass)], ' ', name, ' ', desc.dtype, ' ', choice,
+                     with_bias ? " bias" : "", accumulate ? " accumulate" : "");
+  item.dtype = desc.dtype;
+  item.inputs = {
+      {"a", pass == ConvPass::backward_data ? desc.y_shape() : desc.x_shape(), desc.dtype, uniform(1, -1, 1)},
+      {"b", pass == ConvPass::backward_weights ? desc.y_shape() : desc.weights_shape(), desc.dtype, uniform(2, -1, 1)}};
+  if (with_bias) {
+    item.inputs.push_back({"bias", Shape{desc.out_channels}, desc.dtype, uniform(3, -1, 1)});
+  }
+  item.outputs = {{"out",
+                   forward                           ? desc.y_shape()
+                   : pass == ConvPass::backward_data ? desc.x_shape()
+                                                     : desc.weights_shape(),
+                   desc.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
+  item.prepare = [=](Context& context) {
+    const std::shared_ptr<ops::ConvPlan> plan = ops::plan_conv2d(context, desc, pass, choice);
+    return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views out, const TensorView& workspace) {
+                        ops::conv2d(on, *plan, in[0], in[1], with_bias ? in[2] : TensorView(), out[0], workspace);
+                      }};
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = desc.flops();
+  item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6;
+  return item;
+}
 
 /// A square two-dimensional convolution with the same padding before and after.
 inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,

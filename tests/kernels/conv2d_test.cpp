@@ -1,21 +1,15 @@
-#include <gtest/gtest.h>
+#include "tests/kernels/conv2d_cases.hpp"
 
+#include <gtest/gtest.h>
 #include <omp.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <functional>
-#include <limits>
-#include <numeric>
-#include <random>
 #include <string>
 #include <vector>
 
-#include <lockstep/kernels/conv2d.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
-
-#include "tests/kernels/conv2d_cases.hpp"
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
 
 namespace lockstep {
 namespace {
@@ -23,25 +17,14 @@ namespace {
 using ops::ConvDesc;
 using ops::ConvPass;
 using ops::GradMode;
+using testing::conv2d_case;
 using testing::conv_cases;
 using testing::ConvCase;
+using testing::GuardedTensor;
+using testing::kConvPasses;
+using testing::OpCase;
+using testing::OpInstance;
 using testing::square;
-
-constexpr ConvPass kPasses[] = {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weights};
-
-std::string describe(const ConvCase& item, ConvPass pass) {
-  return std::string(item.name) + ", pass " + std::to_string(static_cast<int>(pass));
-}
-
-Shape a_shape(const ConvDesc& d, ConvPass pass) {
-  return pass == ConvPass::backward_data ? d.y_shape() : d.x_shape();
-}
-Shape b_shape(const ConvDesc& d, ConvPass pass) {
-  return pass == ConvPass::backward_weights ? d.y_shape() : d.weights_shape();
-}
-Shape out_shape(const ConvDesc& d, ConvPass pass) {
-  return pass == ConvPass::forward ? d.y_shape() : pass == ConvPass::backward_data ? d.x_shape() : d.weights_shape();
-}
 
 /// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution: walks an
 /// explicitly padded image, with coordinates counted like the digits of a number.
@@ -95,135 +78,51 @@ void enumerate(const ConvDesc& d, const std::function<void(std::int64_t, std::in
   }
 }
 
-template <class T>
-std::vector<double> oracle(const ConvDesc& d, ConvPass pass, const std::vector<T>& a, const std::vector<T>& b,
-                           const std::vector<T>& bias, const std::vector<T>& before) {
-  std::vector<double> out(before.size(), 0.0);
-  const auto at = [](const std::vector<T>& v, std::int64_t i) {
-    return static_cast<double>(v[static_cast<std::size_t>(i)]);
-  };
-  enumerate(d, [&](std::int64_t y, std::int64_t x, std::int64_t w) {
+/// The pass by enumeration, in double. expected[0] holds what the output held before.
+void oracle(const ConvDesc& d, ConvPass pass, std::span<const GuardedTensor> inputs,
+            std::span<GuardedTensor> expected) {
+  const std::vector<double> a = inputs[0].values();
+  const std::vector<double> b = inputs[1].values();
+  std::vector<double> out = expected[0].values();
+  if (pass == ConvPass::forward || d.grad_mode == GradMode::overwrite) {
+    std::fill(out.begin(), out.end(), 0.0);
+  }
+  if (pass == ConvPass::forward && d.bias) {
+    const std::vector<double> bias = inputs[2].values();
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] = bias[i % bias.size()];
+    }
+  }
+  enumerate(d, [&](std::int64_t y_index, std::int64_t x_index, std::int64_t w_index) {
+    const auto y = static_cast<std::size_t>(y_index);
+    const auto x = static_cast<std::size_t>(x_index);
+    const auto w = static_cast<std::size_t>(w_index);
     switch (pass) {
       case ConvPass::forward:
-        out[static_cast<std::size_t>(y)] += at(a, x) * at(b, w);
+        out[y] += a[x] * b[w];
         break;
       case ConvPass::backward_data:
-        out[static_cast<std::size_t>(x)] += at(a, y) * at(b, w);
+        out[x] += a[y] * b[w];
         break;
       case ConvPass::backward_weights:
-        out[static_cast<std::size_t>(w)] += at(a, x) * at(b, y);
+        out[w] += a[x] * b[y];
         break;
     }
   });
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (pass == ConvPass::forward && d.bias) {
-      out[i] += static_cast<double>(bias[i % bias.size()]);
-    }
-    if (pass != ConvPass::forward && d.grad_mode == GradMode::accumulate) {
-      out[i] += static_cast<double>(before[i]);
-    }
-  }
-  return out;
+  expected[0].assign(out);
 }
 
-template <class T>
-std::vector<T> random_values(const Shape& shape, unsigned seed) {
-  std::mt19937 generator(seed);
-  std::uniform_real_distribution<double> uniform(-1.0, 1.0);
-  std::vector<T> values(static_cast<std::size_t>(shape.numel()));
-  std::generate(values.begin(), values.end(), [&] { return static_cast<T>(uniform(generator)); });
-  return values;
-}
-
-template <class T>
-double relative_error(const std::vector<T>& out, const std::vector<double>& expected) {
-  double error = 0;
-  double norm = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    error += std::pow(static_cast<double>(out[i]) - expected[i], 2);
-    norm += std::pow(expected[i], 2);
-  }
-  return std::sqrt(error) / std::max(std::sqrt(norm), 1e-30);
-}
-
-/// A vector of exactly `count` elements at a 64-byte boundary, with guard bytes on both sides.
-template <class T>
-class GuardedArray {
- public:
-  explicit GuardedArray(std::size_t count) : count_(count), bytes_(count * sizeof(T) + 4 * kGuard, kPattern) {
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data()) + kGuard;
-    begin_ = kGuard + (kGuard - address % kGuard) % kGuard;
-  }
-  T* data() { return reinterpret_cast<T*>(bytes_.data() + begin_); }
-  [[nodiscard]] bool intact() const {
-    const auto clean = [](unsigned char byte) { return byte == kPattern; };
-    return std::all_of(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(begin_), clean) &&
-           std::all_of(bytes_.begin() + static_cast<std::ptrdiff_t>(begin_ + count_ * sizeof(T)), bytes_.end(), clean);
-  }
-
- private:
-  static constexpr std::size_t kGuard = 64;
-  static constexpr unsigned char kPattern = 0xA5;
-  std::size_t count_;
-  std::vector<unsigned char> bytes_;
-  std::size_t begin_ = 0;
-};
-
-/// Plans, runs with poisoned output and workspace, checks the guards.
-template <class T>
-std::vector<T> run(Context& context, const ConvDesc& d, ConvPass pass, const std::string& choice,
-                   const std::vector<T>& a, const std::vector<T>& b, const std::vector<T>& bias,
-                   const std::vector<T>& before) {
-  const auto plan = ops::plan_conv2d(context, d, pass, choice);
-  EXPECT_EQ(plan->pass(), pass);
-  GuardedArray<T> out(before.size());
-  const bool accumulate = pass != ConvPass::forward && d.grad_mode == GradMode::accumulate;
-  std::fill_n(out.data(), before.size(), std::numeric_limits<T>::quiet_NaN());
-  if (accumulate) {
-    std::copy(before.begin(), before.end(), out.data());
-  }
-  GuardedArray<std::uint8_t> workspace(plan->workspace_bytes());
-  std::memset(workspace.data(), 0xFF, plan->workspace_bytes());  // NaN in every type
-  const TensorView bias_view =
-      d.bias && pass == ConvPass::forward ? TensorView(std::span(bias), Shape{d.out_channels}) : TensorView();
-  ops::conv2d(context, *plan, TensorView(std::span(a), a_shape(d, pass)), TensorView(std::span(b), b_shape(d, pass)),
-              bias_view, TensorView(out.data(), d.dtype, Device::cpu(), out_shape(d, pass)),
-              TensorView(workspace.data(), DType::u8, Device::cpu(),
-                         Shape{static_cast<std::int64_t>(plan->workspace_bytes())}));
-  context.synchronize();
-  EXPECT_TRUE(out.intact()) << "output guard, " << plan->choice();
-  EXPECT_TRUE(workspace.intact()) << "workspace guard, " << plan->choice();
-  return {out.data(), out.data() + before.size()};
-}
-
-/// Inputs of one pass, drawn from the case.
-template <class T>
-struct Inputs {
-  Inputs(const ConvDesc& d, ConvPass pass)
-      : a(random_values<T>(a_shape(d, pass), 1)),
-        b(random_values<T>(b_shape(d, pass), 2)),
-        bias(random_values<T>(Shape{d.out_channels}, 3)),
-        before(random_values<T>(out_shape(d, pass), 4)) {}
-  std::vector<T> a;
-  std::vector<T> b;
-  std::vector<T> bias;
-  std::vector<T> before;
-};
-
-template <class T>
-void compare_with_oracle(Context& context, const ConvCase& item, double tolerance) {
-  for (const ConvPass pass : kPasses) {
+void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
+  for (const ConvPass pass : kConvPasses) {
     for (const bool variant : {false, true}) {
       ConvDesc d = item.desc;
-      d.dtype = dtype_of<T>;
+      d.dtype = dtype;
       d.bias = variant;
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
-      const Inputs<T> in(d, pass);
-      const std::vector<double> expected = oracle(d, pass, in.a, in.b, in.bias, in.before);
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
-        SCOPED_TRACE(describe(item, pass) + ", " + choice + (variant ? ", bias or accumulate" : ""));
-        const std::vector<T> out = run(context, d, pass, choice, in.a, in.b, in.bias, in.before);
-        EXPECT_FALSE(!(relative_error(out, expected) <= tolerance)) << relative_error(out, expected);
+        testing::expect_matches(
+            conv2d_case(item.name, d, pass, choice), context,
+            [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) { oracle(d, pass, in, out); });
       }
     }
   }
@@ -232,55 +131,59 @@ void compare_with_oracle(Context& context, const ConvCase& item, double toleranc
 TEST(Conv2d, EveryChoiceMatchesTheOracleInF32) {
   CpuContext context({.threads = 2});
   for (const ConvCase& item : conv_cases()) {
-    compare_with_oracle<float>(context, item, 2e-6);
+    expect_oracle(context, item, DType::f32);
   }
 }
 
 TEST(Conv2d, ReferenceMatchesTheOracleInF64) {
   CpuContext context({.threads = 3});
   for (const ConvCase& item : conv_cases()) {
-    compare_with_oracle<double>(context, item, 1e-14);
+    expect_oracle(context, item, DType::f64);
   }
 }
 
 // ---- By hand
 
-TEST(Conv2d, ForwardByHand) {
+/// The outputs of all choices must be exactly `expected`. before: what the output holds when gradients accumulate.
+void expect_by_hand(const ConvDesc& d, ConvPass pass, const std::vector<std::vector<double>>& inputs,
+                    const std::vector<double>& expected, const std::vector<double>& before = {}) {
   CpuContext context;
+  for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
+    OpCase item = conv2d_case("by hand", d, pass, choice);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      item.inputs[i].start = testing::values(inputs[i]);
+    }
+    if (!before.empty()) {
+      item.outputs[0].start = testing::values(before);
+    }
+    OpInstance instance(item, context);
+    testing::run_checked(instance);
+    EXPECT_EQ(instance.output(0).values(), expected) << item.name;
+  }
+}
+
+const std::vector<double> kNine{1, 2, 3,  //
+                                4, 5, 6,  //
+                                7, 8, 9};
+const std::vector<double> kDigits{1, 10,  //
+                                  100, 1000};
+
+TEST(Conv2d, ForwardByHand) {
   ConvDesc d = square(1, 3, 1, 1, 2, 1, 0);
   d.bias = true;
-  const std::vector<float> x{1, 2, 3,  //
-                             4, 5, 6,  //
-                             7, 8, 9};
-  const std::vector<float> w{1, 10,  //
-                             100, 1000};
   // 1 * 1 + 10 * 2 + 100 * 4 + 1000 * 5 = 5421, and one more of each for every step to the right
-  const std::vector<float> expected{5421.5F, 6532.5F, 8754.5F, 9865.5F};
-  for (const std::string& choice : ops::conv2d_choices(context, d, ConvPass::forward)) {
-    EXPECT_EQ(run<float>(context, d, ConvPass::forward, choice, x, w, {0.5F}, std::vector<float>(4)), expected)
-        << choice;
-  }
+  expect_by_hand(d, ConvPass::forward, {kNine, kDigits, {0.5}}, {5421.5, 6532.5, 8754.5, 9865.5});
 }
 
 TEST(Conv2d, StrideAndAsymmetricPaddingByHand) {
-  CpuContext context;
   ConvDesc d = square(1, 3, 1, 1, 2, 2, 0);
   d.pad_before = {1, 0, 0};
   d.pad_after = {0, 1, 0};
-  const std::vector<float> x{1, 2, 3,  //
-                             4, 5, 6,  //
-                             7, 8, 9};
-  const std::vector<float> w{1, 10,  //
-                             100, 1000};
   // rows (padding, first) and (second, third); columns (first, second) and (third, padding)
-  const std::vector<float> expected{2100, 300, 8754, 906};
-  for (const std::string& choice : ops::conv2d_choices(context, d, ConvPass::forward)) {
-    EXPECT_EQ(run<float>(context, d, ConvPass::forward, choice, x, w, {}, std::vector<float>(4)), expected) << choice;
-  }
+  expect_by_hand(d, ConvPass::forward, {kNine, kDigits}, {2100, 300, 8754, 906});
 }
 
 TEST(Conv2d, CircularPaddingByHand) {
-  CpuContext context;
   ConvDesc d;
   d.spatial_rank = 1;
   d.in_size = {4, 1, 1};
@@ -288,39 +191,23 @@ TEST(Conv2d, CircularPaddingByHand) {
   d.pad_before = {1, 0, 0};
   d.pad_after = {1, 0, 0};
   d.pad_mode = ops::PadMode::circular;
-  const std::vector<float> x{1, 2, 3, 4};
-  const std::vector<float> w{1, 10, 100};
-  EXPECT_EQ(run<float>(context, d, ConvPass::forward, {}, x, w, {}, std::vector<float>(4)),
-            (std::vector<float>{214, 321, 432, 143}));
+  expect_by_hand(d, ConvPass::forward, {{1, 2, 3, 4}, {1, 10, 100}}, {214, 321, 432, 143});
   // each dx[i] gathers w[2], w[1], w[0] from the outputs before, at and after i, round the end
-  EXPECT_EQ(run<float>(context, d, ConvPass::backward_data, {}, {1, 2, 3, 4}, w, {}, std::vector<float>(4)),
-            (std::vector<float>{412, 123, 234, 341}));
+  expect_by_hand(d, ConvPass::backward_data, {{1, 2, 3, 4}, {1, 10, 100}}, {412, 123, 234, 341});
 }
 
 TEST(Conv2d, BackwardByHand) {
-  CpuContext context;
   // one pixel, two channels in, two out: y[k] = sum over c of w[k][c] x[c]
   ConvDesc d = square(1, 1, 2, 2, 1, 1, 0);
-  const std::vector<float> x{3, 5};
-  const std::vector<float> w{1, 2,  //
-                             4, 8};
-  const std::vector<float> dy{10, 100};
-  for (const std::string& choice : ops::conv2d_choices(context, d, ConvPass::backward_data)) {
-    EXPECT_EQ(run<float>(context, d, ConvPass::backward_data, choice, dy, w, {}, std::vector<float>(2)),
-              (std::vector<float>{410, 820}))
-        << choice;
-  }
-  for (const std::string& choice : ops::conv2d_choices(context, d, ConvPass::backward_weights)) {
-    EXPECT_EQ(run<float>(context, d, ConvPass::backward_weights, choice, x, dy, {}, std::vector<float>(4)),
-              (std::vector<float>{30, 50, 300, 500}))
-        << choice;
-  }
+  const std::vector<double> x{3, 5};
+  const std::vector<double> w{1, 2,  //
+                              4, 8};
+  const std::vector<double> dy{10, 100};
+  expect_by_hand(d, ConvPass::backward_data, {dy, w}, {410, 820});
+  expect_by_hand(d, ConvPass::backward_weights, {x, dy}, {30, 50, 300, 500});
   d.grad_mode = GradMode::accumulate;
-  for (const std::string& choice : ops::conv2d_choices(context, d, ConvPass::backward_weights)) {
-    EXPECT_EQ(run<float>(context, d, ConvPass::backward_weights, choice, x, dy, {}, {1, 2, 3, 4}),
-              (std::vector<float>{31, 52, 303, 504}))
-        << choice;
-  }
+  expect_by_hand(d, ConvPass::backward_data, {dy, w}, {411, 822}, {1, 2});
+  expect_by_hand(d, ConvPass::backward_weights, {x, dy}, {31, 52, 303, 504}, {1, 2, 3, 4});
 }
 
 TEST(Conv2d, ShapesAndFlops) {
@@ -341,60 +228,65 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
   for (const ConvCase& item : conv_cases()) {
     ConvDesc d = item.desc;
     d.dtype = DType::f64;
-    const auto x = random_values<double>(d.x_shape(), 1);
-    const auto w = random_values<double>(d.weights_shape(), 2);
-    const auto dy = random_values<double>(d.y_shape(), 3);
-    const auto loss = [&](const std::vector<double>& x_at, const std::vector<double>& w_at) {
-      const auto y = run<double>(context, d, ConvPass::forward, {}, x_at, w_at, {}, std::vector<double>(dy.size()));
-      return std::inner_product(y.begin(), y.end(), dy.begin(), 0.0);
+    OpInstance forward(conv2d_case(item.name, d, ConvPass::forward, {}), context);
+    const TensorView x = forward.inputs()[0];
+    const TensorView w = forward.inputs()[1];
+    GuardedTensor dy(d.y_shape(), DType::f64);
+    dy.uniform(3, -1, 1);
+    OpCase to_x = conv2d_case(item.name, d, ConvPass::backward_data, {});
+    to_x.inputs[0].start = testing::values(dy.values());
+    to_x.inputs[1].start = testing::values(forward.inputs()[1].values());
+    OpCase to_w = conv2d_case(item.name, d, ConvPass::backward_weights, {});
+    to_w.inputs[0].start = testing::values(forward.inputs()[0].values());
+    to_w.inputs[1].start = testing::values(dy.values());
+    OpInstance dx(to_x, context);
+    OpInstance dw(to_w, context);
+    testing::run_checked(dx);
+    testing::run_checked(dw);
+    const auto loss = [&] {
+      forward.enqueue();
+      return testing::weighted_sum(forward.output(0), dy);
     };
-    const auto directional = [&](bool of_x) {
-      const auto direction = random_values<double>(of_x ? d.x_shape() : d.weights_shape(), 4);
-      double ends[2];
-      for (const int side : {0, 1}) {
-        auto x_at = x;
-        auto w_at = w;
-        auto& moved = of_x ? x_at : w_at;
-        for (std::size_t i = 0; i < moved.size(); ++i) {
-          moved[i] += (side == 0 ? -1e-3 : 1e-3) * direction[i];
-        }
-        ends[side] = loss(x_at, w_at);
+    const testing::GradientPair pairs[] = {{"x", x, dx.output(0)}, {"weights", w, dw.output(0)}};
+    constexpr std::int64_t kSampled = 20;
+    EXPECT_LE(testing::gradient_error(loss, pairs, 1e-4, kSampled), 1e-7) << item.name;
+    for (const TensorView& gradient : {dx.output(0).view(), dw.output(0).view()}) {
+      for (double& value : gradient.span<double>()) {
+        value *= 1.01;
       }
-      const auto gradient =
-          of_x ? run<double>(context, d, ConvPass::backward_data, {}, dy, w, {}, std::vector<double>(x.size()))
-               : run<double>(context, d, ConvPass::backward_weights, {}, x, dy, {}, std::vector<double>(w.size()));
-      const double expected = (ends[1] - ends[0]) / 2e-3;
-      const double actual = std::inner_product(gradient.begin(), gradient.end(), direction.begin(), 0.0);
-      EXPECT_FALSE(!(std::abs(actual - expected) <= 1e-9 * (1.0 + std::abs(expected))))
-          << item.name << (of_x ? ", dx " : ", dweights ") << actual << " and " << expected;
-    };
-    directional(true);
-    directional(false);
+      EXPECT_GT(testing::gradient_error(loss, pairs, 1e-4, kSampled), 1e-3) << item.name;
+      for (double& value : gradient.span<double>()) {
+        value /= 1.01;
+      }
+    }
   }
 }
 
 // ---- The same bits
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+/// The same case computed from inputs that differ with the thread count: what a test of bits must notice.
+OpCase depending_on_threads(OpCase item) {
+  const auto prepare = item.prepare;
+  item.prepare = [prepare](Context& context) {
+    auto op = prepare(context);
+    const double factor = 1 + 1e-5 * static_cast<CpuContext&>(context).threads();
+    op.run = [run = op.run, factor](Context& on, testing::Views in, testing::Views out, const TensorView& workspace) {
+      run(on, in, out, workspace);
+      for (float& value : out[0].span<float>()) {
+        value = static_cast<float>(value * factor);
+      }
+    };
+    return op;
+  };
+  return item;
 }
 
 TEST(Conv2d, ReferenceHasTheSameBitsForEveryThreadCount) {
   for (const ConvCase& item : conv_cases()) {
-    for (const ConvPass pass : kPasses) {
-      const Inputs<float> in(item.desc, pass);
-      const auto with_threads = [&](int threads, const std::vector<float>& a) {
-        CpuContext context({.threads = threads});
-        return run(context, item.desc, pass, "reference", a, in.b, in.bias, in.before);
-      };
-      const auto one = with_threads(1, in.a);
-      EXPECT_TRUE(same_bits(one, with_threads(2, in.a))) << describe(item, pass);
-      EXPECT_TRUE(same_bits(one, with_threads(5, in.a))) << describe(item, pass);
-      auto changed = in.a;
-      std::transform(changed.begin(), changed.end(), changed.begin(),
-                     [](float v) { return std::nextafter(v, 2.0F) * 1.0001F; });
-      EXPECT_FALSE(same_bits(one, with_threads(2, changed))) << describe(item, pass);
+    for (const ConvPass pass : kConvPasses) {
+      const OpCase one = conv2d_case(item.name, item.desc, pass, "reference");
+      testing::expect_same_bits_for_threads(one, {1, 2, 5});
+      EXPECT_FALSE(testing::same_bits_for_threads(depending_on_threads(one), {1, 2})) << one.name;
     }
   }
 }
@@ -402,21 +294,24 @@ TEST(Conv2d, ReferenceHasTheSameBitsForEveryThreadCount) {
 TEST(Conv2d, DeterministicChoicesRepeatTheirBits) {
   CpuContext context({.threads = 2});
   for (const ConvCase& item : testing::resnet20_cases(5)) {
-    for (const ConvPass pass : kPasses) {
-      const Inputs<float> in(item.desc, pass);
+    for (const ConvPass pass : kConvPasses) {
       for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
         if (!ops::plan_conv2d(context, item.desc, pass, choice)->deterministic()) {
           continue;
         }
-        const auto first = run(context, item.desc, pass, choice, in.a, in.b, in.bias, in.before);
+        const OpCase same = conv2d_case(item.name, item.desc, pass, choice);
+        OpInstance first(same, context);
+        testing::run_checked(first);
+        OpInstance again(same, context);
         for (int repeat = 0; repeat < 3; ++repeat) {
-          EXPECT_TRUE(same_bits(first, run(context, item.desc, pass, choice, in.a, in.b, in.bias, in.before)))
-              << describe(item, pass) << ", " << choice;
+          testing::run_checked(again);
+          testing::expect_same_bits(first.output(0), again.output(0), same.name);
         }
-        auto changed = in.a;
-        changed[changed.size() / 2] += 0.5F;
-        EXPECT_FALSE(same_bits(first, run(context, item.desc, pass, choice, changed, in.b, in.bias, in.before)))
-            << describe(item, pass) << ", " << choice;
+        OpCase other = same;
+        other.inputs[0].start = testing::uniform(5, -1, 1);
+        OpInstance changed(other, context);
+        testing::run_checked(changed);
+        EXPECT_FALSE(testing::has_same_bits(first.output(0), changed.output(0))) << same.name;
       }
     }
   }
@@ -427,9 +322,9 @@ TEST(Conv2d, DeterministicChoicesRepeatTheirBits) {
 TEST(Conv2d, ChoicesMakeTheirPlanAgain) {
   CpuContext context;
   for (const ConvCase& item : conv_cases()) {
-    for (const ConvPass pass : kPasses) {
+    for (const ConvPass pass : kConvPasses) {
       const auto choices = ops::conv2d_choices(context, item.desc, pass);
-      ASSERT_FALSE(choices.empty()) << describe(item, pass);
+      ASSERT_FALSE(choices.empty()) << item.name;
       EXPECT_EQ(ops::plan_conv2d(context, item.desc, pass)->choice(), choices.front());
       EXPECT_EQ(choices.back(), "reference");
       for (const std::string& choice : choices) {
@@ -457,8 +352,8 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
   const auto more = testing::resnet50_cases(1);
   cases.insert(cases.end(), more.begin(), more.end());
   for (const ConvCase& item : cases) {
-    for (const ConvPass pass : kPasses) {
-      EXPECT_EQ(ops::conv2d_choices(context, item.desc, pass).front().rfind("onednn:", 0), 0U) << describe(item, pass);
+    for (const ConvPass pass : kConvPasses) {
+      EXPECT_EQ(ops::conv2d_choices(context, item.desc, pass).front().rfind("onednn:", 0), 0U) << item.name;
     }
   }
 }
@@ -469,35 +364,14 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   }
   const int before = omp_get_max_threads();
   CpuContext context({.threads = before + 1});
-  const ConvDesc d = square(4, 8, 16, 16, 3, 1, 1);
-  const Inputs<float> in(d, ConvPass::backward_weights);
-  const auto expected = oracle(d, ConvPass::backward_weights, in.a, in.b, in.bias, in.before);
-  const auto out = run(context, d, ConvPass::backward_weights, "onednn", in.a, in.b, in.bias, in.before);
-  EXPECT_FALSE(!(relative_error(out, expected) <= 2e-6));
+  expect_oracle(context, {"more threads", square(4, 8, 16, 16, 3, 1, 1)}, DType::f32);
   EXPECT_EQ(omp_get_max_threads(), before);
 }
 
 TEST(Conv2d, RunsOnAWorkerStream) {
   Stream stream = Stream::host_worker("conv2d_test");
   CpuContext context({.threads = 2, .stream = &stream});
-  const ConvDesc d = square(2, 8, 16, 16, 3, 1, 1);
-  for (const ConvPass pass : kPasses) {
-    const Inputs<float> in(d, pass);
-    const auto expected = oracle(d, pass, in.a, in.b, in.bias, in.before);
-    for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
-      const auto plan = ops::plan_conv2d(context, d, pass, choice);
-      GuardedArray<std::uint8_t> workspace(plan->workspace_bytes());
-      std::vector<float> out(in.before.size());
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        ops::conv2d(context, *plan, TensorView(std::span(in.a), a_shape(d, pass)),
-                    TensorView(std::span(in.b), b_shape(d, pass)), {}, TensorView(std::span(out), out_shape(d, pass)),
-                    TensorView(workspace.data(), DType::u8, Device::cpu(),
-                               Shape{static_cast<std::int64_t>(plan->workspace_bytes())}));
-      }
-      context.synchronize();
-      EXPECT_FALSE(!(relative_error(out, expected) <= 2e-6)) << choice;
-    }
-  }
+  expect_oracle(context, {"worker", square(2, 8, 16, 16, 3, 1, 1)}, DType::f32);
 }
 
 // ---- Errors
@@ -563,7 +437,8 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   const auto plan = ops::plan_conv2d(context, d, ConvPass::forward, "reference");
   const std::vector<float> zeros(256);
   std::vector<float> written(256);
-  GuardedArray<std::uint8_t> memory(plan->workspace_bytes() + 1);
+  alignas(64) std::uint8_t memory[1024] = {};
+  ASSERT_LT(plan->workspace_bytes(), sizeof(memory));
   const auto view = [](const std::vector<float>& v, const Shape& shape) {
     return TensorView(std::span(v).first(static_cast<std::size_t>(shape.numel())), shape);
   };
@@ -573,7 +448,7 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   const TensorView y = view(written, d.y_shape());
   const auto bytes = static_cast<std::int64_t>(plan->workspace_bytes());
   ASSERT_GT(bytes, 0);
-  const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{bytes});
+  const TensorView workspace(memory, DType::u8, Device::cpu(), Shape{bytes});
   const auto call = [&](const TensorView& a, const TensorView& b, const TensorView& c, const TensorView& out,
                         const TensorView& ws) { ops::conv2d(context, *plan, a, b, c, out, ws); };
   EXPECT_NO_THROW(call(x, w, bias, y, workspace));
@@ -596,7 +471,7 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   // too short, not aligned, of another type, on an operand
   EXPECT_THROW(call(x, w, bias, y, {}), Error);
   EXPECT_THROW(call(x, w, bias, y, workspace.slice(0, 0, bytes - 1)), ShapeError);
-  EXPECT_THROW(call(x, w, bias, y, TensorView(memory.data() + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
+  EXPECT_THROW(call(x, w, bias, y, TensorView(memory + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
   EXPECT_THROW(call(x, w, bias, y, view(zeros, Shape{bytes / 4})), DTypeError);
 
   d.bias = false;

@@ -1,24 +1,50 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/kernels/matmul.hpp>
 
+#include "tests/support/op_case.hpp"
+
 namespace lockstep::testing {
 
-struct MatmulCase {
-  std::string name;
-  ops::MatmulDesc desc;
-};
+/// One product with one choice; inputs a, b [, bias].
+inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
+  const bool accumulate = d.grad_mode == ops::GradMode::accumulate;
+  OpCase item;
+  item.name = concat("matmul ", d.dtype, ' ', d.m, 'x', d.n, 'x', d.k, d.transpose_a ? " ta" : "",
+                     d.transpose_b ? " tb" : "", d.bias ? " bias" : "", accumulate ? " accumulate" : "", ' ', choice);
+  item.dtype = d.dtype;
+  item.inputs = {
+      {"a", d.transpose_a ? Shape{d.k, d.m} : Shape{d.m, d.k}, d.dtype, uniform(1, -1, 1)},
+      {"b", d.transpose_b ? Shape{d.n, d.k} : Shape{d.k, d.n}, d.dtype, uniform(2, -1, 1)},
+  };
+  if (d.bias) {
+    item.inputs.push_back({"bias", Shape{d.n}, d.dtype, uniform(3, -1, 1)});
+  }
+  item.outputs = {{"c", Shape{d.m, d.n}, d.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
+  item.prepare = [=](Context& context) {
+    const std::shared_ptr<ops::MatmulPlan> plan = ops::plan_matmul(context, d, choice);
+    return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views out, const TensorView& workspace) {
+                        ops::matmul(on, *plan, in[0], in[1], d.bias ? in[2] : TensorView(), out[0], workspace);
+                      }};
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = d.flops();
+  item.tolerance = d.dtype == DType::f64 ? 1e-15 : 1e-6;
+  return item;
+}
 
 /// Every transposition and epilogue over sizes of 1, odd and prime, below and above a block of the reference.
-inline std::vector<MatmulCase> matmul_cases() {
-  std::vector<MatmulCase> cases;
+inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
+  std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][3] = {{1, 1, 1}, {2, 3, 1}, {128, 10, 64}, {10, 64, 128}, {5, 67, 31}, {33, 130, 17}};
   for (const auto& [m, n, k] : sizes) {
     for (int variant = 0; variant < 12; ++variant) {
       ops::MatmulDesc d;
+      d.dtype = dtype;
       d.m = m;
       d.n = n;
       d.k = k;
@@ -26,12 +52,10 @@ inline std::vector<MatmulCase> matmul_cases() {
       d.transpose_b = (variant & 2) != 0;
       d.bias = variant / 4 == 1;
       d.grad_mode = variant / 4 == 2 ? ops::GradMode::accumulate : ops::GradMode::overwrite;
-      cases.push_back({concat(m, "_", n, "_", k, d.transpose_a ? "_ta" : "", d.transpose_b ? "_tb" : "",
-                              d.bias ? "_bias" : "", variant / 4 == 2 ? "_accumulate" : ""),
-                       d});
+      descs.push_back(d);
     }
   }
-  return cases;
+  return descs;
 }
 
 }  // namespace lockstep::testing
