@@ -50,7 +50,7 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
   check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_link, &link->keyval, nullptr), "MPI_Comm_create_keyval");
   auto holder = std::make_unique<std::shared_ptr<Link>>(link);
   check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
-  holder.release();
+  static_cast<void>(holder.release());  // MPI owns it now
   return link;
 }
 
