@@ -10,8 +10,8 @@ namespace lockstep::ops {
 
 /// What happens to an image on its way into a batch, in one pass over the pixels.
 struct AugmentDesc {
-  std::int64_t pad = 0;         ///< zero pixels (of the raw image) added on each side before a random crop of the same size
-  bool flip = false;            ///< mirrored left to right with probability 1/2
+  std::int64_t pad = 0;  ///< zero pixels (of the raw image) added on each side before a random crop of the same size
+  bool flip = false;     ///< mirrored left to right with probability 1/2
   std::array<float, 3> mean{};  ///< of value / 255, per channel
   std::array<float, 3> std{1, 1, 1};
   std::uint64_t seed = 0;
@@ -25,6 +25,7 @@ struct AugmentDesc {
 /// Crop offset and flip come from Random(seed, augment, epoch, sample id): first below(2 * pad + 1) for the row offset,
 /// then the same for the column offset, then below(2) for the flip; each is drawn only when it is switched on. So they
 /// depend on no thread, rank or batch position. A pixel in the padding has the value 0 before normalisation.
+/// UsageError: pad below 0 or above 2^30; a mean or std that is not finite, a std that is not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

@@ -14,12 +14,12 @@ struct ArenaSegment {
   std::int64_t count = 0;   ///< elements
   double learning_rate_scale = 1;
   double weight_decay = 0;
-  bool trainable = true;    ///< false: the update leaves the elements alone
+  bool trainable = true;  ///< false: the update leaves the elements alone
 };
 
 struct SgdOptions {
-  double momentum = 0;   ///< 0: the momentum range may be missing
-  bool nesterov = false; ///< needs momentum > 0
+  double momentum = 0;    ///< [0, 1); 0: velocity is not touched and may be missing
+  bool nesterov = false;  ///< needs momentum > 0
 };
 
 /// Stochastic gradient descent with momentum as PyTorch defines it (Sutskever et al. 2013, without dampening):
@@ -27,10 +27,13 @@ struct SgdOptions {
 /// with lr = learning_rate (scalar f64 on the device) * learning_rate_scale.
 ///   parameters, gradients, velocity: (n) contiguous, one type, f32 or f64: the elements [begin, begin + n) of their
 ///   arenas; segments: sorted, not overlapping; parts outside the range are skipped, elements in no segment are left
-///   alone. velocity must be zero before the first update. Reads p, g, v once, writes p, v once. Deterministic.
-void sgd_update(Context& context, const SgdOptions& options, std::span<const ArenaSegment> segments,
-                std::int64_t begin, const TensorView& learning_rate, const TensorView& parameters,
-                const TensorView& gradients, const TensorView& velocity);
+///   alone. velocity must be zero before the first update. Reads p, g, v once, writes p, v once. Deterministic: an
+///   element's bits do not depend on how the arena is cut into ranges.
+/// UsageError: momentum out of range, nesterov without momentum, momentum without velocity, a factor that is not
+/// finite.
+void sgd_update(Context& context, const SgdOptions& options, std::span<const ArenaSegment> segments, std::int64_t begin,
+                const TensorView& learning_rate, const TensorView& parameters, const TensorView& gradients,
+                const TensorView& velocity);
 
 namespace backend {  // called after the checks of sgd.cpp; the segments must stay alive until the stream has passed
 void sgd_update(CpuContext&, const SgdOptions& options, std::span<const ArenaSegment> segments, std::int64_t begin,

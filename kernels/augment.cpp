@@ -1,0 +1,59 @@
+#include <lockstep/kernels/augment.hpp>
+
+#include <cmath>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr std::string_view kOp = "augment";
+constexpr std::int64_t kMostPad = std::int64_t{1} << 30;  // 2 * pad + 1 is a bound of Random::below
+
+void check_desc(const AugmentDesc& desc) {
+  require<UsageError>(desc.pad >= 0 && desc.pad <= kMostPad, kOp, ": pad is ", desc.pad, ", expected 0 to ", kMostPad);
+  for (std::size_t c = 0; c < 3; ++c) {
+    require<UsageError>(std::isfinite(desc.mean[c]) && std::isfinite(desc.std[c]) && desc.std[c] > 0, kOp, ": channel ",
+                        c, " has mean ", desc.mean[c], " and std ", desc.std[c],
+                        ", expected finite numbers and std above 0");
+  }
+}
+
+void check_scalar(const TensorView& view, std::string_view name) {
+  require<ShapeError>(view.given() && view.numel() == 1, kOp, ": ", name, " is ", view.shape, ", expected a scalar");
+  require<DTypeError>(view.dtype == DType::i64, kOp, ": ", name, " is ", view.dtype, ", expected i64");
+}
+
+}  // namespace
+
+void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
+             const TensorView& epoch, const TensorView& valid, const TensorView& out) {
+  require_on(context.device(), kOp, {&images, &sample_ids, &epoch, &valid, &out});
+  check_desc(desc);
+  require<ShapeError>(images.shape.rank() == 4 && images.shape[3] == 3, kOp, ": images are ", images.shape,
+                      ", expected (N, H, W, 3)");
+  require<DTypeError>(images.dtype == DType::u8, kOp, ": images are ", images.dtype, ", expected u8");
+  require<ShapeError>(sample_ids.shape == Shape{images.shape[0]}, kOp, ": sample_ids are ", sample_ids.shape,
+                      ", images ", images.shape, ", expected one id an image");
+  require<DTypeError>(sample_ids.dtype == DType::i64, kOp, ": sample_ids are ", sample_ids.dtype, ", expected i64");
+  check_scalar(epoch, "epoch");
+  if (valid.given()) {
+    check_scalar(valid, "valid");
+  }
+  require<ShapeError>(out.shape.rank() == 4 && out.shape[0] == images.shape[0] && out.shape[1] == images.shape[1] &&
+                          out.shape[2] == images.shape[2] && (out.shape[3] == 3 || out.shape[3] == 4),
+                      kOp, ": out is ", out.shape, ", images are ", images.shape,
+                      ", expected (N, H, W, 3) or (N, H, W, 4)");
+  require<DTypeError>(out.dtype == DType::f32 || out.dtype == DType::f64, kOp, ": out is ", out.dtype,
+                      ", expected f32 or f64");
+  for (const TensorView* view : {&images, &sample_ids, &out}) {
+    require<ShapeError>(view->is_contiguous(), kOp, ": a tensor ", view->shape, " with strides ", view->strides,
+                        ", expected contiguous tensors");
+  }
+  for (const TensorView* in : {&images, &sample_ids, &epoch, &valid}) {
+    require<ShapeError>(!in->given() || !overlaps(out, *in), kOp, ": out overlaps an input");
+  }
+  dispatch(context, kOp, [=](auto& c) -> decltype(backend::augment(c, desc, images, sample_ids, epoch, valid, out)) {
+    backend::augment(c, desc, images, sample_ids, epoch, valid, out);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,104 @@
+#include <lockstep/kernels/augment.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/random.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+/// What each byte of each channel becomes.
+template <class T>
+using Table = std::array<std::array<T, 256>, 3>;
+
+template <class T>
+Table<T> make_table(const AugmentDesc& desc) {
+  Table<T> table;
+  for (std::size_t c = 0; c < 3; ++c) {
+    for (std::size_t value = 0; value < 256; ++value) {
+      table[c][value] = static_cast<T>((static_cast<double>(value) / 255.0 - static_cast<double>(desc.mean[c])) /
+                                       static_cast<double>(desc.std[c]));
+    }
+  }
+  return table;
+}
+
+struct Placement {
+  std::int64_t row = 0;     ///< out row h shows row h + row of the image
+  std::int64_t column = 0;  ///< likewise, before the flip
+  bool flip = false;
+};
+
+Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_id) {
+  Random random(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
+                static_cast<std::uint64_t>(sample_id));
+  Placement placement;
+  if (desc.pad > 0) {
+    const auto offsets = static_cast<std::uint32_t>(2 * desc.pad + 1);
+    placement.row = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
+    placement.column = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
+  }
+  placement.flip = desc.flip && random.below(2) == 1;
+  return placement;
+}
+
+/// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0.
+template <int kChannels, class T>
+void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
+                const std::uint8_t* image, T* out) {
+  static constexpr std::array<std::uint8_t, 3> kPadding{};
+  for (std::int64_t h = 0; h < height; ++h) {
+    const std::int64_t row = h + at.row;
+    const bool row_inside = row >= 0 && row < height;
+    for (std::int64_t w = 0; w < width; ++w) {
+      const std::int64_t column = (at.flip ? width - 1 - w : w) + at.column;
+      const bool inside = row_inside && column >= 0 && column < width;
+      const std::uint8_t* pixel = inside ? image + (row * width + column) * 3 : kPadding.data();
+      T* to = out + (h * width + w) * kChannels;
+      for (std::size_t c = 0; c < 3; ++c) {
+        to[c] = table[c][pixel[c]];
+      }
+      if constexpr (kChannels == 4) {
+        to[3] = T{0};
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
+             const TensorView& epoch, const TensorView& valid, const TensorView& out) {
+  const std::int64_t samples = images.shape[0];
+  const std::int64_t height = images.shape[1];
+  const std::int64_t width = images.shape[2];
+  const std::int64_t channels = out.shape[3];
+  const std::uint8_t* from = images.as<std::uint8_t>();     // (N, H, W, 3)
+  const std::int64_t* ids = sample_ids.as<std::int64_t>();  // (N)
+  const std::int64_t now = *epoch.as<std::int64_t>();
+  const std::int64_t filled = valid.given() ? *valid.as<std::int64_t>() : samples;
+  visit_compute(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
+    const Table<T> table = make_table<T>(desc);
+    T* to = out.as<T>();  // (N, H, W, C)
+    parallel_ranges(context, samples, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t n = begin; n < end; ++n) {
+        T* sample = to + n * height * width * channels;
+        if (n >= filled) {
+          std::fill(sample, sample + height * width * channels, T{0});
+          continue;
+        }
+        const Placement at = draw(desc, now, ids[n]);
+        const std::uint8_t* image = from + n * height * width * 3;
+        if (channels == 4) {
+          one_sample<4>(table, at, height, width, image, sample);
+        } else {
+          one_sample<3>(table, at, height, width, image, sample);
+        }
+      }
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

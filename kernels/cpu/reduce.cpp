@@ -1,0 +1,107 @@
+#include <lockstep/kernels/reduce.hpp>
+
+#include <algorithm>
+#include <array>
+
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr std::int64_t kColumns = 64;     // columns summed side by side
+constexpr std::int64_t kParts = 64;       // partial results on the stack: 64 x 64 doubles
+constexpr std::int64_t kMostSplits = 16;  // runs of rows that are summed apart
+constexpr std::int64_t kRowsPerSplit = 512;
+constexpr std::int64_t kLanes = 8;  // independent sums in squared_norm, so that the loop vectorises
+
+using Part = std::array<double, static_cast<std::size_t>(kColumns)>;
+
+/// part[j] = sum of x[row, column + j] over the rows in order.
+template <class T>
+void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std::int64_t last_row, std::int64_t column,
+               std::int64_t columns, Part& part) {
+  part.fill(0);
+  for (std::int64_t row = first_row; row < last_row; ++row) {
+    const T* values = x + row * row_length + column;
+    for (std::int64_t j = 0; j < columns; ++j) {
+      part[static_cast<std::size_t>(j)] += static_cast<double>(values[j]);
+    }
+  }
+}
+
+template <class T>
+void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int64_t row_length, GradMode mode,
+              T* sums) {
+  // How rows and columns are cut follows from the shape alone.
+  const std::int64_t splits = std::clamp<std::int64_t>(rows / kRowsPerSplit, 1, kMostSplits);
+  const std::int64_t blocks_a_pass = kParts / splits;
+  std::array<Part, static_cast<std::size_t>(kParts)> parts;
+  for (std::int64_t first = 0; first < row_length; first += blocks_a_pass * kColumns) {
+    const std::int64_t blocks = std::min(blocks_a_pass, (row_length - first + kColumns - 1) / kColumns);
+    const std::int64_t width = std::min(row_length - first, blocks * kColumns);
+    const std::int64_t grain = std::max<std::int64_t>(1, 16384 * splits / (kColumns * std::max<std::int64_t>(1, rows)));
+    parallel_ranges(context, blocks * splits, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t split = i % splits;
+        const std::int64_t column = first + i / splits * kColumns;
+        sum_block(x, row_length, rows * split / splits, rows * (split + 1) / splits, column,
+                  std::min(kColumns, row_length - column), parts[static_cast<std::size_t>(i)]);
+      }
+    });
+    for (std::int64_t j = 0; j < width; ++j) {
+      double sum = 0;
+      for (std::int64_t split = 0; split < splits; ++split) {
+        sum += parts[static_cast<std::size_t>(j / kColumns * splits + split)][static_cast<std::size_t>(j % kColumns)];
+      }
+      const double before = mode == GradMode::accumulate ? static_cast<double>(sums[first + j]) : 0.0;
+      sums[first + j] = static_cast<T>(before + sum);
+    }
+  }
+}
+
+template <class T>
+double sum_of_squares(const T* x, std::int64_t count) {
+  std::array<double, static_cast<std::size_t>(kLanes)> lanes{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      const double value = static_cast<double>(x[i + lane]);
+      lanes[static_cast<std::size_t>(lane)] += value * value;
+    }
+  }
+  for (; i < count; ++i) {
+    const double value = static_cast<double>(x[i]);
+    lanes[0] += value * value;
+  }
+  double sum = 0;
+  for (const double lane : lanes) {
+    sum += lane;
+  }
+  return sum;
+}
+
+}  // namespace
+
+void reduce_rows(CpuContext& context, const TensorView& x, GradMode mode, const TensorView& sums) {
+  visit_compute(x.dtype, "reduce_rows", [&]<class T>(std::type_identity<T>) {
+    sum_rows(context, x.as<T>(), x.shape[0], x.shape[1], mode, sums.as<T>());
+  });
+}
+
+void squared_norm(CpuContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  const std::int64_t count = x.numel();
+  double* partial = static_cast<double*>(workspace.data);  // one a chunk
+  visit_compute(x.dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
+    const T* p = x.as<T>();
+    parallel_chunks(context, count, kSquaredNormChunk, [=](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
+      partial[chunk] = sum_of_squares(p + begin, end - begin);
+    });
+  });
+  double sum = 0;
+  for (std::int64_t chunk = 0; chunk * kSquaredNormChunk < count; ++chunk) {
+    sum += partial[chunk];
+  }
+  *result.as<double>() = sum;
+}
+
+}  // namespace lockstep::ops::backend

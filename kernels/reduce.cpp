@@ -1,0 +1,58 @@
+#include <lockstep/kernels/reduce.hpp>
+
+#include <cstdint>
+
+namespace lockstep::ops {
+
+void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums) {
+  require_on(context.device(), "reduce_rows", {&x, &sums});
+  require<UsageError>(mode != GradMode::ignore,
+                      "reduce_rows: mode is ignore: a gradient that is not wanted needs no call");
+  require<ShapeError>(x.shape.rank() == 2, "reduce_rows: x is ", x.shape, ", expected (M, C)");
+  require<ShapeError>(sums.shape == Shape{x.shape[1]}, "reduce_rows: sums are ", sums.shape, ", x is ", x.shape,
+                      ", expected one sum a column");
+  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, "reduce_rows: x is ", x.dtype,
+                      ", expected f32 or f64");
+  require<DTypeError>(sums.dtype == x.dtype, "reduce_rows: x is ", x.dtype, ", sums are ", sums.dtype,
+                      ", expected one type");
+  require<ShapeError>(x.is_contiguous() && sums.is_contiguous(), "reduce_rows: x ", x, ", sums ", sums,
+                      ", expected contiguous tensors");
+  require<ShapeError>(!overlaps(x, sums), "reduce_rows: sums overlap x");
+  dispatch(context, "reduce_rows", [=](auto& c) -> decltype(backend::reduce_rows(c, x, mode, sums)) {
+    backend::reduce_rows(c, x, mode, sums);
+  });
+}
+
+std::size_t squared_norm_workspace_bytes(const Context& /*context*/, const TensorView& x) {
+  const std::int64_t chunks = (x.numel() + backend::kSquaredNormChunk - 1) / backend::kSquaredNormChunk;
+  return static_cast<std::size_t>(chunks) * sizeof(double);
+}
+
+void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  require<ShapeError>(x.given(), "squared_norm: x is not given");
+  require_on(context.device(), "squared_norm", {&x, &result, &workspace});
+  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, "squared_norm: x is ", x.dtype,
+                      ", expected f32 or f64");
+  require<ShapeError>(x.is_contiguous(), "squared_norm: x is ", x.shape, " with strides ", x.strides,
+                      ", expected a contiguous tensor");
+  require<ShapeError>(result.given() && result.numel() == 1, "squared_norm: result is ", result.shape,
+                      ", expected a scalar");
+  require<DTypeError>(result.dtype == DType::f64, "squared_norm: result is ", result.dtype, ", expected f64");
+  require<ShapeError>(!overlaps(result, x), "squared_norm: result overlaps x");
+  const std::size_t bytes = squared_norm_workspace_bytes(context, x);
+  if (bytes > 0) {
+    require<DTypeError>(workspace.dtype == DType::u8, "squared_norm: workspace is ", workspace.dtype, ", expected u8");
+    require<ShapeError>(workspace.given() && workspace.is_contiguous() && workspace.bytes() >= bytes,
+                        "squared_norm: workspace is ", workspace.shape, ", expected ", bytes, " contiguous bytes");
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % alignof(double) == 0,
+                        "squared_norm: workspace at ", workspace.data, ", expected an address aligned to ",
+                        alignof(double));
+    require<ShapeError>(!overlaps(workspace, x) && !overlaps(workspace, result),
+                        "squared_norm: workspace overlaps x or result");
+  }
+  dispatch(context, "squared_norm", [=](auto& c) -> decltype(backend::squared_norm(c, x, result, workspace)) {
+    backend::squared_norm(c, x, result, workspace);
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/augment.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct AugmentParams {
+  Shape out;  ///< (N, H, W, 3 or 4)
+  DType dtype = DType::f32;
+  std::int64_t pad = 0;
+  bool flip = false;
+  std::int64_t valid = -1;  ///< -1: not given
+};
+
+inline ops::AugmentDesc augment_desc(const AugmentParams& p) {
+  return {.pad = p.pad, .flip = p.flip, .mean = {0.49F, 0.48F, 0.45F}, .std = {0.25F, 0.24F, 0.26F}, .seed = 42};
+}
+
+/// inputs: images, sample ids, epoch, valid; output: out.
+inline OpCase augment_case(const AugmentParams& p) {
+  OpCase item;
+  item.name = concat("augment ", p.dtype, ' ', p.out, " pad ", p.pad, p.flip ? " flip" : "",
+                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string());
+  item.dtype = p.dtype;
+  item.inputs = {{"images", Shape{p.out[0], p.out[1], p.out[2], 3}, DType::u8, integers(1, 0, 255)},
+                 {"sample_ids", Shape{p.out[0]}, DType::i64, integers(2, 0, 50000)},
+                 {"epoch", Shape{}, DType::i64, constant(3)},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
+  item.outputs = {{"out", p.out, p.dtype, {}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::augment(context, augment_desc(p), in[0], in[1], in[2], p.valid >= 0 ? in[3] : TensorView(), out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-7;
+  return item;
+}
+
+/// One pixel, odd and prime sizes, padding beyond the image, partial batches, three and four channels.
+inline std::vector<AugmentParams> augment_params() {
+  std::vector<AugmentParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::int64_t channels : {3, 4}) {
+      for (const auto& [pad, flip] : {std::pair<std::int64_t, bool>{0, false}, {0, true}, {4, false}, {4, true}}) {
+        all.push_back({Shape{1, 1, 1, channels}, dtype, pad, flip, -1});
+        all.push_back({Shape{0, 5, 5, channels}, dtype, pad, flip, -1});
+        all.push_back({Shape{17, 3, 2, channels}, dtype, pad, flip, 16});
+        all.push_back({Shape{13, 11, 7, channels}, dtype, pad, flip, 0});
+        all.push_back({Shape{29, 32, 32, channels}, dtype, pad, flip, 40});
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<OpCase> augment_cases() {
+  std::vector<OpCase> items;
+  for (const AugmentParams& p : augment_params()) {
+    items.push_back(augment_case(p));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,245 @@
+#include "tests/kernels/augment_cases.hpp"
+
+#include <cmath>
+#include <cstring>
+
+#include <lockstep/runtime/random.hpp>
+
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::AugmentDesc;
+using testing::augment_case;
+using testing::AugmentParams;
+using testing::GuardedTensor;
+using testing::OpCase;
+
+struct Draw {
+  std::int64_t row = 0;  ///< 0 .. 2 * pad
+  std::int64_t column = 0;
+  bool flip = false;
+};
+
+Draw draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t id) {
+  Random random(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(id));
+  Draw result;
+  if (desc.pad > 0) {
+    result.row = random.below(static_cast<std::uint32_t>(2 * desc.pad + 1));
+    result.column = random.below(static_cast<std::uint32_t>(2 * desc.pad + 1));
+  }
+  if (desc.flip) {
+    result.flip = random.below(2) == 1;
+  }
+  return result;
+}
+
+/// In steps: pad into a larger image, crop, mirror, normalise.
+void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  const AugmentDesc desc = testing::augment_desc(p);
+  const auto epoch = in[2].span<std::int64_t>()[0];
+  const std::int64_t height = p.out[1];
+  const std::int64_t width = p.out[2];
+  const std::int64_t padded_width = width + 2 * p.pad;
+  const auto images = in[0].span<std::uint8_t>();
+  std::vector<double> out(static_cast<std::size_t>(p.out.numel()), 0.0);
+  for (std::int64_t n = 0; n < p.out[0] && (p.valid < 0 || n < p.valid); ++n) {
+    const Draw at = draw(desc, epoch, in[1].span<std::int64_t>()[static_cast<std::size_t>(n)]);
+    std::vector<double> padded(static_cast<std::size_t>((height + 2 * p.pad) * padded_width * 3), 0.0);
+    for (std::int64_t h = 0; h < height; ++h) {
+      for (std::int64_t i = 0; i < width * 3; ++i) {
+        padded[static_cast<std::size_t>(((h + p.pad) * padded_width + p.pad) * 3 + i)] =
+            images[static_cast<std::size_t>((n * height + h) * width * 3 + i)];
+      }
+    }
+    for (std::int64_t h = 0; h < height; ++h) {
+      for (std::int64_t w = 0; w < width; ++w) {
+        const std::int64_t crop = (h + at.row) * padded_width + at.column + (at.flip ? width - 1 - w : w);
+        for (std::int64_t c = 0; c < 3; ++c) {
+          const auto channel = static_cast<std::size_t>(c);
+          out[static_cast<std::size_t>(((n * height + h) * width + w) * p.out[3] + c)] =
+              (padded[static_cast<std::size_t>(crop * 3 + c)] / 255 - static_cast<double>(desc.mean[channel])) /
+              static_cast<double>(desc.std[channel]);
+        }
+      }
+    }
+  }
+  expected[0].assign(out);
+}
+
+TEST(Augment, MatchesPadCropFlipNormaliseInSteps) {
+  CpuContext context({.threads = 2});
+  for (const AugmentParams& p : testing::augment_params()) {
+    testing::expect_matches(
+        augment_case(p), context,
+        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) { oracle(p, in, expected); });
+  }
+}
+
+/// One image of 2 x 3 with the bytes 1..18 (255 is 1 in the output, so the output is the byte / 255 times 255).
+std::vector<double> small_image(const AugmentDesc& base, std::int64_t id, std::int64_t channels) {
+  CpuContext context;
+  AugmentDesc desc = base;
+  desc.std = {1.0F / 255, 1.0F / 255, 1.0F / 255};
+  GuardedTensor image(Shape{1, 2, 3, 3}, DType::u8);
+  for (std::size_t i = 0; i < 18; ++i) {
+    image.span<std::uint8_t>()[i] = static_cast<std::uint8_t>(i + 1);
+  }
+  GuardedTensor ids(Shape{1}, DType::i64);
+  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor out(Shape{1, 2, 3, channels}, DType::f64);
+  ids.constant(static_cast<double>(id));
+  epoch.constant(0);
+  ops::augment(context, desc, image, ids, epoch, {}, out);
+  std::vector<double> values = out.values();
+  for (double& value : values) {
+    value = std::round(value * 1e4) / 1e4;
+  }
+  return values;
+}
+
+/// The first sample that is placed like this in epoch 0.
+std::int64_t sample_with(const AugmentDesc& desc, std::int64_t row, std::int64_t column, bool flip) {
+  for (std::int64_t id = 0; id < 1000; ++id) {
+    const Draw at = draw(desc, 0, id);
+    if (at.row == row && at.column == column && at.flip == flip) {
+      return id;
+    }
+  }
+  ADD_FAILURE() << "no sample is placed like that";
+  return 0;
+}
+
+TEST(Augment, PixelsByHand) {
+  const AugmentDesc desc{.pad = 1, .flip = true, .seed = 7};
+  // In the middle: the image itself.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, false), 3),
+            (std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}));
+  // Mirrored, and the fourth channel.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 1, 1, true), 4),
+            (std::vector<double>{7, 8, 9, 0, 4, 5, 6, 0, 1, 2, 3, 0, 16, 17, 18, 0, 13, 14, 15, 0, 10, 11, 12, 0}));
+  // The window one row up and one column left: padding above and on the left.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
+            (std::vector<double>{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6}));
+  // One row down and one column right, then mirrored.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 2, 2, true), 3),
+            (std::vector<double>{0, 0, 0, 16, 17, 18, 13, 14, 15, 0, 0, 0, 0, 0, 0, 0, 0, 0}));
+  // Padding is black in the raw image: (0 - mean) / std after it.
+  AugmentDesc shifted = desc;
+  shifted.mean = {2.0F / 255, 0, 0};
+  EXPECT_EQ(small_image(shifted, sample_with(desc, 0, 0, false), 3)[0], -2);
+  // Switched off, nothing is drawn.
+  EXPECT_EQ(small_image({}, 12345, 3)[0], 1);
+}
+
+TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
+  CpuContext context({.threads = 2});
+  const AugmentDesc desc{.pad = 4, .flip = true, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.2F, 0.3F, 0.4F}, .seed = 9};
+  constexpr std::int64_t kSamples = 23;
+  constexpr std::int64_t kPixels = 9 * 11;
+  GuardedTensor images(Shape{kSamples, 9, 11, 3}, DType::u8);
+  GuardedTensor ids(Shape{kSamples}, DType::i64);
+  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor out(Shape{kSamples, 9, 11, 4}, DType::f32);
+  images.integers(1, 0, 255);
+  ids.integers(2, 0, 1000000);
+  epoch.constant(5);
+  ops::augment(context, desc, images, ids, epoch, {}, out);
+  GuardedTensor turned_images(images.view().shape, DType::u8);
+  GuardedTensor turned_ids(ids.view().shape, DType::i64);
+  GuardedTensor turned_out(out.view().shape, DType::f32);
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    const std::int64_t from = (n * 7 + 3) % kSamples;
+    turned_ids.span<std::int64_t>()[static_cast<std::size_t>(n)] =
+        ids.span<std::int64_t>()[static_cast<std::size_t>(from)];
+    std::memcpy(turned_images.span<std::uint8_t>().data() + n * kPixels * 3,
+                images.span<std::uint8_t>().data() + from * kPixels * 3, kPixels * 3);
+  }
+  ops::augment(context, desc, turned_images, turned_ids, epoch, {}, turned_out);
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    const std::int64_t from = (n * 7 + 3) % kSamples;
+    testing::expect_same_bits(turned_out.view().slice(0, n, n + 1), out.view().slice(0, from, from + 1));
+    EXPECT_FALSE(testing::has_same_bits(turned_out.view().slice(0, n, n + 1),
+                                        out.view().slice(0, (from + 1) % kSamples, (from + 1) % kSamples + 1)));
+  }
+  // Another epoch or seed places the samples differently.
+  epoch.constant(6);
+  ops::augment(context, desc, images, ids, epoch, {}, turned_out);
+  EXPECT_FALSE(testing::has_same_bits(turned_out, out));
+  epoch.constant(5);
+  AugmentDesc other = desc;
+  other.seed = 10;
+  ops::augment(context, other, images, ids, epoch, {}, turned_out);
+  EXPECT_FALSE(testing::has_same_bits(turned_out, out));
+}
+
+TEST(Augment, TheSameBitsForAnyNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    OpCase item = augment_case({Shape{37, 13, 17, 4}, dtype, 4, true, 31});
+    testing::expect_same_bits_for_threads(item);
+    // Drawing by thread instead of by sample would show.
+    const AugmentDesc desc = testing::augment_desc({Shape{}, dtype, 4, true});
+    item.run = [desc](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+      AugmentDesc by_thread = desc;
+      by_thread.seed += static_cast<std::uint64_t>(static_cast<CpuContext&>(context).threads());
+      ops::augment(context, by_thread, in[0], in[1], in[2], in[3], out[0]);
+    };
+    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2}));
+  }
+}
+
+TEST(Augment, NegativeValidMeansNoSample) {
+  CpuContext context;
+  OpCase item = augment_case({Shape{3, 2, 2, 3}, DType::f32, 0, false, 1});
+  item.inputs[3].start = testing::constant(-4);
+  testing::OpInstance instance(item, context);
+  testing::run_checked(instance);
+  EXPECT_EQ(instance.output(0).values(), std::vector<double>(36, 0.0));
+}
+
+TEST(Augment, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor images(Shape{2, 4, 3, 3}, DType::u8);
+  const GuardedTensor ids(Shape{2}, DType::i64);
+  const GuardedTensor epoch(Shape{}, DType::i64);
+  const GuardedTensor valid(Shape{}, DType::i64);
+  const GuardedTensor out(Shape{2, 4, 3, 4}, DType::f32);
+  struct Arguments {
+    TensorView images, ids, epoch, valid, out;
+    AugmentDesc desc;
+  };
+  const Arguments good{images, ids, epoch, valid, out, {.pad = 2, .flip = true}};
+  const auto call = [&](auto&& change) {
+    Arguments a = good;
+    change(a);
+    ops::augment(context, a.desc, a.images, a.ids, a.epoch, a.valid, a.out);
+  };
+  EXPECT_NO_THROW(call([](Arguments&) {}));
+  for (TensorView Arguments::*view :
+       {&Arguments::images, &Arguments::ids, &Arguments::epoch, &Arguments::valid, &Arguments::out}) {
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).device = Device::cuda(0); }), DeviceError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).dtype = DType::f16; }), DTypeError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{2, 4, 3}; }), ShapeError);
+  }
+  for (TensorView Arguments::*view : {&Arguments::images, &Arguments::ids, &Arguments::epoch, &Arguments::out}) {
+    EXPECT_THROW(call([=](Arguments& a) { a.*view = {}; }), ShapeError) << "not given";
+  }
+  EXPECT_THROW(call([](Arguments& a) { a.images.shape = Shape{2, 4, 3, 4}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.out.shape = Shape{2, 4, 3, 5}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.out.shape = Shape{2, 3, 4, 4}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.images.strides = Strides{36, 3, 12, 1}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.out.strides = Strides{48, 4, 16, 1}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.ids.strides = Strides{2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.out.data = a.images.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.out.data = a.epoch.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.desc.pad = -1; }), UsageError);
+  EXPECT_THROW(call([](Arguments& a) { a.desc.pad = (std::int64_t{1} << 30) + 1; }), UsageError);
+  for (const float value : {0.0F, -1.0F, std::nanf(""), HUGE_VALF}) {
+    EXPECT_THROW(call([=](Arguments& a) { a.desc.std[1] = value; }), UsageError) << value;
+  }
+  EXPECT_THROW(call([](Arguments& a) { a.desc.mean[2] = std::nanf(""); }), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep
