@@ -1,0 +1,207 @@
+#include <lockstep/runtime/copy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::GuardedTensor;
+
+constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
+                          DType::u8,  DType::i32, DType::i64,  DType::u64};
+
+/// Copies and compares element by element with a conversion through double. The values must be exact in double.
+void check(Context& context, const TensorView& src, const TensorView& dst) {
+  copy(context, src, dst);
+  context.synchronize();
+  std::vector<double> expected = testing::to_doubles(src);
+  GuardedTensor converted(dst.shape, dst.dtype);
+  converted.assign(expected);
+  EXPECT_EQ(testing::to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
+}
+
+/// Fractions and integers, negative too, that every type can take: 0..100 for u8 and u64.
+void fill(GuardedTensor& tensor, DType other) {
+  const bool without_sign = tensor.view().dtype == DType::u8 || tensor.view().dtype == DType::u64 ||
+                            other == DType::u8 || other == DType::u64;
+  tensor.uniform(7, without_sign ? 0 : -100, 100);
+}
+
+TEST(Copy, EveryPairOfTypesContiguousAndStrided) {
+  CpuContext context({.threads = 2});
+  for (const DType from : kAll) {
+    for (const DType to : kAll) {
+      const Shape shape{3, 5, 7};
+      GuardedTensor src(shape, from);
+      fill(src, to);
+      GuardedTensor dst(shape, to);
+      check(context, src, dst);
+      EXPECT_EQ(dst.check(), "");
+
+      GuardedTensor turned(Shape{7, 3, 5}, to);
+      check(context, src, turned.view().permute({1, 2, 0}));
+      EXPECT_EQ(turned.check(), "");
+      check(context, src.view().permute({2, 0, 1}), turned);
+      EXPECT_EQ(turned.check(), "");
+    }
+  }
+}
+
+TEST(Copy, ConversionsByHand) {
+  CpuContext context;
+  std::vector<double> src{2.75, -2.75, 1e10, -0.0, std::nan(""), HUGE_VAL};
+  std::vector<float> f32(6);
+  copy(context, TensorView(std::span(src), Shape{6}), TensorView(std::span(f32), Shape{6}));
+  EXPECT_EQ(f32[0], 2.75F);
+  EXPECT_EQ(f32[2], 1e10F);
+  EXPECT_TRUE(std::signbit(f32[3]));
+  EXPECT_TRUE(std::isnan(f32[4]));
+  EXPECT_EQ(f32[5], HUGE_VALF);
+  std::vector<std::int32_t> i32(2);
+  copy(context, TensorView(std::span(src), Shape{6}).slice(0, 0, 2), TensorView(std::span(i32), Shape{2}));
+  EXPECT_EQ(i32, (std::vector<std::int32_t>{2, -2}));  // toward zero
+  std::vector<std::uint16_t> bits(6);
+  copy(context, TensorView(std::span(f32), Shape{6}), TensorView(bits.data(), DType::f16, Device::cpu(), Shape{6}));
+  EXPECT_EQ(bits[0], 0x4180);
+  EXPECT_EQ(bits[1], 0xc180);
+  EXPECT_EQ(bits[2], 0x7c00);  // overflow
+  EXPECT_EQ(bits[3], 0x8000);
+  EXPECT_EQ(bits[5], 0x7c00);
+  std::vector<std::int64_t> i64{(std::int64_t{1} << 53) + 1, -1};
+  std::vector<std::uint64_t> u64(2);
+  copy(context, TensorView(std::span(i64), Shape{2}), TensorView(std::span(u64), Shape{2}));
+  EXPECT_EQ(u64, (std::vector<std::uint64_t>{(std::uint64_t{1} << 53) + 1, ~std::uint64_t{0}}));
+}
+
+TEST(Copy, SameTypeKeepsTheBits) {
+  CpuContext context;
+  GuardedTensor src(Shape{5, 3}, DType::f32);  // poison: NaN with all bits set
+  GuardedTensor dst(Shape{3, 5}, DType::f32);
+  dst.constant(0);
+  copy(context, src, dst.view().permute({1, 0}));
+  testing::expect_same_bits(dst.view().reshape(Shape{15}), src.view().reshape(Shape{15}));
+}
+
+TEST(Copy, StridesOfEveryKind) {
+  CpuContext context({.threads = 2});
+  GuardedTensor memory(Shape{4, 6, 5}, DType::f32);
+  memory.normal(1);
+  GuardedTensor out(Shape{4, 6, 5}, DType::f32);
+  float* data = memory.span<float>().data();
+  const auto view = [&](void* start, const Shape& shape, const Strides& strides) {
+    return TensorView(start, DType::f32, Device::cpu(), shape, strides);
+  };
+  float* target = out.span<float>().data();
+  // Reversed, broadcast, every second, a slice in the middle; reversed and strided destinations.
+  check(context, view(data + 119, Shape{4, 6, 5}, Strides{-30, -5, -1}), out);
+  check(context, view(data + 3, Shape{4, 6, 5}, Strides{0, 5, 0}), out);
+  check(context, view(data, Shape{2, 3, 5}, Strides{60, 10, 1}), view(target, Shape{2, 3, 5}, Strides{15, 5, 1}));
+  check(context, memory.view().slice(1, 2, 4), out.view().slice(1, 1, 3));
+  check(context, memory, view(target + 119, Shape{4, 6, 5}, Strides{-30, -5, -1}));
+  check(context, memory.view().slice(2, 0, 1), out.view().slice(2, 4, 5));
+  check(context, memory.view().reshape(Shape{120}).slice(0, 7, 8), out.view().reshape(Shape{120}).slice(0, 9, 10));
+  check(context, view(data, Shape{}, Strides{}), view(target, Shape{}, Strides{}));
+  check(context, memory.view().reshape(Shape{1, 4, 1, 30, 1}), out.view().reshape(Shape{1, 4, 1, 30, 1}));
+  EXPECT_EQ(out.check(), "");
+}
+
+TEST(Copy, OnlyTheViewIsWritten) {
+  CpuContext context;
+  GuardedTensor src(Shape{2, 3}, DType::i32);
+  src.constant(7);
+  GuardedTensor dst(Shape{4, 5}, DType::i32);
+  dst.constant(1);
+  copy(context, src, dst.view().slice(0, 1, 3).slice(1, 2, 5));
+  EXPECT_EQ(dst.values(), (std::vector<double>{1, 1, 1, 1, 1, 1, 1, 7, 7, 7, 1, 1, 7, 7, 7, 1, 1, 1, 1, 1}));
+}
+
+TEST(Copy, LargerThanAThreadsShare) {
+  for (const int threads : {1, 2, 3}) {
+    CpuContext context({.threads = threads});
+    GuardedTensor src(Shape{101, 71, 83}, DType::f32);
+    src.normal(3);
+    GuardedTensor dst(Shape{101, 71, 83}, DType::f32);
+    copy(context, src, dst);
+    testing::expect_same_bits(dst, src);
+    EXPECT_EQ(dst.check(), "");
+    GuardedTensor turned(Shape{83, 101, 71}, DType::f32);
+    check(context, src.view().permute({2, 0, 1}), turned);
+    EXPECT_EQ(turned.check(), "");
+    GuardedTensor narrow(Shape{101, 71, 83}, DType::bf16);
+    check(context, src, narrow);
+    EXPECT_EQ(narrow.check(), "");
+  }
+}
+
+TEST(Copy, WorkerStreamKeepsTheOrder) {
+  Stream worker = Stream::host_worker("w");
+  CpuContext context({.stream = &worker});
+  GuardedTensor a(Shape{1000}, DType::f32);
+  GuardedTensor b(Shape{1000}, DType::f32);
+  GuardedTensor c(Shape{1000}, DType::f64);
+  a.normal(1);
+  copy(context, a, b);
+  copy(context, b, c);
+  context.synchronize();
+  EXPECT_EQ(c.values(), a.values());
+}
+
+TEST(Copy, CountsBytes) {
+  CpuContext context;
+  GuardedTensor src(Shape{10}, DType::f32);
+  GuardedTensor dst(Shape{10}, DType::f32);
+  copy(context, src, dst);
+  copy(context, src.view().slice(0, 0, 5), dst.view().slice(0, 0, 5));
+  EXPECT_EQ(context.copied().host_to_host, 60U);
+  EXPECT_EQ(context.copied().host_to_device, 0U);
+  EXPECT_EQ(context.copied().device_to_host, 0U);
+  EXPECT_EQ(context.copied().device_to_device, 0U);
+}
+
+TEST(Copy, EmptyCopiesNothing) {
+  CpuContext context;
+  const TensorView nothing(nullptr, DType::f32, Device::cpu(), Shape{0, 3});
+  EXPECT_NO_THROW(copy(context, nothing, nothing));
+  EXPECT_EQ(context.copied().host_to_host, 0U);
+}
+
+TEST(Copy, Refuses) {
+  CpuContext context;
+  GuardedTensor memory(Shape{2, 3}, DType::f32);
+  const TensorView view = memory;
+  GuardedTensor other(Shape{2, 3}, DType::f32);
+  EXPECT_THROW(copy(context, view, other.view().reshape(Shape{3, 2})), ShapeError);
+  EXPECT_THROW(copy(context, view, view), ShapeError);
+  GuardedTensor line(Shape{10}, DType::f32);
+  EXPECT_THROW(copy(context, line.view().slice(0, 0, 6), line.view().slice(0, 4, 10)), ShapeError);
+  EXPECT_NO_THROW(copy(context, line.view().slice(0, 0, 5), line.view().slice(0, 5, 10)));
+  EXPECT_THROW(copy(context, view,
+                    TensorView(other.span<float>().data(), DType::f32, Device::cpu(), Shape{2, 3}, Strides{0, 1})),
+               ShapeError);
+  EXPECT_THROW(copy(context, TensorView(nullptr, DType::f32, Device::cpu(), Shape{2, 3}), view), ShapeError);
+
+  // Devices: both are named.
+  TensorView elsewhere = other;
+  elsewhere.device = Device::cuda(0);
+  const auto text_of = [&](const TensorView& src, const TensorView& dst) -> std::string {
+    try {
+      copy(context, src, dst);
+    } catch (const DeviceError& error) {
+      return error.what();
+    }
+    return "no DeviceError";
+  };
+  for (const std::string& text : {text_of(view, elsewhere), text_of(elsewhere, view), text_of(elsewhere, elsewhere)}) {
+    EXPECT_NE(text.find("cuda:0"), std::string::npos) << text;
+    EXPECT_NE(text.find("cpu"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,213 @@
+// What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
+#include <set>
+
+#include "cuda_support.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::error_text;
+using testing::Pinned;
+
+using CudaFailureTest = testing::CudaTest;
+
+TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
+  for (const cudaError_t status : {cudaErrorInsufficientDriver, cudaErrorNoDevice, cudaErrorStubLibrary}) {
+    standin::break_driver(status);
+    EXPECT_EQ(cuda_device_count(), 0);
+    EXPECT_EQ(standin::last_error(), cudaSuccess);
+    EXPECT_EQ(error_text<DeviceError>([] { CudaContext{Device::cuda(0)}; }),
+              "cuda:0 does not exist: this process can use 0 CUDA device(s)");
+    EXPECT_EQ(standin::last_error(), cudaSuccess);
+  }
+  standin::reset({.devices = 0});
+  EXPECT_EQ(cuda_device_count(), 0);
+}
+
+TEST_F(CudaFailureTest, ABrokenDriverIsAnError) {
+  standin::break_driver(cudaErrorSystemDriverMismatch);
+  EXPECT_EQ(error_text<CudaError>([] { static_cast<void>(cuda_device_count()); }),
+            "cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch (text of the stand-in)");
+  EXPECT_THROW(CudaContext{Device::cuda(0)}, CudaError);
+}
+
+TEST_F(CudaFailureTest, CountsDevices) {
+  standin::reset({.devices = 7});
+  EXPECT_EQ(cuda_device_count(), 7);
+}
+
+TEST_F(CudaFailureTest, TheTextHasExpressionErrorAndDevice) {
+  standin::reset({.devices = 2});
+  CudaContext context(Device::cuda(1));
+  const Tensor device = Tensor::empty(context, Shape{4}, DType::f32);
+  std::vector<float> host(4);
+  standin::fail_call(1, cudaErrorInvalidValue, "cudaMemcpyAsync");
+  EXPECT_EQ(error_text<CudaError>([&] { copy(context, TensorView(std::span(host), Shape{4}), device); }),
+            "cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyHostToDevice, stream) failed on cuda:1: "
+            "cudaErrorInvalidValue (text of the stand-in)");
+  EXPECT_EQ(standin::last_error(), cudaSuccess);
+  EXPECT_EQ(context.copied().host_to_device, 0U);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(CudaFailureTest, FailedWorkComesOutOfSynchronize) {
+  {
+    CudaContext context(Device::cuda(0));
+    const Tensor device = Tensor::zeros(context, Shape{4}, DType::f32);
+    standin::fail_work(1, cudaErrorIllegalAddress);
+    const std::string text = error_text<CudaError>([&] { context.synchronize(); });
+    EXPECT_NE(text.find("on cuda:0: cudaErrorIllegalAddress"), std::string::npos) << text;
+    EXPECT_THROW(Tensor::zeros(context, Shape{4}, DType::f32), CudaError);  // CUDA never recovers from this
+  }
+  expect_clean("after an illegal address");
+}
+
+/// Sets `reached` behind its last call that may throw: what fails later fails in a destructor.
+void scenario(bool& reached) {
+  cudaStream_t theirs = nullptr;
+  const auto destroy = [](cudaStream_t* stream) {
+    if (*stream != nullptr) {
+      cudaStreamDestroy(*stream);
+      static_cast<void>(cudaGetLastError());
+    }
+  };
+  const std::unique_ptr<cudaStream_t, decltype(destroy)> owner(&theirs, destroy);
+  require<CudaError>(cudaStreamCreateWithPriority(&theirs, cudaStreamNonBlocking, 0) == cudaSuccess, "host program");
+
+  CudaContext a(Device::cuda(1));
+  CudaContext b(Device::cuda(0), {.stream = theirs});
+  const Pinned in(a, 50, 1.0F);
+  const Pinned out(b, 50);
+  const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
+  const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
+  Stream worker = Stream::host_worker("worker");
+  Event copied(a.device(), Event::Timing::on);
+  Event fetched(b.device());
+  Event done(Device::cpu());
+  a.stream().record(copied);
+  worker.wait(copied);
+  copy(a, in, there);
+  a.stream().record(copied);
+  b.stream().wait(copied);
+  copy(b, there, here);
+  copy(b, here, out);
+  b.stream().record(fetched);
+  worker.wait(fetched);
+  worker.enqueue([] {});
+  worker.record(done);
+  a.stream().wait(done);
+  static_cast<void>(fetched.complete());
+  fetched.synchronize();
+  b.synchronize();
+  worker.synchronize();
+  a.synchronize();
+  static_cast<void>(copied.seconds_since(copied));
+  EXPECT_TRUE(out.holds(1.0F));
+  reached = true;
+}
+
+TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
+  std::set<std::string> hit;
+  for (const std::uint64_t seed : {0, 1, 2, 3}) {
+    for (const cudaError_t status : {cudaErrorUnknown, cudaErrorMemoryAllocation, cudaErrorInvalidValue}) {
+      bool passed = false;
+      for (int n = 1; !passed; ++n) {
+        ASSERT_LT(n, 1000);
+        standin::reset({.devices = 2, .seed = seed});
+        standin::fail_call(n, status);
+        bool reached = false;
+        bool threw = false;
+        try {
+          scenario(reached);
+        } catch (const Error&) {
+          threw = true;
+        }
+        const std::string failed = standin::failed_call();
+        passed = failed.empty();
+        hit.insert(failed);
+        const std::string when = "call " + std::to_string(n) + ", " + failed + ", seed " + std::to_string(seed);
+        if (passed) {
+          EXPECT_FALSE(threw) << when;
+        } else {
+          // Putting the current device back cannot fail in an exception: it happens in a destructor.
+          EXPECT_TRUE(threw || reached || failed == "cudaSetDevice") << when;
+        }
+        expect_clean(when);
+        if (failed != "cudaSetDevice") {
+          EXPECT_EQ(current_device(), 0) << when;
+        }
+        if (HasFailure()) {
+          return;
+        }
+      }
+    }
+  }
+  // The loop really went through the calls.
+  for (const char* name : {"cudaGetDeviceCount",
+                           "cudaGetDevice",
+                           "cudaSetDevice",
+                           "cudaMalloc",
+                           "cudaMallocHost",
+                           "cudaStreamCreateWithPriority",
+                           "cudaEventCreateWithFlags",
+                           "cudaEventRecord",
+                           "cudaStreamWaitEvent",
+                           "cudaLaunchHostFunc",
+                           "cudaMemcpyAsync",
+                           "cudaMemcpyPeerAsync",
+                           "cudaMemsetAsync",
+                           "cudaEventSynchronize",
+                           "cudaStreamSynchronize",
+                           "cudaEventElapsedTime",
+                           "cudaFree",
+                           "cudaFreeHost",
+                           "cudaStreamDestroy",
+                           "cudaEventDestroy"}) {
+    EXPECT_TRUE(hit.contains(name)) << name << " was never made to fail";
+  }
+}
+
+TEST_F(CudaFailureTest, OnlyTheDeviceInUseGetsAContextWhenTheProgramMadeItCurrent) {
+  standin::reset({.devices = 3});
+  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
+  {
+    CudaContext context(Device::cuda(2));
+    const Pinned in(context, 50, 1.0F);
+    const Tensor device = Tensor::zeros(context, Shape{50}, DType::f32);
+    copy(context, in, device);
+    Event event(context.device());
+    context.stream().record(event);
+    Stream worker = Stream::host_worker("worker");  // its thread's current device is 0
+    worker.wait(event);
+    worker.synchronize();
+    context.synchronize();
+  }
+  EXPECT_EQ(standin::devices_in_use(), std::vector<int>{2});
+}
+
+TEST_F(CudaFailureTest, RecordingAndWaitingMakeNoNewEventsInSteadyState) {
+  CudaContext a(Device::cuda(0));
+  CudaContext b(Device::cuda(0));
+  Stream worker = Stream::host_worker("worker");
+  Event first(a.device());
+  Event second(Device::cpu());
+  const auto turn = [&] {
+    a.stream().record(first);
+    b.stream().wait(first);
+    worker.wait(first);
+    worker.record(second);
+    b.stream().wait(second);
+    b.synchronize();
+    worker.synchronize();
+  };
+  turn();
+  turn();
+  const auto created = standin::calls("cudaEventCreateWithFlags");
+  for (int i = 0; i < 50; ++i) {
+    turn();
+  }
+  EXPECT_EQ(standin::calls("cudaEventCreateWithFlags"), created);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+#if LOCKSTEP_CUDA_STANDIN
+#include "control.hpp"
+#endif
+
+/// The tests of runtime/cuda are built twice: against the stand-in (LOCKSTEP_CUDA_STANDIN=1), where a seed chooses the
+/// order of queued work, and against the CUDA runtime for a machine with a GPU.
+namespace lockstep::testing {
+
+#if LOCKSTEP_CUDA_STANDIN
+inline constexpr std::uint64_t kSeeds = 200;
+#else
+inline constexpr std::uint64_t kSeeds = 20;  // repetitions: the device has its own mind
+#endif
+
+/// Every test ends with nothing leaked, nothing undefined done and no CUDA error left behind.
+class CudaTest : public ::testing::Test {
+ protected:
+  void need_devices(int devices) {
+#if LOCKSTEP_CUDA_STANDIN
+    standin::reset({.devices = devices});
+#else
+    if (const int found = cuda_device_count(); found < devices) {
+      GTEST_SKIP() << "needs " << devices << " CUDA device(s), this machine has " << found;
+    }
+    ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+#endif
+  }
+
+  void SetUp() override {
+    need_devices(1);
+  }
+
+  void TearDown() override {
+#if LOCKSTEP_CUDA_STANDIN
+    expect_clean("at the end");
+#else
+    if (!IsSkipped()) {
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    }
+#endif
+  }
+
+#if LOCKSTEP_CUDA_STANDIN
+  static void expect_clean(const std::string& when) {
+    EXPECT_EQ(standin::violations(), std::vector<std::string>{}) << when;
+    EXPECT_EQ(standin::leaks(), std::vector<std::string>{}) << when;
+    EXPECT_EQ(standin::last_error(), cudaSuccess) << when;
+  }
+#endif
+
+  /// Calls f for every seed, each on a fresh machine.
+  static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1) {
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+#if LOCKSTEP_CUDA_STANDIN
+      standin::reset({.devices = devices, .seed = seed});
+#endif
+      f(seed);
+#if LOCKSTEP_CUDA_STANDIN
+      expect_clean("seed " + std::to_string(seed));
+#endif
+      if (HasFailure()) {
+        return;
+      }
+    }
+  }
+
+  static int current_device() {
+    int device = -1;
+    EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+    return device;
+  }
+};
+
+class CudaPairTest : public CudaTest {
+ protected:
+  void SetUp() override { need_devices(2); }
+};
+
+/// A tensor in page-locked host memory, all elements equal.
+class Pinned {
+ public:
+  Pinned(Context& context, std::int64_t count, float value = 0)
+      : resource_(context.device()),
+        buffer_(static_cast<std::size_t>(count) * sizeof(float), resource_, context.stream()),
+        view_(buffer_.data(), DType::f32, Device::cpu(), Shape{count}) {
+    for (float& element : span()) {
+      element = value;
+    }
+  }
+  [[nodiscard]] std::span<float> span() const { return view_.span<float>(); }
+  [[nodiscard]] const TensorView& view() const { return view_; }
+  operator const TensorView&() const { return view_; }  // NOLINT(google-explicit-constructor): used as a view
+
+  /// All elements have the value.
+  [[nodiscard]] bool holds(float value) const {
+    for (const float element : span()) {
+      if (!(element == value)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  PinnedMemoryResource resource_;
+  Buffer buffer_;
+  TensorView view_;
+};
+
+/// The text of the exception of type E that f throws.
+template <class E, class F>
+std::string error_text(F&& f) {
+  try {
+    f();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+}  // namespace lockstep::testing
