@@ -57,7 +57,8 @@ TEST_F(CudaFailureTest, FailedWorkComesOutOfSynchronize) {
     standin::fail_work(1, cudaErrorIllegalAddress);
     const std::string text = error_text<CudaError>([&] { context.synchronize(); });
     EXPECT_NE(text.find("on cuda:0: cudaErrorIllegalAddress"), std::string::npos) << text;
-    EXPECT_THROW(Tensor::zeros(context, Shape{4}, DType::f32), CudaError);  // CUDA never recovers from this
+    EXPECT_THROW(static_cast<void>(Tensor::zeros(context, Shape{4}, DType::f32)),
+                 CudaError);  // CUDA never recovers from this
   }
   expect_clean("after an illegal address");
 }
@@ -72,7 +73,9 @@ void scenario(bool& reached) {
     }
   };
   const std::unique_ptr<cudaStream_t, decltype(destroy)> owner(&theirs, destroy);
-  require<CudaError>(cudaStreamCreateWithPriority(&theirs, cudaStreamNonBlocking, 0) == cudaSuccess, "host program");
+  const bool made = cudaStreamCreateWithPriority(&theirs, cudaStreamNonBlocking, 0) == cudaSuccess;
+  static_cast<void>(cudaGetLastError());
+  require<CudaError>(made, "the host program could not make its stream");
 
   CudaContext a(Device::cuda(1));
   CudaContext b(Device::cuda(0), {.stream = theirs});

@@ -46,8 +46,8 @@ TEST_F(CudaMemoryTest, PinnedMemoryGivenBackOnAHostStream) {
 
 TEST_F(CudaMemoryTest, OutOfMemorySaysWhatWasWantedAndWhatThereIs) {
   CudaContext context(Device::cuda(0));
-  const std::string text =
-      error_text<OutOfMemory>([&] { Tensor::empty(context, Shape{std::int64_t{1} << 50}, DType::f32); });
+  const std::string text = error_text<OutOfMemory>(
+      [&] { static_cast<void>(Tensor::empty(context, Shape{std::int64_t{1} << 50}, DType::f32)); });
   EXPECT_NE(text.find("requested 4503599627370496 bytes, free "), std::string::npos) << text;
   EXPECT_NE(text.find(", on cuda:0"), std::string::npos) << text;
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
