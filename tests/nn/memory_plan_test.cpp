@@ -14,8 +14,8 @@ bool disjoint(const MemoryPlan& plan, std::span<const Lifetime> lives) {
   for (std::size_t i = 0; i < lives.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       const bool in_time = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
-      const bool in_memory = plan.offsets[i] < plan.offsets[j] + lives[j].bytes &&
-                             plan.offsets[j] < plan.offsets[i] + lives[i].bytes;
+      const bool in_memory =
+          plan.offsets[i] < plan.offsets[j] + lives[j].bytes && plan.offsets[j] < plan.offsets[i] + lives[i].bytes;
       if (in_time && in_memory && lives[i].bytes > 0 && lives[j].bytes > 0) {
         return false;
       }

@@ -20,9 +20,9 @@ TEST(Model, ResNetsHaveTorchvisionsCounts) {
     std::size_t tensors;
     std::size_t entries;  ///< of the state dict, num_batches_tracked included
   };
-  for (const Known& known : {Known{18, 11'689'512, 62, 122}, Known{34, 21'797'672, 110, 218},
-                             Known{50, 25'557'032, 161, 320}, Known{101, 44'549'160, 314, 626},
-                             Known{152, 60'192'808, 467, 932}}) {
+  for (const Known& known :
+       {Known{18, 11'689'512, 62, 122}, Known{34, 21'797'672, 110, 218}, Known{50, 25'557'032, 161, 320},
+        Known{101, 44'549'160, 314, 626}, Known{152, 60'192'808, 467, 932}}) {
     const Model model = resnet(known.depth);
     EXPECT_EQ(model.parameter_count(), known.parameters) << known.depth;
     EXPECT_EQ(model.parameters().size(), known.tensors) << known.depth;
@@ -50,10 +50,9 @@ TEST(Model, NamesAndShapesAreTorchvisions) {
   for (const auto& parameter : resnet(50).parameters()) {
     names.insert(parameter.spec.name + " " + concat(parameter.spec.shape));
   }
-  for (const char* name :
-       {"conv1.weight (64, 3, 7, 7)", "bn1.weight (64)", "layer1.0.conv1.weight (64, 64, 1, 1)",
-        "layer1.0.downsample.0.weight (256, 64, 1, 1)", "layer1.0.downsample.1.bias (256)",
-        "layer4.2.conv2.weight (512, 512, 3, 3)", "fc.weight (1000, 2048)", "fc.bias (1000)"}) {
+  for (const char* name : {"conv1.weight (64, 3, 7, 7)", "bn1.weight (64)", "layer1.0.conv1.weight (64, 64, 1, 1)",
+                           "layer1.0.downsample.0.weight (256, 64, 1, 1)", "layer1.0.downsample.1.bias (256)",
+                           "layer4.2.conv2.weight (512, 512, 3, 3)", "fc.weight (1000, 2048)", "fc.bias (1000)"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
 }
