@@ -21,7 +21,8 @@ namespace lockstep::ops {
 /// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
 
-/// Bytes of workspace that batch_norm_stats and batch_norm_backward_reduce need for x on this device.
+/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that batch_norm_stats and batch_norm_backward_reduce need
+/// for x on this device.
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x);
 
 /// stats of the valid rows of x; chunks are joined by the pairwise formula of Chan, Golub and LeVeque (1979).
@@ -63,7 +64,8 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
                                const TensorView& dresidual);
 
-namespace backend {  // called after the checks of batch_norm.cpp
+namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
+std::size_t batch_norm_workspace_bytes(const CpuContext&, const TensorView& x);
 void batch_norm_stats(CpuContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 void batch_norm_finalize(CpuContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,

@@ -1,0 +1,254 @@
+#include <lockstep/kernels/batch_norm.hpp>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr std::uintptr_t kWorkspaceAlignment = 64;  // of the workspace
+
+struct Operand {
+  const TensorView& view;
+  std::string_view name;
+};
+
+void check_input(std::string_view op, const TensorView& x) {
+  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, op, ": dtype is ", x.dtype,
+                      ", expected f32 or f64");
+  require<ShapeError>(x.shape.rank() >= 2 && x.shape.back() >= 1, op, ": x is ", x.shape,
+                      ", expected (N, ..., C) with at least one channel");
+  require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
+}
+
+void check(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
+  const auto& [view, name] = operand;
+  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
+  require<ShapeError>(view.shape == shape, op, ": ", name, " is ", view.shape, ", expected ", shape);
+  require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
+                      " is not contiguous");
+}
+
+void check_given(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
+  if (operand.view.given()) {
+    check(op, operand, dtype, shape);
+  }
+}
+
+void check_valid(std::string_view op, const TensorView& valid) {
+  if (valid.given()) {
+    require<DTypeError>(valid.dtype == DType::i64, op, ": valid is ", valid.dtype, ", expected i64");
+    require<ShapeError>(valid.numel() == 1, op, ": valid is ", valid.shape, ", expected one element");
+  }
+}
+
+void check_mask(std::string_view op, const TensorView& mask, std::int64_t numel) {
+  if (mask.given()) {
+    check(op, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(numel))});
+  }
+}
+
+void check_workspace(std::string_view op, const Context& context, const TensorView& x, const TensorView& workspace) {
+  const std::size_t bytes = batch_norm_workspace_bytes(context, x);
+  if (bytes == 0) {
+    return;
+  }
+  require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, op, ": workspace is ", workspace.shape,
+                      ", expected ", bytes, " contiguous bytes");
+  require<DTypeError>(workspace.dtype == DType::u8, op, ": workspace is ", workspace.dtype, ", expected u8");
+  require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0, op,
+                      ": workspace at ", workspace.data, ", expected an address aligned to ", kWorkspaceAlignment);
+}
+
+/// No output may share memory with an input or with another output, unless it is exactly one of `in_place`.
+void check_apart(std::string_view op, std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs,
+                 std::initializer_list<const TensorView*> in_place = {}) {
+  const auto shared = [](const TensorView& a, const TensorView& b) {
+    return a.given() && b.given() && a.data != nullptr && b.data != nullptr && overlaps(a, b);
+  };
+  for (const Operand* out = outputs.begin(); out != outputs.end(); ++out) {
+    for (const Operand* other = outputs.begin(); other != out; ++other) {
+      require<ShapeError>(!shared(out->view, other->view), op, ": ", out->name, " overlaps ", other->name);
+    }
+    for (const Operand& in : inputs) {
+      bool allowed = false;
+      for (const TensorView* view : in_place) {
+        allowed = allowed || (&in.view == view && out->view.shape == view->shape && out->view.data == view->data);
+      }
+      require<ShapeError>(allowed || !shared(out->view, in.view), op, ": ", out->name, " overlaps ", in.name);
+    }
+  }
+}
+
+}  // namespace
+
+std::size_t relu_mask_bytes(std::int64_t numel) {
+  return static_cast<std::size_t>((numel + 31) / 32) * 4;
+}
+
+std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x) {
+  constexpr std::string_view kOp = "batch_norm_workspace_bytes";
+  check_input(kOp, x);
+  require_on(context.device(), kOp, {&x});
+  require<UnsupportedError>(context.device().kind == DeviceKind::cpu, kOp, ": no implementation for ", context.device(),
+                            " in this build");
+  return backend::batch_norm_workspace_bytes(static_cast<const CpuContext&>(context), x);
+}
+
+void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
+                      const TensorView& workspace) {
+  constexpr std::string_view kOp = "batch_norm_stats";
+  require_on(context.device(), kOp, {&x, &valid, &stats, &workspace});
+  check_input(kOp, x);
+  check_valid(kOp, valid);
+  check(kOp, {stats, "stats"}, x.dtype, Shape{2 * x.shape.back() + 1});
+  check_workspace(kOp, context, x, workspace);
+  check_apart(kOp, {{stats, "stats"}, {workspace, "workspace"}}, {{x, "x"}, {valid, "valid"}});
+  dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_stats(c, x, valid, stats, workspace)) {
+    backend::batch_norm_stats(c, x, valid, stats, workspace);
+  });
+}
+
+void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
+                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
+                         const TensorView& coefficients) {
+  constexpr std::string_view kOp = "batch_norm_finalize";
+  require_on(context.device(), kOp, {&stats, &weight, &bias, &running_mean, &running_var, &coefficients});
+  require<DTypeError>(stats.dtype == DType::f32 || stats.dtype == DType::f64, kOp, ": dtype is ", stats.dtype,
+                      ", expected f32 or f64");
+  require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
+                      ", expected (C)");
+  const std::int64_t channels = weight.shape[0];
+  check(kOp, {stats, "stats"}, stats.dtype, Shape{2 * channels + 1});
+  check(kOp, {weight, "weight"}, stats.dtype, Shape{channels});
+  check(kOp, {bias, "bias"}, stats.dtype, Shape{channels});
+  check(kOp, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
+  require<ShapeError>(running_mean.given() == running_var.given(), kOp, ": running_mean is ",
+                      running_mean.given() ? "given" : "missing", ", running_var is not so");
+  check_given(kOp, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
+  check_given(kOp, {running_var, "running_var"}, stats.dtype, Shape{channels});
+  require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected more than 0");
+  require<UsageError>(momentum >= 0 && momentum <= 1, kOp, ": momentum is ", momentum, ", expected 0 to 1");
+  check_apart(kOp, {{running_mean, "running_mean"}, {running_var, "running_var"}, {coefficients, "coefficients"}},
+              {{stats, "stats"}, {weight, "weight"}, {bias, "bias"}});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_finalize(c, stats, weight, bias, epsilon, momentum,
+                                                                 running_mean, running_var, coefficients)) {
+             backend::batch_norm_finalize(c, stats, weight, bias, epsilon, momentum, running_mean, running_var,
+                                          coefficients);
+           });
+}
+
+void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& weight, const TensorView& bias, double epsilon,
+                                   const TensorView& coefficients) {
+  constexpr std::string_view kOp = "batch_norm_finalize_inference";
+  require_on(context.device(), kOp, {&running_mean, &running_var, &weight, &bias, &coefficients});
+  require<DTypeError>(weight.dtype == DType::f32 || weight.dtype == DType::f64, kOp, ": dtype is ", weight.dtype,
+                      ", expected f32 or f64");
+  require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
+                      ", expected (C)");
+  const Shape channels = weight.shape;
+  check(kOp, {weight, "weight"}, weight.dtype, channels);
+  check(kOp, {bias, "bias"}, weight.dtype, channels);
+  check(kOp, {running_mean, "running_mean"}, weight.dtype, channels);
+  check(kOp, {running_var, "running_var"}, weight.dtype, channels);
+  check(kOp, {coefficients, "coefficients"}, weight.dtype, Shape{4, channels[0]});
+  require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected more than 0");
+  check_apart(kOp, {{coefficients, "coefficients"}},
+              {{running_mean, "running_mean"}, {running_var, "running_var"}, {weight, "weight"}, {bias, "bias"}});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_finalize_inference(c, running_mean, running_var, weight, bias,
+                                                                           epsilon, coefficients)) {
+             backend::batch_norm_finalize_inference(c, running_mean, running_var, weight, bias, epsilon, coefficients);
+           });
+}
+
+void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                      bool relu, const TensorView& y, const TensorView& mask) {
+  constexpr std::string_view kOp = "batch_norm_apply";
+  require_on(context.device(), kOp, {&x, &coefficients, &residual, &y, &mask});
+  check_input(kOp, x);
+  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, x.shape.back()});
+  check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
+  check(kOp, {y, "y"}, x.dtype, x.shape);
+  check_mask(kOp, mask, x.numel());
+  require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu");
+  check_apart(kOp, {{y, "y"}, {mask, "mask"}}, {{x, "x"}, {coefficients, "coefficients"}, {residual, "residual"}},
+              {&x, &residual});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask)) {
+             backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask);
+           });
+}
+
+void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
+                                GradMode mode, const TensorView& sums, const TensorView& dweight,
+                                const TensorView& dbias, const TensorView& workspace) {
+  constexpr std::string_view kOp = "batch_norm_backward_reduce";
+  require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &workspace});
+  check_input(kOp, x);
+  const std::int64_t channels = x.shape.back();
+  check(kOp, {dy, "dy"}, x.dtype, x.shape);
+  check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
+  check_mask(kOp, mask, x.numel());
+  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, channels});
+  check_valid(kOp, valid);
+  check(kOp, {sums, "sums"}, x.dtype, Shape{2, channels});
+  if (mode != GradMode::ignore) {
+    check(kOp, {dweight, "dweight"}, x.dtype, Shape{channels});
+    check(kOp, {dbias, "dbias"}, x.dtype, Shape{channels});
+  }
+  check_workspace(kOp, context, x, workspace);
+  const TensorView none;
+  check_apart(kOp,
+              {{sums, "sums"},
+               {mode == GradMode::ignore ? none : dweight, "dweight"},
+               {mode == GradMode::ignore ? none : dbias, "dbias"},
+               {workspace, "workspace"}},
+              {{dy, "dy"}, {dy2, "dy2"}, {mask, "mask"}, {x, "x"}, {coefficients, "coefficients"}, {valid, "valid"}});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode,
+                                                                        sums, dweight, dbias, workspace)) {
+             backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode, sums, dweight, dbias,
+                                                 workspace);
+           });
+}
+
+void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual) {
+  constexpr std::string_view kOp = "batch_norm_backward_apply";
+  require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &sums, &stats, &valid, &dx, &dresidual});
+  check_input(kOp, x);
+  const std::int64_t channels = x.shape.back();
+  check(kOp, {dy, "dy"}, x.dtype, x.shape);
+  check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
+  check_mask(kOp, mask, x.numel());
+  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, channels});
+  check(kOp, {sums, "sums"}, x.dtype, Shape{2, channels});
+  check(kOp, {stats, "stats"}, x.dtype, Shape{2 * channels + 1});
+  check_valid(kOp, valid);
+  check(kOp, {dx, "dx"}, x.dtype, x.shape);
+  check_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);
+  check_apart(kOp, {{dx, "dx"}, {dresidual, "dresidual"}},
+              {{dy, "dy"},
+               {dy2, "dy2"},
+               {mask, "mask"},
+               {x, "x"},
+               {coefficients, "coefficients"},
+               {sums, "sums"},
+               {stats, "stats"},
+               {valid, "valid"}},
+              {&dy, &dy2});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats,
+                                                                       valid, dx, dresidual)) {
+             backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats, valid, dx, dresidual);
+           });
+}
+
+}  // namespace lockstep::ops

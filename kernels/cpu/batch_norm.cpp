@@ -1,0 +1,735 @@
+#include <lockstep/kernels/batch_norm.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include <lockstep/runtime/parallel.hpp>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+// Every pass walks the tensor as one contiguous range over which the channels repeat with a period: one row of C
+// channels, or several rows where C is small or not a multiple of 8. Work is done in pieces: up to four periods at a
+// time and at most kBlock elements of each, so that what a piece needs stays in the first-level cache and the inner
+// loops are long and vectorise whatever C is. A piece starts at a multiple of 8 elements, a byte of the mask.
+// Loops marked `omp simd` may write in place: element i depends on element i only.
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kMinPeriod = 128;   // elements
+constexpr int64_t kBlock = 512;       // elements of one period in a piece
+constexpr int64_t kMaxLocal = 2048;   // elements of a table on the stack
+constexpr int64_t kTile = 4096;       // elements, at least, that a thread takes at a time
+constexpr int64_t kMinChunk = 16384;  // elements; a chunk is summed in the tensor's type, chunks are joined in double
+constexpr int64_t kMinChunkRows = 32;
+constexpr int64_t kMaxChunkRows = 256;  // unless kMinChunk asks for more
+constexpr int64_t kGrain = 16384;       // elements that are worth a thread
+constexpr std::size_t kAlignment = 64;
+
+constexpr int64_t round_up(int64_t value, int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+/// Depends on the shape only.
+struct Layout {
+  int64_t channels;
+  int64_t rows_per_sample = 1;
+  int64_t rows;
+  int64_t fold = 1;  // rows in a period
+  int64_t period;    // elements, a multiple of 8
+  int64_t tile;      // elements, a multiple of four periods
+  int64_t chunk;     // elements, a multiple of the period
+  int64_t chunks;
+
+  explicit Layout(const Shape& shape) : channels(shape.back()) {
+    for (int axis = 1; axis + 1 < shape.rank(); ++axis) {
+      rows_per_sample *= shape[axis];
+    }
+    rows = shape[0] * rows_per_sample;
+    while (fold * channels % 8 != 0 || fold * channels < kMinPeriod) {
+      fold *= 2;
+    }
+    period = fold * channels;
+    tile = round_up(kTile, 4 * period);
+    const int64_t chunk_rows = std::max(std::clamp(rows / 64, kMinChunkRows, kMaxChunkRows), kMinChunk / channels);
+    chunk = round_up(chunk_rows, fold) * channels;
+    chunks = (rows * channels + chunk - 1) / chunk;
+  }
+
+  [[nodiscard]] int64_t numel() const { return rows * channels; }
+  [[nodiscard]] int64_t tiles() const { return (numel() + tile - 1) / tile; }
+  [[nodiscard]] int64_t tile_grain() const { return std::max(int64_t{1}, kGrain / tile); }
+  [[nodiscard]] int64_t chunk_grain() const { return std::max(int64_t{1}, kGrain / chunk); }
+  [[nodiscard]] std::size_t joined_bytes() const { return static_cast<std::size_t>(channels) * 2 * sizeof(double); }
+  /// A slot of the workspace: (2, C) doubles for one chunk, then (3, period) elements of scratch. A thread uses the
+  /// scratch of its first chunk for all of them.
+  [[nodiscard]] std::size_t slot_bytes(std::size_t element) const {
+    const std::size_t bytes = joined_bytes() + static_cast<std::size_t>(period) * 3 * element;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+};
+
+struct Slots {
+  std::byte* base;
+  std::size_t joined_bytes;
+  std::size_t slot_bytes;
+
+  Slots(const Layout& layout, const TensorView& workspace, std::size_t element)
+      : base(static_cast<std::byte*>(workspace.data)),
+        joined_bytes(layout.joined_bytes()),
+        slot_bytes(layout.slot_bytes(element)) {}
+  [[nodiscard]] double* joined(int64_t chunk) const {
+    return reinterpret_cast<double*>(base + static_cast<std::size_t>(chunk) * slot_bytes);
+  }
+  template <class T>
+  [[nodiscard]] T* scratch(int64_t chunk) const {
+    return reinterpret_cast<T*>(base + static_cast<std::size_t>(chunk) * slot_bytes + joined_bytes);
+  }
+};
+
+/// Rows of the valid samples.
+int64_t valid_rows(std::string_view op, const Layout& layout, const TensorView& x, const TensorView& valid) {
+  if (!valid.given()) {
+    return layout.rows;
+  }
+  const int64_t samples = *valid.as<int64_t>();
+  require<ShapeError>(samples >= 0 && samples <= x.shape[0], op, ": valid is ", samples, ", expected 0 to ",
+                      x.shape[0]);
+  return samples * layout.rows_per_sample;
+}
+
+/// Calls f(periods, offset, phase, length) for the pieces of [begin, end): `periods` (a compile-time 4 or 1) runs of
+/// `length` elements that are a period apart. begin is a multiple of the period, offset starts at phase in its period.
+template <class F>
+void for_pieces(int64_t begin, int64_t end, int64_t period, F&& f) {
+  const int64_t fours = begin + (end - begin) / (4 * period) * (4 * period);
+  for (int64_t phase = 0; phase < period; phase += kBlock) {
+    const int64_t length = std::min(kBlock, period - phase);
+    for (int64_t at = begin + phase; at < fours; at += 4 * period) {
+      f(std::integral_constant<int, 4>{}, at, phase, length);
+    }
+    for (int64_t at = fours + phase; at < end; at += period) {
+      f(std::integral_constant<int, 1>{}, at, phase, std::min(length, end - at));
+    }
+  }
+}
+
+/// Adds up the values of each channel that a period holds.
+template <class T>
+void fold_period(const T* values, const Layout& layout, double* sums) {
+  std::fill_n(sums, layout.channels, 0.0);
+  for (int64_t i = 0; i < layout.period; i += layout.channels) {
+#pragma omp simd
+    for (int64_t c = 0; c < layout.channels; ++c) {
+      sums[c] += static_cast<double>(values[i + c]);
+    }
+  }
+}
+
+template <class T>
+void repeat(const T* values, int64_t channels, int64_t phase, int64_t length, T* out) {
+  int64_t c = phase % channels;
+  for (int64_t i = 0; i < length; c = 0) {
+    const int64_t run = std::min(channels - c, length - i);
+    std::copy_n(values + c, run, out + i);
+    i += run;
+  }
+}
+
+/// C values read as if they were repeated over a period.
+template <class T>
+class RepeatedRow {
+ public:
+  RepeatedRow(const T* values, const Layout& layout) : values_(values), layout_(layout) {
+    if (layout.fold > 1 && layout.period <= kMaxLocal) {
+      repeat(values, layout.channels, 0, layout.period, local_);
+    }
+  }
+  /// Valid until the next call.
+  const T* from(int64_t phase, int64_t length) {
+    if (layout_.fold == 1) {
+      return values_ + phase;
+    }
+    if (layout_.period <= kMaxLocal) {
+      return local_ + phase;
+    }
+    repeat(values_, layout_.channels, phase, length, local_);
+    return local_;
+  }
+
+ private:
+  const T* values_;
+  const Layout& layout_;
+  alignas(64) T local_[kMaxLocal];
+};
+
+// ---- the ReLU mask -------------------------------------------------------------------------------------------------
+
+/// The bits of y > 0, eight elements a byte; the last byte is filled up with zeros.
+template <class T>
+void pack_positive(const T* y, int64_t count, std::uint8_t* mask) {
+  int64_t i = 0;
+#if defined(__AVX2__)
+  if constexpr (std::is_same_v<T, float>) {
+    for (; i + 32 <= count; i += 32) {
+      std::uint32_t bits = 0;
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const __m256 positive = _mm256_cmp_ps(_mm256_loadu_ps(y + i + 8 * k), _mm256_setzero_ps(), _CMP_GT_OQ);
+        bits |= static_cast<std::uint32_t>(_mm256_movemask_ps(positive)) << 8 * k;
+      }
+      std::memcpy(mask + i / 8, &bits, sizeof bits);
+    }
+  }
+#endif
+  for (; i < count; i += 8) {
+    unsigned bits = 0;
+    for (int64_t k = 0; k < std::min(count - i, int64_t{8}); ++k) {
+      bits |= static_cast<unsigned>(y[i + k] > 0) << k;
+    }
+    mask[i / 8] = static_cast<std::uint8_t>(bits);
+  }
+}
+
+/// out = (dy [+ dy2]) where the mask says so, else 0. out may be dy or dy2.
+template <bool kSecond, class T>
+void masked(const T* dy, const T* dy2, const std::uint8_t* mask, int64_t count, T* out) {
+  int64_t i = 0;
+#if defined(__AVX2__)
+  if constexpr (std::is_same_v<T, float>) {
+    const __m256i byte = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    for (; i + 32 <= count; i += 32) {
+      std::int32_t word = 0;
+      std::memcpy(&word, mask + i / 8, sizeof word);
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) {
+        const __m256i select = _mm256_slli_epi32(byte, 8 * k);
+        const __m256i bits = _mm256_and_si256(_mm256_set1_epi32(word), select);
+        __m256 g = _mm256_loadu_ps(dy + i + 8 * k);
+        if constexpr (kSecond) {
+          g = _mm256_add_ps(g, _mm256_loadu_ps(dy2 + i + 8 * k));
+        }
+        _mm256_storeu_ps(out + i + 8 * k, _mm256_and_ps(g, _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits, select))));
+      }
+    }
+  }
+#endif
+  for (; i < count; ++i) {
+    const T g = kSecond ? dy[i] + dy2[i] : dy[i];
+    out[i] = (mask[i >> 3] >> (i & 7) & 1) != 0 ? g : T(0);
+  }
+}
+
+template <class T>
+struct Gradient {
+  const T* dy;
+  const T* dy2;
+  const std::uint8_t* mask;
+
+  [[nodiscard]] bool plain() const { return dy2 == nullptr && mask == nullptr; }
+  /// The gradient at the output of the affine step for [at, at + count), at a multiple of 8.
+  void read(int64_t at, int64_t count, T* out) const {
+    if (mask == nullptr) {
+      if (dy2 == nullptr) {
+        std::copy_n(dy + at, count, out);
+      } else {
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) {
+          out[i] = dy[at + i] + dy2[at + i];
+        }
+      }
+    } else if (dy2 == nullptr) {
+      masked<false>(dy + at, dy, mask + at / 8, count, out);
+    } else {
+      masked<true>(dy + at, dy2 + at, mask + at / 8, count, out);
+    }
+  }
+};
+
+// ---- statistics ----------------------------------------------------------------------------------------------------
+
+// Four values are added to each other before they join a long sum: fewer roundings of the sum, shorter chains.
+
+/// sum += x - shift, square += (x - shift)^2 over kRows (4 or 1) pieces of `length` elements.
+template <int kRows, class T>
+void add_deviations(const T* x, int64_t period, const T* shift, T* sum, T* square, int64_t length) {
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+    const T a = x[i] - shift[i];
+    if constexpr (kRows == 4) {
+      const T b = x[period + i] - shift[i];
+      const T c = x[2 * period + i] - shift[i];
+      const T d = x[3 * period + i] - shift[i];
+      sum[i] += (a + b) + (c + d);
+      square[i] += (a * a + b * b) + (c * c + d * d);
+    } else {
+      sum[i] += a;
+      square[i] += a * a;
+    }
+  }
+}
+
+template <int kRows, class T>
+void add_values(const T* x, int64_t period, T* sum, int64_t length) {
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+    if constexpr (kRows == 4) {
+      sum[i] += (x[i] + x[period + i]) + (x[2 * period + i] + x[3 * period + i]);
+    } else {
+      sum[i] += x[i];
+    }
+  }
+}
+
+/// Mean and M2 of one chunk in one pass over deviations from a shift, the mean of the first sixteenth of its rows. The
+/// shift loses few bits whatever the data: k of n values that differ from the mean m by d on average give a variance of
+/// at least d^2 k / n, so that sum (x - shift)^2 <= M2 (1 + n / k).
+template <class T>
+void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, double* joined) {
+  const int64_t rows = count / layout.channels;
+  const int64_t sample = std::min(rows, round_up(std::max(rows / 16, int64_t{8}), layout.fold));
+  T* sum = scratch;
+  T* square = sum + layout.period;
+  T* shift = square + layout.period;
+  std::fill_n(sum, 2 * layout.period, T(0));
+  for_pieces(0, sample * layout.channels, layout.period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+    add_values<n()>(x + at, layout.period, sum + phase, length);
+  });
+  double* mean = joined;
+  double* m2 = joined + layout.channels;
+  fold_period(sum, layout, mean);
+  for (int64_t c = 0; c < layout.channels; ++c) {
+    shift[c] = static_cast<T>(mean[c] / static_cast<double>(sample));
+  }
+  for (int64_t i = layout.channels; i < layout.period; i += layout.channels) {
+    std::copy_n(shift, layout.channels, shift + i);
+  }
+  std::fill_n(sum, layout.period, T(0));
+  for_pieces(0, count, layout.period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+    add_deviations<n()>(x + at, layout.period, shift + phase, sum + phase, square + phase, length);
+  });
+  fold_period(sum, layout, mean);
+  fold_period(square, layout, m2);
+  const double inv_rows = 1 / static_cast<double>(rows);
+#pragma omp simd
+  for (int64_t c = 0; c < layout.channels; ++c) {
+    const double offset = mean[c] * inv_rows;
+    const double corrected = m2[c] - mean[c] * offset;
+    m2[c] = corrected < 0 ? 0 : corrected;
+    mean[c] = static_cast<double>(shift[c]) + offset;
+  }
+}
+
+template <class T>
+void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t rows, T* stats, const Slots& slots) {
+  const int64_t channels = layout.channels;
+  const int64_t count = rows * channels;
+  stats[2 * channels] = static_cast<T>(rows);
+  if (rows == 0) {
+    std::fill_n(stats, 2 * channels, T(0));
+    return;
+  }
+  const int64_t chunks = (count + layout.chunk - 1) / layout.chunk;
+  parallel_ranges(context, chunks, layout.chunk_grain(), [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.chunk;
+      chunk_stats(layout, x + begin, std::min(layout.chunk, count - begin), slots.scratch<T>(first), slots.joined(i));
+    }
+  });
+  parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
+    double* mean = slots.joined(0);
+    double* m2 = mean + channels;
+    auto joined_rows = static_cast<double>(std::min(layout.chunk, count) / channels);
+    for (int64_t i = 1; i < chunks; ++i) {
+      const double* chunk_mean = slots.joined(i);
+      const double* chunk_m2 = chunk_mean + channels;
+      const auto chunk_rows = static_cast<double>(std::min(layout.chunk, count - i * layout.chunk) / channels);
+      const double share = chunk_rows / (joined_rows + chunk_rows);
+      const double cross = joined_rows * share;
+#pragma omp simd
+      for (int64_t c = first; c < last; ++c) {
+        const double delta = chunk_mean[c] - mean[c];
+        mean[c] += delta * share;
+        m2[c] += chunk_m2[c] + delta * delta * cross;
+      }
+      joined_rows += chunk_rows;
+    }
+    for (int64_t c = first; c < last; ++c) {
+      stats[c] = static_cast<T>(mean[c]);
+      stats[channels + c] = static_cast<T>(m2[c]);
+    }
+  });
+}
+
+// ---- coefficients --------------------------------------------------------------------------------------------------
+
+/// shift is computed with the rounded scale, so that y = bias at x = mean up to one rounding.
+template <class T>
+void write_coefficients(double mean, double var, double epsilon, const T* weight, const T* bias, int64_t channels,
+                        int64_t c, T* coefficients) {
+  const double inv_std = 1 / std::sqrt(var + epsilon);
+  const T scale = static_cast<T>(static_cast<double>(weight[c]) * inv_std);
+  coefficients[c] = scale;
+  coefficients[channels + c] = static_cast<T>(static_cast<double>(bias[c]) - mean * static_cast<double>(scale));
+  coefficients[2 * channels + c] = static_cast<T>(mean);
+  coefficients[3 * channels + c] = static_cast<T>(inv_std);
+}
+
+// ---- apply ---------------------------------------------------------------------------------------------------------
+
+template <int kRows, bool kResidual, bool kRelu, class T>
+void apply_rows(const T* x, const T* residual, int64_t period, const T* scale, const T* shift, T* y, int64_t length) {
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      T v = x[r * period + i] * scale[i] + shift[i];
+      if constexpr (kResidual) {
+        v += residual[r * period + i];
+      }
+      if constexpr (kRelu) {
+        v = v <= T(0) ? T(0) : v;  // NaN stays NaN
+      }
+      y[r * period + i] = v;
+    }
+  }
+}
+
+template <bool kResidual, bool kRelu, class T>
+void apply(CpuContext& context, const Layout& layout, const T* x, const T* coefficients, const T* residual, T* y,
+           std::uint8_t* mask) {
+  const int64_t numel = layout.numel();
+  const int64_t period = layout.period;
+  parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
+    RepeatedRow<T> scale(coefficients, layout);
+    RepeatedRow<T> shift(coefficients + layout.channels, layout);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.tile;
+      for_pieces(
+          begin, std::min(numel, begin + layout.tile), period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+            apply_rows<n(), kResidual, kRelu>(x + at, kResidual ? residual + at : nullptr, period,
+                                              scale.from(phase, length), shift.from(phase, length), y + at, length);
+            if (mask != nullptr) {
+              for (int r = 0; r < n(); ++r) {
+                pack_positive(y + at + r * period, length, mask + (at + r * period) / 8);
+              }
+            }
+          });
+    }
+  });
+  if (mask != nullptr) {
+    const auto bytes = static_cast<int64_t>(relu_mask_bytes(numel));
+    std::fill(mask + (numel + 7) / 8, mask + bytes, std::uint8_t{0});
+  }
+}
+
+// ---- backward ------------------------------------------------------------------------------------------------------
+
+/// sum += g, product += g * (x - mean) over kRows (4 or 1) pieces of `length` elements.
+template <int kRows, class T>
+void add_products(const T* g, int64_t g_period, const T* x, int64_t period, const T* mean, T* sum, T* product,
+                  int64_t length) {
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+    const T a = g[i];
+    const T pa = a * (x[i] - mean[i]);
+    if constexpr (kRows == 4) {
+      const T b = g[g_period + i];
+      const T c = g[2 * g_period + i];
+      const T d = g[3 * g_period + i];
+      sum[i] += (a + b) + (c + d);
+      const T ab = pa + b * (x[period + i] - mean[i]);
+      const T cd = c * (x[2 * period + i] - mean[i]) + d * (x[3 * period + i] - mean[i]);
+      product[i] += ab + cd;
+    } else {
+      sum[i] += a;
+      product[i] += pa;
+    }
+  }
+}
+
+template <class T>
+void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int64_t begin, int64_t end,
+                    const T* inv_std, const T* mean, T* sum, T* product, double* joined) {
+  alignas(64) T buffer[4 * kBlock];
+  const int64_t period = layout.period;
+  std::fill_n(sum, period, T(0));
+  std::fill_n(product, period, T(0));
+  for_pieces(begin, end, period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+    const T* g = in.dy + at;
+    int64_t g_period = period;
+    if (!in.plain()) {
+      for (int r = 0; r < n(); ++r) {
+        in.read(at + r * period, length, buffer + r * kBlock);
+      }
+      g = buffer;
+      g_period = kBlock;
+    }
+    add_products<n()>(g, g_period, x + at, period, mean + phase, sum + phase, product + phase, length);
+  });
+  fold_period(sum, layout, joined);
+  fold_period(product, layout, joined + layout.channels);
+  for (int64_t c = 0; c < layout.channels; ++c) {
+    joined[layout.channels + c] *= static_cast<double>(inv_std[c]);
+  }
+}
+
+template <class T>
+void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x, const T* coefficients,
+                   int64_t rows, GradMode mode, T* sums, T* dweight, T* dbias, const Slots& slots) {
+  const int64_t channels = layout.channels;
+  const int64_t count = rows * channels;
+  const int64_t chunks = (count + layout.chunk - 1) / layout.chunk;
+  const T* inv_std = coefficients + 3 * channels;
+  parallel_ranges(context, chunks, layout.chunk_grain(), [&](int64_t first, int64_t last) {
+    T* sum = slots.scratch<T>(first);
+    T* product = sum + layout.period;
+    T* mean = product + layout.period;
+    repeat(coefficients + 2 * channels, channels, 0, layout.period, mean);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.chunk;
+      chunk_products(layout, in, x, begin, std::min(count, begin + layout.chunk), inv_std, mean, sum, product,
+                     slots.joined(i));
+    }
+  });
+  const auto give = [mode](T value, T* gradient, int64_t c) {
+    if (mode == GradMode::overwrite) {
+      gradient[c] = value;
+    } else if (mode == GradMode::accumulate) {
+      gradient[c] += value;
+    }
+  };
+  if (chunks == 0) {
+    std::fill_n(sums, 2 * channels, T(0));
+    for (int64_t c = 0; c < channels; ++c) {
+      give(T(0), dbias, c);
+      give(T(0), dweight, c);
+    }
+    return;
+  }
+  parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
+    double* sum = slots.joined(0);
+    double* product = sum + channels;
+    for (int64_t i = 1; i < chunks; ++i) {
+      const double* chunk = slots.joined(i);
+#pragma omp simd
+      for (int64_t c = first; c < last; ++c) {
+        sum[c] += chunk[c];
+        product[c] += chunk[channels + c];
+      }
+    }
+    for (int64_t c = first; c < last; ++c) {
+      sums[c] = static_cast<T>(sum[c]);
+      sums[channels + c] = static_cast<T>(product[c]);
+      give(sums[c], dbias, c);
+      give(sums[channels + c], dweight, c);
+    }
+  });
+}
+
+/// dx = scale * g + (x - mean) * slope + offset, the numbers of each channel read as if repeated over a period.
+template <class T>
+class BackwardTable {
+ public:
+  struct Rows {
+    const T* scale;
+    const T* mean;
+    const T* slope;
+    const T* offset;
+  };
+  BackwardTable(const Layout& layout, const T* coefficients, const T* sums, double count)
+      : layout_(layout), coefficients_(coefficients), sums_(sums), inv_count_(count > 0 ? 1 / count : 0.0) {
+    if (layout.period <= kMaxLocal) {
+      fill(0, layout.period);
+    }
+  }
+  /// Valid until the next call.
+  Rows from(int64_t phase, int64_t length) {
+    if (layout_.period > kMaxLocal) {
+      fill(phase, length);
+      phase = 0;
+    }
+    return {scale_ + phase, mean_ + phase, slope_ + phase, offset_ + phase};
+  }
+
+ private:
+  void fill(int64_t phase, int64_t length) {
+    const int64_t channels = layout_.channels;
+    int64_t c = phase % channels;
+    for (int64_t i = 0; i < length; ++i) {
+      scale_[i] = coefficients_[c];
+      mean_[i] = coefficients_[2 * channels + c];
+      const double step = -static_cast<double>(scale_[i]) * inv_count_;
+      const auto inv_std = static_cast<double>(coefficients_[3 * channels + c]);
+      slope_[i] = static_cast<T>(step * inv_std * static_cast<double>(sums_[channels + c]));
+      offset_[i] = static_cast<T>(step * static_cast<double>(sums_[c]));
+      c = c + 1 < channels ? c + 1 : 0;
+    }
+  }
+  const Layout& layout_;
+  const T* coefficients_;
+  const T* sums_;
+  double inv_count_;
+  alignas(64) T scale_[kMaxLocal];
+  alignas(64) T mean_[kMaxLocal];
+  alignas(64) T slope_[kMaxLocal];
+  alignas(64) T offset_[kMaxLocal];
+};
+
+template <int kRows, class T>
+void backward_rows(const T* g, const T* x, int64_t period, const typename BackwardTable<T>::Rows& table, T* dx,
+                   int64_t length) {
+  const auto [scale, mean, slope, offset] = table;
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      dx[r * period + i] = scale[i] * g[r * period + i] + ((x[r * period + i] - mean[i]) * slope[i] + offset[i]);
+    }
+  }
+}
+
+template <class T>
+void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x, const T* coefficients,
+              const T* sums, double count, int64_t rows, T* dx, T* dresidual) {
+  const int64_t numel = layout.numel();
+  const int64_t valid = rows * layout.channels;
+  const int64_t period = layout.period;
+  // where the incoming gradient is kept when it is not dy itself
+  T* kept = dresidual != nullptr ? dresidual : in.plain() ? nullptr : dx;
+  parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
+    BackwardTable<T> table(layout, coefficients, sums, count);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.tile;
+      const int64_t end = std::min(numel, begin + layout.tile);
+      const int64_t stop = std::clamp(valid, begin, end);
+      for_pieces(begin, stop, period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+        const T* g = in.dy + at;
+        if (kept != nullptr) {
+          for (int r = 0; r < n(); ++r) {
+            in.read(at + r * period, length, kept + at + r * period);
+          }
+          g = kept + at;
+        }
+        backward_rows<n()>(g, x + at, period, table.from(phase, length), dx + at, length);
+      });
+      std::fill(dx + stop, dx + end, T(0));
+      if (dresidual != nullptr) {
+        std::fill(dresidual + stop, dresidual + end, T(0));
+      }
+    }
+  });
+}
+
+template <class T>
+T* pointer(const TensorView& view) {
+  return view.given() ? view.as<T>() : nullptr;
+}
+
+}  // namespace
+
+std::size_t batch_norm_workspace_bytes(const CpuContext& /*context*/, const TensorView& x) {
+  const Layout layout(x.shape);
+  return static_cast<std::size_t>(layout.chunks) * layout.slot_bytes(size_of(x.dtype));
+}
+
+void batch_norm_stats(CpuContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
+                      const TensorView& workspace) {
+  const Layout layout(x.shape);
+  const int64_t rows = valid_rows("batch_norm_stats", layout, x, valid);
+  visit_compute(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
+    stats_of(context, layout, x.as<T>(), rows, stats.as<T>(), Slots(layout, workspace, sizeof(T)));
+  });
+}
+
+void batch_norm_finalize(CpuContext& /*context*/, const TensorView& stats, const TensorView& weight,
+                         const TensorView& bias, double epsilon, double momentum, const TensorView& running_mean,
+                         const TensorView& running_var, const TensorView& coefficients) {
+  visit_compute(stats.dtype, "batch_norm_finalize", [&]<class T>(std::type_identity<T>) {
+    const int64_t channels = weight.shape[0];
+    const T* values = stats.as<T>();
+    const auto count = static_cast<double>(values[2 * channels]);
+    const double unbiased = std::max(count - 1, 1.0);
+    T* const means = pointer<T>(running_mean);
+    T* const vars = pointer<T>(running_var);
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto mean = static_cast<double>(values[c]);
+      const auto m2 = static_cast<double>(values[channels + c]);
+      write_coefficients(mean, count > 0 ? m2 / count : 0.0, epsilon, weight.as<T>(), bias.as<T>(), channels, c,
+                         coefficients.as<T>());
+      if (means != nullptr && count > 0) {
+        means[c] = static_cast<T>((1 - momentum) * static_cast<double>(means[c]) + momentum * mean);
+        vars[c] = static_cast<T>((1 - momentum) * static_cast<double>(vars[c]) + momentum * (m2 / unbiased));
+      }
+    }
+  });
+}
+
+void batch_norm_finalize_inference(CpuContext& /*context*/, const TensorView& running_mean,
+                                   const TensorView& running_var, const TensorView& weight, const TensorView& bias,
+                                   double epsilon, const TensorView& coefficients) {
+  visit_compute(weight.dtype, "batch_norm_finalize_inference", [&]<class T>(std::type_identity<T>) {
+    const int64_t channels = weight.shape[0];
+    for (int64_t c = 0; c < channels; ++c) {
+      write_coefficients(static_cast<double>(running_mean.as<T>()[c]), static_cast<double>(running_var.as<T>()[c]),
+                         epsilon, weight.as<T>(), bias.as<T>(), channels, c, coefficients.as<T>());
+    }
+  });
+}
+
+void batch_norm_apply(CpuContext& context, const TensorView& x, const TensorView& coefficients,
+                      const TensorView& residual, bool relu, const TensorView& y, const TensorView& mask) {
+  const Layout layout(x.shape);
+  visit_compute(x.dtype, "batch_norm_apply", [&]<class T>(std::type_identity<T>) {
+    const T* px = x.as<T>();
+    const T* pc = coefficients.as<T>();
+    const T* pr = pointer<T>(residual);
+    T* py = y.as<T>();
+    auto* pm = pointer<std::uint8_t>(mask);
+    if (pr != nullptr) {
+      relu ? apply<true, true>(context, layout, px, pc, pr, py, pm)
+           : apply<true, false>(context, layout, px, pc, pr, py, pm);
+    } else {
+      relu ? apply<false, true>(context, layout, px, pc, pr, py, pm)
+           : apply<false, false>(context, layout, px, pc, pr, py, pm);
+    }
+  });
+}
+
+void batch_norm_backward_reduce(CpuContext& context, const TensorView& dy, const TensorView& dy2,
+                                const TensorView& mask, const TensorView& x, const TensorView& coefficients,
+                                const TensorView& valid, GradMode mode, const TensorView& sums,
+                                const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
+  const Layout layout(x.shape);
+  const int64_t rows = valid_rows("batch_norm_backward_reduce", layout, x, valid);
+  visit_compute(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
+    const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    const bool wanted = mode != GradMode::ignore;
+    backward_sums(context, layout, in, x.as<T>(), coefficients.as<T>(), rows, mode, sums.as<T>(),
+                  wanted ? dweight.as<T>() : nullptr, wanted ? dbias.as<T>() : nullptr,
+                  Slots(layout, workspace, sizeof(T)));
+  });
+}
+
+void batch_norm_backward_apply(CpuContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual) {
+  const Layout layout(x.shape);
+  const int64_t rows = valid_rows("batch_norm_backward_apply", layout, x, valid);
+  visit_compute(x.dtype, "batch_norm_backward_apply", [&]<class T>(std::type_identity<T>) {
+    const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    backward(context, layout, in, x.as<T>(), coefficients.as<T>(), sums.as<T>(),
+             static_cast<double>(stats.as<T>()[2 * layout.channels]), rows, dx.as<T>(), pointer<T>(dresidual));
+  });
+}
+
+}  // namespace lockstep::ops::backend

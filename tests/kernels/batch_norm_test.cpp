@@ -1,0 +1,772 @@
+#include "tests/kernels/batch_norm_cases.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using testing::BatchNormParams;
+using testing::GradientPlace;
+using testing::GuardedTensor;
+using testing::OpCase;
+
+using Inputs = std::span<const GuardedTensor>;
+using Outputs = std::span<GuardedTensor>;
+
+std::vector<double> values(const GuardedTensor& tensor) {
+  return tensor.values();
+}
+
+// ---- numbers by hand -----------------------------------------------------------------------------------------------
+
+struct Workspace {
+  explicit Workspace(Context& context, const TensorView& x)
+      : tensor(Shape{static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(context, x))}, DType::u8) {}
+  GuardedTensor tensor;
+};
+
+template <class T>
+TensorView view(std::vector<T>& data, const Shape& shape) {
+  return TensorView(std::span<T>(data), shape);
+}
+
+TEST(BatchNorm, ForwardAndBackwardByHand) {
+  CpuContext context({.threads = 2});
+  // Two channels, four rows: (1, 3, 5, 7) has mean 4 and M2 20; (2, 2, -2, -2) has mean 0 and M2 16.
+  std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2};
+  std::vector<double> stats(5, NAN);
+  std::vector<double> weight{2, 3};
+  std::vector<double> bias{10, -1};
+  std::vector<double> running_mean{8, 1};
+  std::vector<double> running_var{1, 2};
+  std::vector<double> coefficients(8, NAN);
+  const Shape shape{4, 2};
+  const TensorView vx = view(x, shape);
+  const Workspace workspace(context, vx);
+  ops::batch_norm_stats(context, vx, {}, view(stats, {5}), workspace.tensor);
+  EXPECT_EQ(stats, (std::vector<double>{4, 0, 20, 16, 4}));
+
+  // epsilon 11 and 12 would be 16; with epsilon 4: variances 5 and 4, inverse deviations 1/3 and 1/sqrt(8)
+  ops::batch_norm_finalize(context, view(stats, {5}), view(weight, {2}), view(bias, {2}), 4, 0.25,
+                           view(running_mean, {2}), view(running_var, {2}), view(coefficients, {4, 2}));
+  const double s = 3 / std::sqrt(8.0);
+  EXPECT_NEAR(coefficients[0], 2.0 / 3, 1e-15);
+  EXPECT_NEAR(coefficients[1], s, 1e-15);
+  EXPECT_NEAR(coefficients[2], 10 - 8.0 / 3, 1e-14);
+  EXPECT_EQ(coefficients[3], -1);
+  EXPECT_EQ(coefficients[4], 4);
+  EXPECT_EQ(coefficients[5], 0);
+  EXPECT_NEAR(coefficients[6], 1.0 / 3, 1e-16);
+  EXPECT_NEAR(coefficients[7], 1 / std::sqrt(8.0), 1e-16);
+  EXPECT_EQ(running_mean, (std::vector<double>{7, 0.75}));
+  EXPECT_NEAR(running_var[0], 0.75 + 0.25 * 20 / 3, 1e-15);  // unbiased
+  EXPECT_NEAR(running_var[1], 1.5 + 0.25 * 16 / 3, 1e-15);
+
+  std::vector<double> y(8, NAN);
+  std::vector<std::uint8_t> mask(4, 0xff);
+  ops::batch_norm_apply(context, vx, view(coefficients, {4, 2}), {}, true, view(y, shape), view(mask, {4}));
+  const std::vector<double> expected{8, 2 * s - 1, 28.0 / 3, 2 * s - 1, 32.0 / 3, 0, 12, 0};
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(y[i], expected[i], 1e-14) << i;
+  }
+  EXPECT_EQ(mask, (std::vector<std::uint8_t>{0b01011111, 0, 0, 0}));
+
+  // g = dy where the mask is set. Channel 0: sums 4 and (3 * 3 - 1 + 1 + 0) / 3 = ...; by hand below.
+  std::vector<double> dy{3, 1, 1, 5, 1, 100, -1, 100};
+  std::vector<double> sums(4, NAN);
+  std::vector<double> dweight{1000, 1000};
+  std::vector<double> dbias{NAN, NAN};
+  ops::batch_norm_backward_reduce(context, view(dy, shape), {}, view(mask, {4}), vx, view(coefficients, {4, 2}), {},
+                                  GradMode::overwrite, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}),
+                                  workspace.tensor);
+  // channel 0: g (3, 1, 1, -1), x - mean (-3, -1, 1, 3): sum g 4, sum g (x - mean) -12, over deviation 3: -4
+  // channel 1: g (1, 5, 0, 0), x - mean (2, 2, -2, -2): sum g 6, sum g (x - mean) 12, over sqrt(8)
+  EXPECT_NEAR(sums[0], 4, 1e-15);
+  EXPECT_NEAR(sums[1], 6, 1e-15);
+  EXPECT_NEAR(sums[2], -4, 1e-14);
+  EXPECT_NEAR(sums[3], 12 / std::sqrt(8.0), 1e-14);
+  EXPECT_EQ(dweight, (std::vector<double>{sums[2], sums[3]}));
+  EXPECT_EQ(dbias, (std::vector<double>{sums[0], sums[1]}));
+
+  std::vector<double> dx(8, NAN);
+  std::vector<double> dresidual(8, NAN);
+  ops::batch_norm_backward_apply(context, view(dy, shape), {}, view(mask, {4}), vx, view(coefficients, {4, 2}),
+                                 view(sums, {2, 2}), view(stats, {5}), {}, view(dx, shape), view(dresidual, shape));
+  // channel 0: (2/3) (g - 1 + xhat), xhat = (-1, -1/3, 1/3, 1): (2/3) (1, -1/3, 1/3, -1)
+  // channel 1: s (g - 1.5 - (x - mean) / 8 * 3) with x - mean = +-2: s (1 - 2.25, 5 - 2.25, -0.75, -0.75)
+  const std::vector<double> gradient{2.0 / 3, -1.25 * s, -2.0 / 9, 2.75 * s, 2.0 / 9, -0.75 * s, -2.0 / 3, -0.75 * s};
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_NEAR(dx[i], gradient[i], 1e-14) << i;
+  }
+  EXPECT_EQ(dresidual, (std::vector<double>{3, 1, 1, 5, 1, 0, -1, 0}));
+}
+
+TEST(BatchNorm, CountsOfZeroAndOne) {
+  CpuContext context;
+  for (const double count : {0.0, 1.0}) {
+    std::vector<float> stats{3, 0, static_cast<float>(count)};
+    std::vector<float> weight{1};
+    std::vector<float> bias{0};
+    std::vector<float> running_mean{1};
+    std::vector<float> running_var{2};
+    std::vector<float> coefficients(4, NAN);
+    ops::batch_norm_finalize(context, view(stats, {3}), view(weight, {1}), view(bias, {1}), 0.25, 0.5,
+                             view(running_mean, {1}), view(running_var, {1}), view(coefficients, {4, 1}));
+    EXPECT_EQ(coefficients, (std::vector<float>{2, -6, 3, 2})) << count;
+    EXPECT_EQ(running_mean[0], count == 0 ? 1 : 2);
+    EXPECT_EQ(running_var[0], count == 0 ? 2 : 1);
+  }
+}
+
+TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
+  CpuContext context;
+  std::vector<float> mean{1, -2};
+  std::vector<float> var{3, 0};
+  std::vector<float> weight{4, 1};
+  std::vector<float> bias{10, 20};
+  std::vector<float> coefficients(8, NAN);
+  ops::batch_norm_finalize_inference(context, view(mean, {2}), view(var, {2}), view(weight, {2}), view(bias, {2}), 1,
+                                     view(coefficients, {4, 2}));
+  EXPECT_EQ(coefficients, (std::vector<float>{2, 1, 8, 22, 1, -2, 0.5F, 1}));
+}
+
+// ---- naive oracles in double ---------------------------------------------------------------------------------------
+
+void stats_oracle(const BatchNormParams& p, Inputs in, Outputs expected) {
+  const std::vector<double> x = values(in[0]);
+  const auto channels = static_cast<std::size_t>(p.shape.back());
+  const auto rows = static_cast<std::size_t>(testing::valid_rows_of(p));
+  std::vector<double> out(2 * channels + 1, 0.0);
+  out.back() = static_cast<double>(rows);
+  for (std::size_t c = 0; c < channels && rows > 0; ++c) {
+    long double sum = 0;
+    for (std::size_t r = 0; r < rows; ++r) {
+      sum += x[r * channels + c];
+    }
+    const long double mean = sum / static_cast<long double>(rows);
+    long double m2 = 0;
+    for (std::size_t r = 0; r < rows; ++r) {
+      m2 += (x[r * channels + c] - mean) * (x[r * channels + c] - mean);
+    }
+    out[c] = static_cast<double>(mean);
+    out[channels + c] = static_cast<double>(m2);
+  }
+  expected[0].assign(out);
+}
+
+void apply_oracle(const BatchNormParams& p, Inputs in, Outputs expected) {
+  const std::vector<double> x = values(in[0]);
+  const std::vector<double> k = values(in[1]);
+  const std::vector<double> residual = p.residual ? values(in[2]) : std::vector<double>(x.size(), 0.0);
+  const auto channels = static_cast<std::size_t>(p.shape.back());
+  std::vector<double> y(x.size());
+  std::vector<double> mask(ops::relu_mask_bytes(p.shape.numel()), 0.0);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    y[i] = x[i] * k[i % channels] + k[channels + i % channels] + residual[i];
+    if (p.relu && y[i] <= 0) {
+      y[i] = 0;
+    }
+    if (y[i] > 0) {
+      mask[i / 8] += 1 << i % 8;
+    }
+  }
+  expected[0].assign(y);
+  if (p.relu) {
+    expected[1].assign(mask);
+  }
+}
+
+std::vector<double> incoming(const BatchNormParams& p, const std::vector<double>& dy, const GuardedTensor* dy2,
+                             const GuardedTensor* mask) {
+  std::vector<double> g = dy;
+  const std::vector<double> second = p.second ? values(*dy2) : std::vector<double>(g.size(), 0.0);
+  const std::vector<double> bytes = p.relu ? values(*mask) : std::vector<double>();
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const bool on = !p.relu || (static_cast<int>(bytes[i / 8]) >> (i % 8) & 1) != 0;
+    g[i] = on ? g[i] + second[i] : 0.0;
+  }
+  return g;
+}
+
+void reduce_oracle(const BatchNormParams& p, GradMode mode, Inputs in, Outputs expected) {
+  const std::vector<double> g = incoming(p, values(in[0]), &in.back(), p.relu ? &in[4] : nullptr);
+  const std::vector<double> x = values(in[1]);
+  const std::vector<double> k = values(in[2]);
+  const auto channels = static_cast<std::size_t>(p.shape.back());
+  const auto count = static_cast<std::size_t>(testing::valid_rows_of(p)) * channels;
+  std::vector<double> sums(2 * channels, 0.0);
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t c = i % channels;
+    sums[c] += g[i];
+    sums[channels + c] += g[i] * (x[i] - k[2 * channels + c]) * k[3 * channels + c];
+  }
+  expected[0].assign(sums);
+  for (std::size_t which : {1, 2}) {
+    if (mode != GradMode::ignore) {
+      std::vector<double> out = values(expected[which]);
+      for (std::size_t c = 0; c < channels; ++c) {
+        out[c] = (mode == GradMode::accumulate ? out[c] : 0.0) + sums[which == 1 ? channels + c : c];
+      }
+      expected[which].assign(out);
+    }
+  }
+}
+
+void backward_oracle(const BatchNormParams& p, GradientPlace place, Inputs in, Outputs expected) {
+  const std::vector<double> dy = place == GradientPlace::apart      ? values(in.back())
+                                 : place == GradientPlace::dx_in_dy ? values(expected[0])
+                                                                    : values(expected[1]);
+  const std::vector<double> g = incoming(p, dy, p.second ? &in[p.relu ? 6 : 5] : nullptr, p.relu ? &in[5] : nullptr);
+  const std::vector<double> x = values(in[0]);
+  const std::vector<double> k = values(in[1]);
+  const std::vector<double> sums = values(in[2]);
+  const double count = values(in[3]).back();
+  const auto channels = static_cast<std::size_t>(p.shape.back());
+  const auto valid = static_cast<std::size_t>(testing::valid_rows_of(p)) * channels;
+  std::vector<double> dx(x.size(), 0.0);
+  std::vector<double> dresidual(x.size(), 0.0);
+  for (std::size_t i = 0; i < valid; ++i) {
+    const std::size_t c = i % channels;
+    const double xhat = (x[i] - k[2 * channels + c]) * k[3 * channels + c];
+    dx[i] = k[c] * (g[i] - sums[c] / count - xhat * sums[channels + c] / count);
+    dresidual[i] = g[i];
+  }
+  expected[0].assign(dx);
+  if (p.residual) {
+    expected[1].assign(dresidual);
+  }
+}
+
+TEST(BatchNorm, StatsMatchTwoPassesInExtendedPrecision) {
+  CpuContext context({.threads = 2});
+  for (const BatchNormParams& p : testing::batch_norm_params()) {
+    testing::expect_matches(testing::batch_norm_stats_case(p), context,
+                            [&](Inputs in, Outputs expected) { stats_oracle(p, in, expected); });
+  }
+}
+
+TEST(BatchNorm, ApplyMatchesTheNaiveLoop) {
+  CpuContext context({.threads = 2});
+  for (const BatchNormParams& p : testing::batch_norm_params()) {
+    testing::expect_matches(testing::batch_norm_apply_case(p), context,
+                            [&](Inputs in, Outputs expected) { apply_oracle(p, in, expected); });
+  }
+}
+
+TEST(BatchNorm, BackwardReduceMatchesTheNaiveLoop) {
+  CpuContext context({.threads = 2});
+  for (const BatchNormParams& p : testing::batch_norm_params()) {
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
+      if (mode != GradMode::overwrite && p.shape.numel() > 10000) {
+        continue;
+      }
+      testing::expect_matches(testing::batch_norm_backward_reduce_case(p, mode), context,
+                              [&](Inputs in, Outputs expected) { reduce_oracle(p, mode, in, expected); });
+    }
+  }
+}
+
+TEST(BatchNorm, BackwardApplyMatchesTheNaiveLoopInPlaceToo) {
+  CpuContext context({.threads = 2});
+  for (const BatchNormParams& p : testing::batch_norm_params()) {
+    for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
+      if (p.residual || place != GradientPlace::dresidual_in_dy) {
+        testing::expect_matches(testing::batch_norm_backward_apply_case(p, place), context,
+                                [&](Inputs in, Outputs expected) { backward_oracle(p, place, in, expected); });
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, FinalizeMatchesTheFormulas) {
+  CpuContext context;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::int64_t rows : {0, 1, 2, 1000}) {
+      for (const bool running : {true, false}) {
+        testing::expect_matches(
+            testing::batch_norm_finalize_case(17, dtype, rows, running), context, [&](Inputs in, Outputs expected) {
+              const std::vector<double> stats = values(in[0]);
+              const std::vector<double> weight = values(in[1]);
+              const std::vector<double> bias = values(in[2]);
+              std::vector<double> mean = values(expected[0]);
+              std::vector<double> var = values(expected[1]);
+              std::vector<double> k(4 * 17);
+              for (std::size_t c = 0; c < 17; ++c) {
+                const double biased = rows > 0 ? stats[17 + c] / static_cast<double>(rows) : 0.0;
+                k[51 + c] = 1 / std::sqrt(biased + 1e-5);
+                k[34 + c] = stats[c];
+                k[c] = weight[c] * k[51 + c];
+                k[17 + c] = bias[c] - stats[c] * k[c];
+                if (running && rows > 0) {
+                  const double unbiased = stats[17 + c] / static_cast<double>(rows > 1 ? rows - 1 : 1);
+                  mean[c] = 0.9 * mean[c] + 0.1 * stats[c];
+                  var[c] = 0.9 * var[c] + 0.1 * unbiased;
+                }
+              }
+              expected[0].assign(mean);
+              expected[1].assign(var);
+              expected[2].assign(k);
+            });
+      }
+    }
+  }
+}
+
+// ---- precision and determinism -------------------------------------------------------------------------------------
+
+/// Relative error of M2. The mean must be right to a rounding of itself and to 1e-5 of the deviation.
+double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTensor&)>& fill) {
+  CpuContext context({.threads = 2});
+  GuardedTensor x(p.shape, p.dtype);
+  GuardedTensor stats(Shape{2 * p.shape.back() + 1}, p.dtype);
+  GuardedTensor expected(Shape{2 * p.shape.back() + 1}, DType::f64);
+  fill(x);
+  const Workspace workspace(context, x);
+  ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
+  stats_oracle(p, std::span(&x, 1), std::span(&expected, 1));
+  const std::int64_t channels = p.shape.back();
+  const double unit = p.dtype == DType::f32 ? 1e-7 : 1e-15;
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto u = static_cast<std::size_t>(c);
+    const double mean = expected.values()[u];
+    const double deviation = std::sqrt(expected.values()[u + static_cast<std::size_t>(channels)] /
+                                       static_cast<double>(testing::rows_of(p.shape)));
+    EXPECT_LE(std::abs(stats.values()[u] - mean), unit * std::abs(mean) + 1e-5 * deviation) << p.shape << " " << c;
+  }
+  return testing::relative_error(stats.view().slice(0, channels, 2 * channels),
+                                 expected.view().slice(0, channels, 2 * channels));
+}
+
+TEST(BatchNorm, StatsKeepASmallDeviationOfALargeMean) {
+  for (const Shape& shape : {Shape{40, 9, 9, 16}, Shape{900, 64}, Shape{7, 31, 3}, Shape{30000, 1}, Shape{130, 257}}) {
+    EXPECT_LE(error_of_m2({shape, DType::f32}, [](GuardedTensor& x) { x.normal(1, 0.1, 1000); }), 1e-6) << shape;
+    // the means of chunks are rounded to 1e-13, a ten millionth of the deviation
+    EXPECT_LE(error_of_m2({shape, DType::f64}, [](GuardedTensor& x) { x.normal(1, 1e-6, 1000); }), 1e-7) << shape;
+  }
+}
+
+TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
+  for (const std::int64_t outliers : {1, 7, 16, 64}) {
+    const auto fill = [&](GuardedTensor& x) {
+      x.normal(1, 0.1, -2);
+      const TensorView first = x.view().slice(0, 0, outliers);
+      testing::from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
+    };
+    EXPECT_LE(error_of_m2({{5000, 16}, DType::f32}, fill), 1e-5) << outliers;
+    EXPECT_LE(error_of_m2({{5000, 16}, DType::f64}, fill), 1e-13) << outliers;
+  }
+}
+
+TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
+  CpuContext context;
+  GuardedTensor x(Shape{777, 5}, DType::f32);
+  x.constant(0.1);
+  GuardedTensor stats(Shape{11}, DType::f32);
+  const Workspace workspace(context, x);
+  ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
+  for (std::size_t c = 0; c < 5; ++c) {
+    EXPECT_FLOAT_EQ(stats.span<float>()[c], 0.1F);
+    EXPECT_LE(stats.span<float>()[5 + c], 1e-10F);
+    EXPECT_GE(stats.span<float>()[5 + c], 0.0F);
+  }
+}
+
+TEST(BatchNorm, NaNIsNotHidden) {
+  CpuContext context;
+  GuardedTensor x(Shape{40, 3}, DType::f32);
+  x.normal(1);
+  x.span<float>()[100] = NAN;  // channel 1
+  GuardedTensor stats(Shape{7}, DType::f32);
+  const Workspace workspace(context, x);
+  ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_EQ(std::isnan(stats.span<float>()[c]), c == 1);
+    EXPECT_EQ(std::isnan(stats.span<float>()[3 + c]), c == 1);
+  }
+  GuardedTensor y(Shape{40, 3}, DType::f32);
+  GuardedTensor mask(testing::mask_shape(y.view().shape), DType::u8);
+  GuardedTensor coefficients(Shape{4, 3}, DType::f32);
+  coefficients.constant(1);
+  ops::batch_norm_apply(context, x, coefficients, {}, true, y, mask);
+  EXPECT_TRUE(std::isnan(y.span<float>()[100]));
+  EXPECT_EQ(mask.span<std::uint8_t>()[12] >> 4 & 1, 0);
+}
+
+TEST(BatchNorm, TheSameBitsForAnyNumberOfThreads) {
+  const auto perturbed = [](OpCase item) {
+    const testing::RunOp run = item.run;
+    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+      run(context, in, out, workspace);
+      if (static_cast<CpuContext&>(context).threads() == 3) {
+        static_cast<std::uint8_t*>(out[0].data)[0] ^= 1;
+      }
+    };
+    return item;
+  };
+  for (const Shape& shape : {Shape{67, 13, 11, 16}, Shape{67, 31, 33}, Shape{40000, 1}, Shape{200, 257}}) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const BatchNormParams p{shape, dtype, shape[0] - 2, true, true, true};
+      for (const OpCase& item : {testing::batch_norm_stats_case(p), testing::batch_norm_apply_case(p),
+                                 testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
+                                 testing::batch_norm_backward_apply_case(p)}) {
+        testing::expect_same_bits_for_threads(item, {1, 2, 3});
+        EXPECT_FALSE(testing::same_bits_for_threads(perturbed(item), {1, 3})) << "one bit must show";
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, PaddingTakesNoPart) {
+  CpuContext context({.threads = 2});
+  const Shape shape{6, 5, 5, 17};
+  const BatchNormParams p{shape, DType::f32, 4, true, true, true};
+  for (const OpCase& item :
+       {testing::batch_norm_stats_case(p), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
+        testing::batch_norm_backward_apply_case(p)}) {
+    testing::OpInstance clean(item, context);
+    testing::run_checked(clean);
+    OpCase spoiled = item;
+    for (testing::TensorSpec& spec : spoiled.inputs) {
+      if (spec.shape == shape) {
+        spec.start = [start = spec.start](GuardedTensor& t) {
+          start(t);
+          const std::size_t begin = 4 * 25 * 17;
+          std::fill(t.span<float>().begin() + begin, t.span<float>().end(), NAN);
+        };
+      }
+    }
+    testing::OpInstance dirty(spoiled, context);
+    testing::run_checked(dirty);
+    for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+      testing::expect_same_bits(dirty.output(i), clean.output(i), item.name);
+      if (item.outputs[i].shape == shape) {
+        const std::vector<double> padding = testing::to_doubles(clean.output(i).view().slice(0, 4, 6));
+        EXPECT_EQ(padding, std::vector<double>(padding.size(), 0.0)) << item.name;
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, ApplyInPlaceHasTheSameBits) {
+  CpuContext context({.threads = 2});
+  for (const Shape& shape : {Shape{9, 7, 7, 16}, Shape{31, 33}, Shape{5, 520}}) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      GuardedTensor x(shape, dtype), residual(shape, dtype), y(shape, dtype);
+      GuardedTensor k(Shape{4, shape.back()}, dtype);
+      GuardedTensor mask(testing::mask_shape(shape), DType::u8), mask2(testing::mask_shape(shape), DType::u8);
+      testing::batch_norm_coefficients(shape.back())(k);
+      for (const bool over_residual : {false, true}) {
+        x.normal(1);
+        residual.normal(2);
+        ops::batch_norm_apply(context, x, k, residual, true, y, mask);
+        const GuardedTensor& target = over_residual ? residual : x;
+        ops::batch_norm_apply(context, x, k, residual, true, target, mask2);
+        testing::expect_same_bits(target, y);
+        testing::expect_same_bits(mask2, mask);
+      }
+    }
+  }
+}
+
+// The f32 mask is made and read with vector instructions, the f64 mask by plain code.
+TEST(BatchNorm, MasksOfBothTypesAgree) {
+  CpuContext context({.threads = 2});
+  for (const std::int64_t rows : {1, 2, 3, 5, 8, 31, 33, 100, 999}) {
+    for (const std::int64_t channels : {1, 7, 16, 33, 64}) {
+      const Shape shape{rows, channels};
+      std::vector<GuardedTensor> masks;
+      std::vector<GuardedTensor> gradients;
+      for (const DType dtype : {DType::f32, DType::f64}) {
+        GuardedTensor x(shape, dtype), y(shape, dtype), k(Shape{4, channels}, dtype);
+        x.integers(7, -2, 2);
+        k.constant(1);
+        k.assign([&] {
+          std::vector<double> numbers(static_cast<std::size_t>(4 * channels), 0.0);
+          std::fill_n(numbers.begin(), channels, 1.0);
+          return numbers;
+        }());
+        masks.emplace_back(testing::mask_shape(shape), DType::u8);
+        ops::batch_norm_apply(context, x, k, {}, true, y, masks.back());
+        // With sums of zero the backward pass is the masked gradient times the scale of 1.
+        GuardedTensor sums(Shape{2, channels}, dtype), stats(Shape{2 * channels + 1}, dtype), dy(shape, dtype);
+        sums.constant(0);
+        stats.constant(1);
+        dy.integers(8, 1, 9);
+        gradients.emplace_back(shape, dtype);
+        ops::batch_norm_backward_apply(context, dy, {}, masks.back(), x, k, sums, stats, {}, gradients.back(), {});
+        const std::vector<double> given = dy.values();
+        const std::vector<double> in = x.values();
+        const std::vector<double> out = gradients.back().values();
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          ASSERT_EQ(out[i], in[i] > 0 ? given[i] : 0.0) << shape << " " << dtype << " " << i;
+        }
+      }
+      testing::expect_same_bits(masks[0], masks[1]);
+    }
+  }
+}
+
+// ---- the whole layer against finite differences --------------------------------------------------------------------
+
+struct Layer {
+  explicit Layer(const Shape& extents, std::int64_t count)
+      : shape(extents), valid_samples(count), context({.threads = 2}) {
+    x.normal(1, 1.5, 0.3);
+    weight.normal(2);
+    bias.normal(3);
+    residual.normal(4);
+    dy.normal(5);
+    dy2.normal(6);
+    valid.constant(static_cast<double>(count));
+    weights.assign(dy.values());
+    for (std::size_t i = 0; i < weights.span<double>().size(); ++i) {
+      weights.span<double>()[i] += dy2.span<double>()[i];
+    }
+    const TensorView padding = weights.view().slice(0, count, shape[0]);
+    testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
+  }
+
+  double forward() {
+    ops::batch_norm_stats(context, x, valid, stats, workspace.tensor);
+    ops::batch_norm_finalize(context, stats, weight, bias, 1e-3, 0.1, {}, {}, k);
+    ops::batch_norm_apply(context, x, k, residual, true, y, mask);
+    return testing::weighted_sum(y, weights);
+  }
+  void backward() {
+    ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias,
+                                    workspace.tensor);
+    ops::batch_norm_backward_apply(context, dy, dy2, mask, x, k, sums, stats, valid, dx, dresidual);
+  }
+  double error() {
+    const testing::GradientPair pairs[] = {
+        {"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}, {"residual", residual, dresidual}};
+    return testing::gradient_error([&] { return forward(); }, pairs);
+  }
+
+  Shape shape;
+  std::int64_t valid_samples;
+  CpuContext context;
+  Shape channels{shape.back()};
+  GuardedTensor x{shape, DType::f64}, residual{shape, DType::f64}, y{shape, DType::f64}, dy{shape, DType::f64},
+      dy2{shape, DType::f64}, weights{shape, DType::f64}, dx{shape, DType::f64}, dresidual{shape, DType::f64};
+  GuardedTensor weight{channels, DType::f64}, bias{channels, DType::f64}, dweight{channels, DType::f64},
+      dbias{channels, DType::f64};
+  GuardedTensor stats{Shape{2 * channels[0] + 1}, DType::f64}, k{Shape{4, channels[0]}, DType::f64},
+      sums{Shape{2, channels[0]}, DType::f64}, valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+  Workspace workspace{context, x};
+};
+
+TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
+  for (const Shape& shape : {Shape{5, 3, 4, 3}, Shape{6, 17}, Shape{7, 2, 2, 32}, Shape{9, 33}}) {
+    for (const std::int64_t valid : {shape[0], shape[0] - 2}) {
+      Layer layer(shape, valid);
+      layer.forward();
+      layer.backward();
+      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid;
+      for (GuardedTensor* gradient : {&layer.dx, &layer.dweight, &layer.dbias, &layer.dresidual}) {
+        const std::vector<double> right = gradient->values();
+        for (double& g : gradient->span<double>()) {
+          g *= 1.01;
+        }
+        EXPECT_GT(layer.error(), 1e-3) << "a wrong gradient must show";
+        gradient->assign(right);
+      }
+    }
+  }
+}
+
+// ---- errors --------------------------------------------------------------------------------------------------------
+
+struct Arguments {
+  GuardedTensor memory[16] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
+                              {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{8}, DType::u8},
+                              {Shape{}, DType::i64},        {Shape{11}, DType::f32},      {Shape{4, 5}, DType::f32},
+                              {Shape{2, 5}, DType::f32},    {Shape{5}, DType::f32},       {Shape{5}, DType::f32},
+                              {Shape{5}, DType::f32},       {Shape{5}, DType::f32},       {Shape{1 << 18}, DType::u8},
+                              {Shape{4, 3, 5}, DType::f32}};
+  TensorView x = memory[0], dy = memory[1], dy2 = memory[2], dx = memory[3], dresidual = memory[4], mask = memory[5],
+             valid = memory[6], stats = memory[7], k = memory[8], sums = memory[9], weight = memory[10],
+             bias = memory[11], mean = memory[12], var = memory[13], workspace = memory[14], y = memory[15];
+  double epsilon = 1e-5;
+  double momentum = 0.1;
+  bool relu = true;
+  GradMode mode = GradMode::overwrite;
+  Arguments() {
+    for (GuardedTensor& tensor : memory) {
+      tensor.constant(1);
+    }
+  }
+};
+
+using Change = std::function<void(Arguments&)>;
+using Call = std::function<void(Context&, const Arguments&)>;
+
+template <class Error>
+void expect_refused(const Call& call, const Change& change, const char* what) {
+  CpuContext context;
+  Arguments a;
+  EXPECT_NO_THROW(call(context, a));
+  change(a);
+  EXPECT_THROW(call(context, a), Error) << what;
+}
+
+/// Every view of a call: another device, another type, another shape, gaps.
+void expect_views_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
+  int index = 0;
+  for (TensorView Arguments::*view : views) {
+    const std::string what = concat("view ", index++);
+    expect_refused<DeviceError>(
+        call, [=](Arguments& a) { (a.*view).device = Device::cuda(0); }, what.c_str());
+    expect_refused<DTypeError>(
+        call, [=](Arguments& a) { (a.*view).dtype = DType::f16; }, what.c_str());
+    expect_refused<ShapeError>(
+        call,
+        [=](Arguments& a) {
+          (a.*view).shape = (a.*view).strides = Shape{1, 2, 3, 2, 3};
+        },
+        what.c_str());
+  }
+}
+
+void expect_strides_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
+  for (TensorView Arguments::*view : views) {
+    expect_refused<ShapeError>(
+        call, [=](Arguments& a) { (a.*view).strides[0] += 1; }, "gaps");
+  }
+}
+
+/// The two may not share memory.
+void expect_apart(const Call& call, TensorView Arguments::*a, TensorView Arguments::*b) {
+  expect_refused<ShapeError>(
+      call, [=](Arguments& all) { (all.*a).data = (all.*b).data; }, "overlap");
+}
+
+using A = Arguments;
+
+TEST(BatchNormErrors, Stats) {
+  const Call call = [](Context& c, const A& a) { ops::batch_norm_stats(c, a.x, a.valid, a.stats, a.workspace); };
+  expect_views_checked(call, {&A::x, &A::valid, &A::stats, &A::workspace});
+  expect_strides_checked(call, {&A::x, &A::stats});
+  expect_apart(call, &A::stats, &A::x);
+  expect_apart(call, &A::workspace, &A::x);
+  expect_apart(call, &A::workspace, &A::stats);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.workspace.shape[0] = 8; }, "workspace");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.workspace = {}; }, "workspace not given");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.workspace = a.workspace.slice(0, 4, 1 << 17); }, "workspace alignment");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.memory[6].constant(-1); }, "valid below 0");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5}); }, "rank 1");
+  expect_refused<ShapeError>(
+      call,
+      [](A& a) {
+        a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
+      },
+      "no channels");
+}
+
+TEST(BatchNormErrors, Finalize) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_finalize(c, a.stats, a.weight, a.bias, a.epsilon, a.momentum, a.mean, a.var, a.k);
+  };
+  expect_views_checked(call, {&A::stats, &A::weight, &A::bias, &A::mean, &A::var, &A::k});
+  expect_apart(call, &A::k, &A::stats);
+  expect_apart(call, &A::mean, &A::var);
+  expect_apart(call, &A::mean, &A::weight);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.mean = {}; }, "one of the running pair");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.bias = {}; }, "bias not given");
+  for (const double bad : {0.0, -1.0, std::nan("")}) {
+    expect_refused<UsageError>(
+        call, [=](A& a) { a.epsilon = bad; }, "epsilon");
+  }
+  for (const double bad : {-0.1, 1.1, std::nan("")}) {
+    expect_refused<UsageError>(
+        call, [=](A& a) { a.momentum = bad; }, "momentum");
+  }
+}
+
+TEST(BatchNormErrors, FinalizeInference) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_finalize_inference(c, a.mean, a.var, a.weight, a.bias, a.epsilon, a.k);
+  };
+  expect_views_checked(call, {&A::mean, &A::var, &A::weight, &A::bias, &A::k});
+  expect_apart(call, &A::k, &A::mean);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.mean = {}; }, "mean not given");
+  expect_refused<UsageError>(
+      call, [](A& a) { a.epsilon = 0; }, "epsilon");
+}
+
+TEST(BatchNormErrors, Apply) {
+  const Call call = [](Context& c, const A& a) { ops::batch_norm_apply(c, a.x, a.k, a.dy, a.relu, a.y, a.mask); };
+  expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::y, &A::mask});
+  expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::y});
+  expect_apart(call, &A::y, &A::k);
+  expect_apart(call, &A::mask, &A::x);
+  expect_apart(call, &A::mask, &A::y);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.y = TensorView(static_cast<float*>(a.x.data) + 1, DType::f32, Device::cpu(), a.x.shape); },
+      "shifted");
+  expect_refused<UsageError>(
+      call, [](A& a) { a.relu = false; }, "mask without relu");
+}
+
+TEST(BatchNormErrors, BackwardReduce) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_backward_reduce(c, a.dy, a.dy2, a.mask, a.x, a.k, a.valid, a.mode, a.sums, a.weight, a.bias,
+                                    a.workspace);
+  };
+  expect_views_checked(
+      call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::valid, &A::sums, &A::weight, &A::bias, &A::workspace});
+  expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums});
+  expect_apart(call, &A::sums, &A::x);
+  expect_apart(call, &A::weight, &A::bias);
+  expect_apart(call, &A::weight, &A::dy);
+  expect_apart(call, &A::workspace, &A::dy2);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.weight = {}; }, "dweight not given");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.dy = {}; }, "dy not given");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  CpuContext context;
+  Arguments a;
+  a.mode = GradMode::ignore;
+  a.weight = a.bias = {};
+  EXPECT_NO_THROW(call(context, a));
+}
+
+TEST(BatchNormErrors, BackwardApply) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_backward_apply(c, a.dy, a.dy2, a.mask, a.x, a.k, a.sums, a.stats, a.valid, a.dx, a.dresidual);
+  };
+  expect_views_checked(
+      call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::sums, &A::stats, &A::valid, &A::dx, &A::dresidual});
+  expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dx, &A::dresidual});
+  expect_apart(call, &A::dx, &A::x);
+  expect_apart(call, &A::dresidual, &A::x);
+  expect_apart(call, &A::dx, &A::dresidual);
+  expect_apart(call, &A::dx, &A::stats);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  CpuContext context;
+  Arguments a;
+  a.dx.data = a.dy.data;
+  a.dresidual.data = a.dy2.data;
+  EXPECT_NO_THROW(call(context, a));
+}
+
+}  // namespace
+}  // namespace lockstep
