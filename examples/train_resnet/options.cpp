@@ -41,21 +41,24 @@ Parsed parse(int argc, const char* const* argv) {
   CLI::App app(kAbout, "train_resnet");
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // what is given last counts
   app.get_formatter()->column_width(32);
   app.set_version_flag("--version", lockstep::build_description());
   const std::map<std::string, Switch> switches{{"on", Switch::on}, {"off", Switch::off}, {"auto", Switch::automatic}};
-  const auto add_switch = [&](const char* name, Switch& value, const char* text) {
+  const auto add_switch = [&](const char* name, Switch& value, const char* text, const char* group) {
     app.add_option_function<std::string>(
            name, [&value, switches](const std::string& given) { value = switches.at(given); }, text)
         ->check(CLI::IsMember({"on", "off", "auto"}))
         ->type_name("on|off|auto")
-        ->default_str("auto");
+        ->default_str("auto")
+        ->group(group);
   };
 
   app.add_option("--model", o.model, "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, mlp")
       ->group("Model");
   app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
       ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Model");
   app.add_option("--dtype", o.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->group("Model");
 
@@ -70,7 +73,7 @@ Parsed parse(int argc, const char* const* argv) {
       ->group("Data");
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 20")->group("Data");
   app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4 for cifar10, else 0")->group("Data");
-  add_switch("--flip", o.flip, "mirror images at random; auto: for cifar10");
+  add_switch("--flip", o.flip, "mirror images at random; auto: for cifar10", "Data");
   app.add_option("--workers", o.workers, "threads that read ahead; 0: read in the training thread")->group("Data");
 
   app.add_option("--epochs", o.epochs, "passes over the training set; 0: 6")->group("Training");
@@ -93,7 +96,8 @@ Parsed parse(int argc, const char* const* argv) {
       ->group("Ranks");
   app.add_option("--bucket-mb", o.bucket_mb, "gradient bucket size in MB; 0: large buckets and a small last one")
       ->group("Ranks");
-  add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it");
+  add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
+             "Ranks");
 
   app.add_option("--out", o.out, "folder for results")->group("Results");
   app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");

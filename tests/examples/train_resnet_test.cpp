@@ -1,0 +1,208 @@
+// The program as people call it: under mpirun, good and bad input, exit codes, files.
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/checkpoint.hpp>
+#include <lockstep/nn/file.hpp>
+#include <lockstep/nn/json.hpp>
+
+#include "tests/nn/files.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ended {
+  int code = -1;
+  std::string output;  ///< standard output and error together
+  double seconds = 0;
+
+  [[nodiscard]] std::vector<std::string> error_lines() const {
+    std::vector<std::string> found;
+    std::istringstream in(output);
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with("lockstep: error:")) {
+        found.push_back(line);
+      }
+    }
+    return found;
+  }
+};
+
+Ended run_command(const std::string& command) {
+  Ended ended;
+  const auto begin = std::chrono::steady_clock::now();
+  FILE* pipe = popen(("timeout -k 5 100 " + command + " 2>&1 < /dev/null").c_str(), "r");
+  if (pipe == nullptr) {
+    return ended;
+  }
+  char block[4096];
+  for (std::size_t n = 0; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) {
+    ended.output.append(block, n);
+  }
+  const int status = pclose(pipe);
+  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return ended;
+}
+
+/// train_resnet with `ranks` ranks; 0: without mpirun.
+Ended train_resnet(int ranks, const std::string& options) {
+  const std::string program = TRAIN_RESNET;
+  if (ranks == 0) {
+    return run_command(program + " " + options);
+  }
+  return run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + program + " " + options);
+}
+
+/// The smallest job that goes through everything: 4 steps an epoch.
+const std::string kTiny =
+    " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 2 --log-every 2 --threads 1 ";
+
+constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
+
+class TrainResNet : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
+
+  /// Exit code 2, one error line with these words in it, soon.
+  static void expect_refused(const Ended& ended, const std::vector<std::string>& words) {
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    const std::vector<std::string> lines = ended.error_lines();
+    ASSERT_EQ(lines.size(), 1U) << ended.output;
+    for (const std::string& word : words) {
+      EXPECT_NE(lines[0].find(word), std::string::npos) << lines[0] << "\nlacks: " << word;
+    }
+    EXPECT_LT(ended.seconds, 60) << "the limit on a quiet machine is 10 s";
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
+  const int ranks = kMpi ? 2 : 0;
+  const Ended ended = train_resnet(ranks, kTiny + out("run"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
+  const nn::Json config = nn::read_json(path("run/config.json"));
+  EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), std::max(ranks, 1));
+  EXPECT_EQ(config.get<std::string>("model", "config"), "resnet20");
+
+  std::ifstream in(path("run/metrics.jsonl"));
+  std::vector<std::string> events;
+  for (std::string line; std::getline(in, line);) {
+    const nn::Json json = nn::parse_json(line, "metrics.jsonl");
+    events.push_back(json.get<std::string>("event", "line"));
+    if (events.back() == "step") {
+      for (const char* key : {"loss", "learning_rate", "images_per_second", "comm_exposed_s"}) {
+        EXPECT_GE(json.get<double>(key, line), 0) << line;
+      }
+    } else if (events.back() == "epoch") {
+      const auto accuracy = json.get<double>("test_accuracy", line);
+      EXPECT_TRUE(accuracy >= 0 && accuracy <= 1) << line;
+    } else {
+      EXPECT_EQ(json.get<std::int64_t>("exit_code", line), 0);
+    }
+  }
+  const std::vector<std::string> expected{"step", "step", "epoch", "step", "step", "epoch", "end"};
+  EXPECT_EQ(events, expected);
+  EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 8);
+  EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
+
+  const Ended evaluated = train_resnet(0, kTiny + "--evaluate " + path("run/last"));
+  EXPECT_EQ(evaluated.code, 0) << evaluated.output;
+  EXPECT_NE(evaluated.output.find(" of 30)"), std::string::npos) << evaluated.output;
+}
+
+TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
+  // The signal arrives as soon as the first step is reported; --epochs is out of reach.
+  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --epochs 100000 --log-every 1" +
+                              out("run") + "> " + path("log") + " & pid=$!; while kill -0 $pid && ! grep -q images/s " +
+                              path("log") + " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
+  const Ended ended = run_command(command);
+  ASSERT_EQ(ended.code, 75) << ended.output << nn::read_file(path("log"), 1 << 20);
+  const std::int64_t step = nn::read_checkpoint_state(path("run/last")).progress.position.step;
+  EXPECT_GE(step, 1);
+  const Ended resumed =
+      train_resnet(0, kTiny + " --epochs 100000 --steps " + std::to_string(step + 3) + " --resume auto" + out("run"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, step + 3);
+}
+
+TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
+  const Ended dry = train_resnet(kMpi ? 2 : 0, kTiny + "--dry-run" + out("run"));
+  EXPECT_EQ(dry.code, 0) << dry.output;
+  EXPECT_NE(dry.output.find("layer3.2.conv2"), std::string::npos);
+  EXPECT_NE(dry.output.find("workspace"), std::string::npos);
+  EXPECT_FALSE(fs::exists(path("run")));
+  EXPECT_NE(train_resnet(0, "--help").output.find("--bucket-mb"), std::string::npos);
+  EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
+}
+
+TEST_F(TrainResNet, BadOptions) {
+  const int ranks = kMpi ? 2 : 0;
+  expect_refused(train_resnet(ranks, "--nonsense"), {"--nonsense"});
+  expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 0"});
+  expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
+  expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
+  expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});
+  expect_refused(train_resnet(0, "--devices 0,"), {"--devices", "0,", "cpu"});
+  expect_refused(train_resnet(0, "--data synthetic --classes 1"), {"1"});
+}
+
+TEST_F(TrainResNet, BadData) {
+  const int ranks = kMpi ? 3 : 0;
+  expect_refused(train_resnet(ranks, "--data cifar10:" + path("none")), {path("none")});
+  fs::create_directories(path("cut"));
+  std::ofstream(path("cut/data_batch_1.bin")) << std::string(3073 + 100, '\1');
+  std::ofstream(path("cut/test_batch.bin")) << std::string(3073, '\1');
+  expect_refused(train_resnet(ranks, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "3073"});
+  std::ofstream(path("cut/data_batch_1.bin"), std::ios::trunc) << std::string(3073, '\x0c');
+  expect_refused(train_resnet(0, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "12"});
+}
+
+TEST_F(TrainResNet, BatchSmallerThanTheWorld) {
+  if (!kMpi) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  expect_refused(train_resnet(3, kTiny + "--batch-size 2" + out("run")), {"2", "3"});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(TrainResNet, BadCheckpointsAndFolders) {
+  const int ranks = kMpi ? 2 : 0;
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("run")).code, 0);
+  expect_refused(train_resnet(ranks, kTiny + "--model resnet32 --init " + path("run/last") + out("other")),
+                 {"model.safetensors", "another model"});
+  EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
+  expect_refused(train_resnet(ranks, kTiny + "--resume " + path("nowhere") + out("other")), {path("nowhere")});
+
+  // A header that claims to be longer than the file.
+  const std::string model = path("run/last/model.safetensors");
+  {
+    std::fstream file(model, std::ios::binary | std::ios::in | std::ios::out);
+    file.write("\xff\xff\xff\x00\x00\x00\x00\x00", 8);
+  }
+  expect_refused(train_resnet(ranks, kTiny + "--init " + path("run/last") + out("other")), {"model.safetensors"});
+
+  std::ofstream(path("file")) << "not a folder";
+  expect_refused(train_resnet(ranks, kTiny + "--out " + path("file") + "/run"), {path("file")});
+}
+
+}  // namespace
+}  // namespace lockstep
