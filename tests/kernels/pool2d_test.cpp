@@ -1,0 +1,321 @@
+#include "tests/kernels/pool2d_cases.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::PoolDesc;
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::PoolParams;
+
+using Inputs = std::span<const GuardedTensor>;
+using Outputs = std::span<GuardedTensor>;
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Pooled {
+  std::vector<float> y;
+  std::vector<std::int32_t> index;
+};
+
+Pooled pool(std::vector<float> x, const Shape& shape, const PoolDesc& desc) {
+  CpuContext context;
+  const Shape out = ops::pooled_shape(desc, shape);
+  Pooled result{std::vector<float>(static_cast<std::size_t>(out.numel()), -77),
+                std::vector<std::int32_t>(static_cast<std::size_t>(out.numel()), -77)};
+  ops::max_pool2d_forward(context, desc, TensorView(std::span<float>(x), shape),
+                          TensorView(std::span<float>(result.y), out),
+                          TensorView(std::span<std::int32_t>(result.index), out));
+  return result;
+}
+
+TEST(MaxPool2d, OverlappingPaddedWindowsByHand) {
+  // 3 x 3 windows at stride 2, one pixel of padding around a 4 x 4 image
+  const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
+  const Pooled p = pool({-1, -2, -3, -4,  //
+                         -5, 10, -6, 7,   //
+                         3, 3, 2, 9,      //
+                         3, 1, 9, 8},
+                        {1, 4, 4, 1}, desc);
+  EXPECT_EQ(p.y, (std::vector<float>{10, 10, 10, 10}));
+  EXPECT_EQ(p.index, (std::vector<std::int32_t>{5, 5, 5, 5}));
+
+  CpuContext context;
+  std::vector<float> dy{1, 2, 3, 4};
+  std::vector<float> dx(16, NAN);
+  std::vector<std::int32_t> index = p.index;
+  ops::max_pool2d_backward(context, desc, TensorView(std::span<float>(dy), Shape{1, 2, 2, 1}),
+                           TensorView(std::span<std::int32_t>(index), Shape{1, 2, 2, 1}),
+                           TensorView(std::span<float>(dx), Shape{1, 4, 4, 1}));
+  std::vector<float> expected(16, 0);
+  expected[5] = 10;
+  EXPECT_EQ(dx, expected);
+}
+
+TEST(MaxPool2d, TheFirstOfEqualValuesAndTheFirstNaNWin) {
+  const PoolDesc desc{{2, 2}, {2, 2}, {0, 0}, {0, 0}};
+  const auto one = [&](std::vector<float> x) { return pool(std::move(x), {1, 2, 2, 1}, desc); };
+  EXPECT_EQ(one({3, 3, 3, 3}).index[0], 0);
+  EXPECT_EQ(one({1, 3, 3, 2}).index[0], 1);
+  EXPECT_EQ(one({1, 2, 3, 3}).index[0], 2);
+  EXPECT_EQ(one({-0.0F, 0, 0, 0}).index[0], 0);
+  EXPECT_EQ(one({-kInf, -kInf, -kInf, -kInf}).index[0], 0);
+  EXPECT_EQ(one({-kInf, -kInf, -kInf, -kInf}).y[0], -kInf);
+  for (std::int32_t place = 0; place < 4; ++place) {
+    for (std::int32_t second = place; second < 4; ++second) {
+      std::vector<float> x{kInf, -1, kInf, 5};
+      x[static_cast<std::size_t>(place)] = NAN;
+      x[static_cast<std::size_t>(second)] = NAN;
+      const Pooled p = one(x);
+      EXPECT_TRUE(std::isnan(p.y[0]));
+      EXPECT_EQ(p.index[0], place);
+    }
+  }
+}
+
+TEST(MaxPool2d, PaddingNeverWins) {
+  const Pooled p = pool({-5, -4, -kInf, -7}, {1, 2, 2, 1}, {{3, 3}, {1, 1}, {2, 2}, {2, 2}});
+  EXPECT_EQ(p.y[0], -5);  // only the corner
+  EXPECT_EQ(p.index[0], 0);
+  EXPECT_EQ(p.y[12], -kInf);
+  EXPECT_EQ(p.index[12], 2);
+  EXPECT_EQ(p.y[15], -7);
+  EXPECT_EQ(p.index[15], 3);
+}
+
+void forward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
+  const std::vector<double> x = in[0].values();
+  const Shape out = expected[0].view().shape;
+  std::vector<double> y(static_cast<std::size_t>(out.numel()));
+  std::vector<double> index(y.size());
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const std::int64_t c = i % out[3];
+    const std::int64_t q = i / out[3] % out[2];
+    const std::int64_t row = i / out[3] / out[2] % out[1];
+    const std::int64_t n = i / out[3] / out[2] / out[1];
+    double best = -std::numeric_limits<double>::infinity();
+    std::int64_t winner = -1;
+    for (std::int64_t r = 0; r < p.desc.kernel[0]; ++r) {
+      for (std::int64_t s = 0; s < p.desc.kernel[1]; ++s) {
+        const std::int64_t h = row * p.desc.stride[0] - p.desc.pad_before[0] + r;
+        const std::int64_t w = q * p.desc.stride[1] - p.desc.pad_before[1] + s;
+        if (h < 0 || h >= p.x[1] || w < 0 || w >= p.x[2]) {
+          continue;
+        }
+        const double value = x[static_cast<std::size_t>(((n * p.x[1] + h) * p.x[2] + w) * p.x[3] + c)];
+        if (winner < 0 || value > best) {
+          best = value;
+          winner = h * p.x[2] + w;
+        }
+      }
+    }
+    y[static_cast<std::size_t>(i)] = best;
+    index[static_cast<std::size_t>(i)] = static_cast<double>(winner);
+  }
+  expected[0].assign(y);
+  if (expected.size() > 1) {
+    expected[1].assign(index);
+  }
+}
+
+TEST(MaxPool2d, ForwardMatchesTheNaiveLoop) {
+  CpuContext context({.threads = 2});
+  for (const PoolParams& p : testing::max_pool2d_params()) {
+    for (const bool inference : {false, true}) {
+      testing::expect_matches(testing::max_pool2d_forward_case(p, inference), context,
+                              [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
+    }
+  }
+}
+
+TEST(MaxPool2d, BackwardMatchesAScatter) {
+  CpuContext context({.threads = 2});
+  for (const PoolParams& p : testing::max_pool2d_params()) {
+    testing::expect_matches(testing::max_pool2d_backward_case(p), context, [&](Inputs in, Outputs expected) {
+      const std::vector<double> dy = in[0].values();
+      const std::vector<double> index = in[1].values();
+      const Shape out = in[0].view().shape;
+      std::vector<double> dx(static_cast<std::size_t>(p.x.numel()), 0.0);
+      for (std::int64_t i = 0; i < out.numel(); ++i) {
+        const std::int64_t n = i / out[3] / out[2] / out[1];
+        const auto pixel = static_cast<std::int64_t>(index[static_cast<std::size_t>(i)]);
+        dx[static_cast<std::size_t>((n * p.x[1] * p.x[2] + pixel) * p.x[3] + i % out[3])] +=
+            dy[static_cast<std::size_t>(i)];
+      }
+      expected[0].assign(dx);
+    });
+  }
+}
+
+TEST(GlobalAveragePool, ByHand) {
+  CpuContext context;
+  std::vector<float> x{1, 10, 2, 20, 3, 30, 6, 60};
+  std::vector<float> y(2, NAN);
+  const TensorView vx(std::span<float>(x), Shape{1, 2, 2, 2});
+  const TensorView vy(std::span<float>(y), Shape{1, 2});
+  ops::global_average_pool_forward(context, vx, vy);
+  EXPECT_EQ(y, (std::vector<float>{3, 30}));
+  ops::global_average_pool_backward(context, vy, vx);
+  EXPECT_EQ(x, (std::vector<float>{0.75F, 7.5F, 0.75F, 7.5F, 0.75F, 7.5F, 0.75F, 7.5F}));
+}
+
+TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
+  CpuContext context({.threads = 2});
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : testing::global_average_pool_shapes()) {
+      const auto channels = static_cast<std::size_t>(shape[3]);
+      const auto pixels = static_cast<std::size_t>(shape[1] * shape[2]);
+      const auto column = [&](std::size_t i) { return i / channels / pixels * channels + i % channels; };
+      testing::expect_matches(testing::global_average_pool_forward_case(shape, dtype), context,
+                              [&](Inputs in, Outputs expected) {
+                                const std::vector<double> x = in[0].values();
+                                std::vector<double> y(static_cast<std::size_t>(shape[0]) * channels, 0.0);
+                                for (std::size_t i = 0; i < x.size(); ++i) {
+                                  y[column(i)] += x[i] / static_cast<double>(pixels);
+                                }
+                                expected[0].assign(y);
+                              });
+      testing::expect_matches(testing::global_average_pool_backward_case(shape, dtype), context,
+                              [&](Inputs in, Outputs expected) {
+                                const std::vector<double> dy = in[0].values();
+                                std::vector<double> dx(static_cast<std::size_t>(shape.numel()));
+                                for (std::size_t i = 0; i < dx.size(); ++i) {
+                                  dx[i] = dy[column(i)] / static_cast<double>(pixels);
+                                }
+                                expected[0].assign(dx);
+                              });
+    }
+  }
+}
+
+TEST(Pool2d, TheSameBitsForAnyNumberOfThreads) {
+  const PoolParams p{{4, 30, 31, 67}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, DType::f32};
+  for (OpCase item : {testing::max_pool2d_forward_case(p), testing::max_pool2d_backward_case(p),
+                      testing::global_average_pool_forward_case({37, 7, 9, 65}, DType::f32),
+                      testing::global_average_pool_backward_case({37, 7, 9, 65}, DType::f32)}) {
+    testing::expect_same_bits_for_threads(item);
+    const testing::RunOp run = item.run;
+    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+      run(context, in, out, workspace);
+      if (static_cast<CpuContext&>(context).threads() == 3) {
+        static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
+      }
+    };
+    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit must show";
+  }
+}
+
+TEST(Pool2d, GradientsAreFiniteDifferences) {
+  CpuContext context({.threads = 2});
+  const Shape shape{2, 7, 6, 3};
+  const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
+  const Shape out = ops::pooled_shape(desc, shape);
+  GuardedTensor x(shape, DType::f64), dx(shape, DType::f64);
+  x.normal(1);
+  {
+    GuardedTensor y(out, DType::f64), dy(out, DType::f64), index(out, DType::i32);
+    dy.normal(2);
+    const auto forward = [&] {
+      ops::max_pool2d_forward(context, desc, x, y, index);
+      return testing::weighted_sum(y, dy);
+    };
+    forward();
+    ops::max_pool2d_backward(context, desc, dy, index, dx);
+    const testing::GradientPair pairs[] = {{"x", x, dx}};
+    EXPECT_LE(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-8);
+    dx.span<double>()[7] += 0.1;
+    EXPECT_GT(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-3);
+  }
+  GuardedTensor y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64);
+  dy.normal(2);
+  const auto forward = [&] {
+    ops::global_average_pool_forward(context, x, y);
+    return testing::weighted_sum(y, dy);
+  };
+  ops::global_average_pool_backward(context, dy, dx);
+  const testing::GradientPair pairs[] = {{"x", x, dx}};
+  EXPECT_LE(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-8);
+  dx.span<double>()[7] += 0.1;
+  EXPECT_GT(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-3);
+}
+
+TEST(Pool2d, ShapesOfWindows) {
+  EXPECT_EQ(ops::pooled_shape({{3, 3}, {2, 2}, {1, 1}, {1, 1}}, {8, 112, 112, 64}), (Shape{8, 56, 56, 64}));
+  EXPECT_EQ(ops::pooled_shape({{3, 3}, {2, 2}, {0, 0}, {1, 1}}, {8, 112, 112, 64}), (Shape{8, 56, 56, 64}));
+  EXPECT_EQ(ops::pooled_shape({{2, 3}, {1, 2}, {0, 0}, {0, 0}}, {1, 2, 4, 5}), (Shape{1, 1, 1, 5}));
+  const Shape x{1, 4, 4, 2};
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({}, Shape{4, 4, 2})), ShapeError) << "rank";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{5, 1}, {1, 1}, {0, 0}, {0, 0}}, x)), ShapeError) << "too large";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{0, 1}, {1, 1}, {0, 0}, {0, 0}}, x)), ShapeError) << "kernel";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{1, 1}, {1, 0}, {0, 0}, {0, 0}}, x)), ShapeError) << "stride";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {-1, 0}, {0, 0}}, x)), ShapeError) << "padding";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {2, 0}, {0, 0}}, x)), ShapeError) << "before";
+  EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {0, 0}, {0, 2}}, x)), ShapeError) << "after";
+  EXPECT_NO_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {1, 1}, {1, 1}}, x)));
+}
+
+/// Calls `call` with each of the views spoiled in each way.
+void expect_views_checked(std::vector<TensorView> views,
+                          const std::function<void(const std::vector<TensorView>&)>& call) {
+  EXPECT_NO_THROW(call(views));
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const TensorView good = views[i];
+    views[i].device = Device::cuda(0);
+    EXPECT_THROW(call(views), DeviceError) << i;
+    views[i] = good;
+    views[i].dtype = DType::f16;
+    EXPECT_THROW(call(views), DTypeError) << i;
+    views[i] = good;
+    views[i].shape[0] += 1;
+    EXPECT_THROW(call(views), ShapeError) << i;
+    views[i] = good;
+    views[i].strides[0] += 1;
+    EXPECT_THROW(call(views), ShapeError) << i;
+    views[i] = good;
+    for (std::size_t j = 0; j < i; ++j) {
+      const bool both_inputs = views.size() == 3 && i == 1 && j == 0 && views[1].dtype == DType::i32;
+      if (!both_inputs) {
+        views[i].data = views[j].data;
+        EXPECT_THROW(call(views), ShapeError) << i << " over " << j;
+        views[i] = good;
+      }
+    }
+  }
+}
+
+TEST(Pool2d, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const PoolDesc desc{{2, 2}, {1, 1}, {0, 0}, {0, 0}};
+  const GuardedTensor x(Shape{2, 4, 5, 3}, DType::f32), y(Shape{2, 3, 4, 3}, DType::f32),
+      index(Shape{2, 3, 4, 3}, DType::i32), mean(Shape{2, 3}, DType::f32);
+  expect_views_checked({x, y, index}, [&](const std::vector<TensorView>& v) {
+    ops::max_pool2d_forward(context, desc, v[0], v[1], v[2]);
+  });
+  expect_views_checked({y, index, x}, [&](const std::vector<TensorView>& v) {
+    ops::max_pool2d_backward(context, desc, v[0], v[1], v[2]);
+  });
+  expect_views_checked(
+      {x, mean}, [&](const std::vector<TensorView>& v) { ops::global_average_pool_forward(context, v[0], v[1]); });
+  expect_views_checked(
+      {mean, x}, [&](const std::vector<TensorView>& v) { ops::global_average_pool_backward(context, v[0], v[1]); });
+  EXPECT_THROW(ops::max_pool2d_backward(context, desc, y, {}, x), DTypeError) << "index not given";
+  EXPECT_THROW(ops::max_pool2d_forward(context, desc, {}, y, index), ShapeError) << "x not given";
+  const TensorView empty(nullptr, DType::f32, Device::cpu(), Shape{2, 0, 5, 3});
+  EXPECT_THROW(ops::global_average_pool_forward(context, empty, mean), ShapeError);
+  // 2^31 pixels do not fit the index; nothing is read before the check
+  const Shape huge{1, 1 << 16, 1 << 15, 1};
+  const TensorView wide(x.view().data, DType::f32, Device::cpu(), huge);
+  const TensorView pooled(y.view().data, DType::f32, Device::cpu(),
+                          ops::pooled_shape({{1, 1}, {1 << 15, 1 << 15}}, huge));
+  const TensorView winners(index.view().data, DType::i32, Device::cpu(), pooled.shape);
+  EXPECT_THROW(ops::max_pool2d_backward(context, {{1, 1}, {1 << 15, 1 << 15}}, pooled, winners, wide), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/relu.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+/// inputs: x; outputs: y. In place there is only y, which starts as x.
+inline OpCase relu_forward_case(const Shape& shape, DType dtype, bool in_place = false) {
+  OpCase item;
+  item.name = concat("relu_forward ", dtype, ' ', shape, in_place ? " in place" : "");
+  item.dtype = dtype;
+  if (!in_place) {
+    item.inputs = {{"x", shape, dtype, normal(1)}};
+  }
+  item.outputs = {{"y", shape, dtype, in_place ? normal(1) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::relu_forward(context, in_place ? out[0] : in[0], out[0]);
+  };
+  item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  return item;
+}
+
+/// inputs: y, dy; outputs: dx. In place dy is dx. y holds zeros, as the output of a ReLU does.
+inline OpCase relu_backward_case(const Shape& shape, DType dtype, bool in_place = false) {
+  OpCase item;
+  item.name = concat("relu_backward ", dtype, ' ', shape, in_place ? " in place" : "");
+  item.dtype = dtype;
+  item.inputs = {{"y", shape, dtype, integers(1, 0, 2)}};
+  if (!in_place) {
+    item.inputs.push_back({"dy", shape, dtype, normal(2)});
+  }
+  item.outputs = {{"dx", shape, dtype, in_place ? normal(2) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::relu_backward(context, in[0], in_place ? out[0] : in[1], out[0]);
+  };
+  item.bytes = 3 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  return item;
+}
+
+inline std::vector<OpCase> relu_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17},
+                               Shape{16384}, Shape{5, 10007}}) {
+      for (const bool in_place : {false, true}) {
+        items.push_back(relu_forward_case(shape, dtype, in_place));
+        items.push_back(relu_backward_case(shape, dtype, in_place));
+      }
+    }
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

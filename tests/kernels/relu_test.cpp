@@ -1,0 +1,131 @@
+#include "tests/kernels/relu_cases.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::GuardedTensor;
+using testing::OpCase;
+
+TEST(Relu, ByHandWithZerosInfinitiesAndNaN) {
+  CpuContext context;
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> x{-1, -0.0F, 0, 2, inf, -inf, NAN, -NAN, 1e-45F};
+  std::vector<float> y(9, -7);
+  const Shape shape{9};
+  ops::relu_forward(context, TensorView(std::span(x), shape), TensorView(std::span(y), shape));
+  for (std::size_t i : {0, 1, 2, 5}) {
+    EXPECT_EQ(y[i], 0) << i;
+    EXPECT_FALSE(std::signbit(y[i])) << i;
+  }
+  EXPECT_EQ(y[3], 2);
+  EXPECT_EQ(y[4], inf);
+  EXPECT_TRUE(std::isnan(y[6]) && std::isnan(y[7]));
+  EXPECT_EQ(y[8], 1e-45F);
+
+  std::vector<float> dy{1, 2, 3, 4, 5, 6, 7, 8, 9};
+  std::vector<float> dx(9, -7);
+  ops::relu_backward(context, TensorView(std::span(y), shape), TensorView(std::span(dy), shape),
+                     TensorView(std::span(dx), shape));
+  EXPECT_EQ(dx, (std::vector<float>{0, 0, 0, 4, 5, 0, 0, 0, 9}));
+}
+
+TEST(Relu, MatchesTheNaiveLoop) {
+  CpuContext context({.threads = 2});
+  for (const OpCase& item : testing::relu_cases()) {
+    const bool forward = item.outputs[0].name == "y";
+    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      std::vector<double> out = forward && !in.empty() ? in[0].values()
+                                : in.size() == 2       ? in[1].values()
+                                                       : expected[0].values();
+      const std::vector<double> test = forward ? out : in[0].values();
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        out[i] = test[i] > 0 ? out[i] : 0.0;
+      }
+      expected[0].assign(out);
+    });
+  }
+}
+
+TEST(Relu, TheSameBitsForAnyNumberOfThreads) {
+  for (OpCase item :
+       {testing::relu_forward_case({5, 10007}, DType::f32), testing::relu_backward_case({5, 10007}, DType::f64)}) {
+    testing::expect_same_bits_for_threads(item);
+    const testing::RunOp run = item.run;
+    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+      run(context, in, out, workspace);
+      if (static_cast<CpuContext&>(context).threads() == 3) {
+        static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
+      }
+    };
+    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit must show";
+  }
+}
+
+TEST(Relu, GradientIsTheDerivative) {
+  CpuContext context;
+  const Shape shape{5, 7};
+  GuardedTensor x(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64), dx(shape, DType::f64);
+  x.normal(1);
+  dy.normal(2);
+  const auto forward = [&] {
+    ops::relu_forward(context, x, y);
+    return testing::weighted_sum(y, dy);
+  };
+  forward();
+  ops::relu_backward(context, y, dy, dx);
+  const testing::GradientPair pairs[] = {{"x", x, dx}};
+  EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8);
+  dx.span<double>()[3] += 0.1;
+  EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3);
+}
+
+TEST(Relu, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor a(Shape{4, 3}, DType::f32), b(Shape{4, 3}, DType::f32), c(Shape{4, 3}, DType::f32);
+  std::vector<TensorView> views{a, b, c};
+  const auto forward = [&] { ops::relu_forward(context, views[0], views[1]); };
+  const auto backward = [&] { ops::relu_backward(context, views[0], views[1], views[2]); };
+  EXPECT_NO_THROW(forward());
+  EXPECT_NO_THROW(backward());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TensorView good = views[i];
+    const auto expect_both = [&](auto check) {
+      check(backward);
+      if (i < 2) {
+        check(forward);
+      }
+      views[i] = good;
+    };
+    views[i].device = Device::cuda(0);
+    expect_both([](const auto& call) { EXPECT_THROW(call(), DeviceError); });
+    views[i].dtype = DType::f64;
+    expect_both([](const auto& call) { EXPECT_THROW(call(), DTypeError); });
+    views[i].shape = views[i].strides = Shape{3, 4};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+    views[i].strides = Strides{1, 4};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+    views[i] = {};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+  }
+  for (TensorView& view : views) {
+    view.dtype = DType::i32;
+  }
+  EXPECT_THROW(forward(), DTypeError);
+  EXPECT_THROW(backward(), DTypeError);
+
+  const GuardedTensor memory(Shape{40}, DType::f32);
+  const TensorView first(memory.view().data, DType::f32, Device::cpu(), Shape{4, 3});
+  const TensorView shifted(memory.span<float>().data() + 1, DType::f32, Device::cpu(), Shape{4, 3});
+  EXPECT_THROW(ops::relu_forward(context, first, shifted), ShapeError);
+  EXPECT_THROW(ops::relu_backward(context, b, first, shifted), ShapeError);
+  EXPECT_THROW(ops::relu_backward(context, first, b, first), ShapeError) << "dx may not be y";
+}
+
+}  // namespace
+}  // namespace lockstep
