@@ -121,9 +121,9 @@ TEST(Json, FilesAreNamedInErrors) {
   EXPECT_EQ(testing::count_entries(folder.path()), 1U);
 }
 
-TEST(Json, QuotedIsOneShortLine) {
-  EXPECT_EQ(quoted("a\nb\x7f"), "'a\\x0ab\\x7f'");
-  EXPECT_LE(quoted(std::string(100'000, 'x')).size(), 210U);
+TEST(Json, PrintableIsOneShortLine) {
+  EXPECT_EQ(printable("a\nb\x7f"), "'a\\x0ab\\x7f'");
+  EXPECT_LE(printable(std::string(100'000, 'x')).size(), 210U);
 }
 
 }  // namespace
