@@ -249,16 +249,12 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
       return testing::weighted_sum(forward.output(0), dy);
     };
     const testing::GradientPair pairs[] = {{"x", x, dx.output(0)}, {"weights", w, dw.output(0)}};
-    constexpr std::int64_t kSampled = 20;
-    EXPECT_LE(testing::gradient_error(loss, pairs, 1e-4, kSampled), 1e-7) << item.name;
-    for (const TensorView& gradient : {dx.output(0).view(), dw.output(0).view()}) {
-      for (double& value : gradient.span<double>()) {
+    EXPECT_LE(testing::gradient_error(loss, pairs, 1e-4, 8), 1e-7) << item.name;
+    for (const testing::GradientPair& pair : pairs) {
+      for (double& value : pair.gradient.span<double>()) {
         value *= 1.01;
       }
-      EXPECT_GT(testing::gradient_error(loss, pairs, 1e-4, kSampled), 1e-3) << item.name;
-      for (double& value : gradient.span<double>()) {
-        value /= 1.01;
-      }
+      EXPECT_GT(testing::gradient_error(loss, std::span(&pair, 1), 1e-4, 8), 1e-3) << item.name;
     }
   }
 }
@@ -294,7 +290,7 @@ TEST(Conv2d, ReferenceHasTheSameBitsForEveryThreadCount) {
 
 TEST(Conv2d, DeterministicChoicesRepeatTheirBits) {
   CpuContext context({.threads = 2});
-  for (const ConvCase& item : testing::resnet20_cases(5)) {
+  for (const ConvCase& item : testing::resnet20_cases(3)) {
     for (const ConvPass pass : kConvPasses) {
       for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
         if (!ops::plan_conv2d(context, item.desc, pass, choice)->deterministic()) {
@@ -304,7 +300,7 @@ TEST(Conv2d, DeterministicChoicesRepeatTheirBits) {
         OpInstance first(same, context);
         testing::run_checked(first);
         OpInstance again(same, context);
-        for (int repeat = 0; repeat < 3; ++repeat) {
+        for (int repeat = 0; repeat < 2; ++repeat) {
           testing::run_checked(again);
           testing::expect_same_bits(first.output(0), again.output(0), same.name);
         }
