@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -53,7 +54,9 @@ long allocations_in(F&& f) {
 }
 
 TEST(StreamAllocation, TheCounterCounts) {
-  EXPECT_EQ(allocations_in([] { delete new int(3); }), 1);
+  void* volatile pointer = nullptr;  // volatile: the pair may not be optimised away
+  EXPECT_EQ(allocations_in([&] { pointer = ::operator new(3); }), 1);
+  ::operator delete(pointer);
 }
 
 void use(Stream& a, Stream& b, Event& plain, Event& timed) {
