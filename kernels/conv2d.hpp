@@ -76,7 +76,7 @@ class ConvPlan {
 [[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
                                                     const std::string& choice = {});
 
-/// Enqueues a planned pass; allocates nothing and does not wait.
+/// Enqueues a planned pass; allocates nothing and does not wait. The plan must live until the work is done.
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)

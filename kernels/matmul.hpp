@@ -52,7 +52,8 @@ class MatmulPlan {
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
                                                       const std::string& choice = {});
 
-/// Enqueues a planned matmul; allocates nothing and does not wait. c overlaps nothing. workspace: u8, at least
+/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the work is done.
+/// c overlaps nothing. workspace: u8, at least
 /// plan.workspace_bytes(), 64-byte aligned.
 void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& c, const TensorView& workspace);
