@@ -9,10 +9,10 @@ namespace lockstep {
 /// Exit codes of every lockstep program. Errors know which one they lead to.
 namespace exit_code {
 inline constexpr int kFinished = 0;
-inline constexpr int kBadInput = 2;    ///< an option, a file or a value that the user gave
-inline constexpr int kFailure = 3;     ///< something broke while running
-inline constexpr int kStopped = 75;    ///< stopped by a signal, a checkpoint was written: resumable
-inline constexpr int kWatchdog = 76;   ///< a rank stopped making progress
+inline constexpr int kBadInput = 2;   ///< an option, a file or a value that the user gave
+inline constexpr int kFailure = 3;    ///< something broke while running
+inline constexpr int kStopped = 75;   ///< stopped by a signal, a checkpoint was written: resumable
+inline constexpr int kWatchdog = 76;  ///< a rank stopped making progress
 }  // namespace exit_code
 
 /// Base of everything that lockstep throws. The text names the value and what was expected; upper floors
@@ -52,15 +52,33 @@ class DeviceError : public Error {
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-class ShapeError : public Error { using Error::Error; };        ///< rank, size, stride or alignment of a tensor
-class DTypeError : public Error { using Error::Error; };        ///< element type of a tensor
-class StateError : public Error { using Error::Error; };        ///< calls in an order that the object does not allow
-class UnsupportedError : public Error { using Error::Error; };  ///< no implementation for this op, device or option
-class OutOfMemory : public Error { using Error::Error; };       ///< requested, in use, limit and device are in the text
-class CudaError : public Error { using Error::Error; };
-class NcclError : public Error { using Error::Error; };
-class MpiError : public Error { using Error::Error; };
-class PeerError : public Error { using Error::Error; };         ///< another rank failed; its own message was printed
+class ShapeError : public Error {
+  using Error::Error;
+};  ///< rank, size, stride or alignment of a tensor
+class DTypeError : public Error {
+  using Error::Error;
+};  ///< element type of a tensor
+class StateError : public Error {
+  using Error::Error;
+};  ///< calls in an order that the object does not allow
+class UnsupportedError : public Error {
+  using Error::Error;
+};  ///< no implementation for this op, device or option
+class OutOfMemory : public Error {
+  using Error::Error;
+};  ///< requested, in use, limit and device are in the text
+class CudaError : public Error {
+  using Error::Error;
+};
+class NcclError : public Error {
+  using Error::Error;
+};
+class MpiError : public Error {
+  using Error::Error;
+};
+class PeerError : public Error {
+  using Error::Error;
+};  ///< another rank failed; its own message was printed
 
 /// Joins its arguments with operator<<. Used for error texts only.
 template <class... Parts>

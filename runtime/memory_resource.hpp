@@ -40,7 +40,7 @@ class HostMemoryResource final : public MemoryResource {
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {
-    std::int64_t allocations = 0;    ///< calls of allocate() since construction
+    std::int64_t allocations = 0;  ///< allocate() calls that gave memory, since construction
     std::int64_t deallocations = 0;
     std::size_t bytes_in_use = 0;
     std::size_t peak_bytes = 0;

@@ -21,10 +21,10 @@ class Random {
  public:
   Random(std::uint64_t seed, RandomUse use, std::uint64_t a = 0, std::uint64_t b = 0);
 
-  std::uint32_t bits();                         ///< 32 uniform bits
-  std::uint32_t below(std::uint32_t bound);     ///< uniform in [0, bound), unbiased (Lemire 2019); bound > 0
-  double uniform();                             ///< [0, 1), 53 bits
-  double normal();                              ///< mean 0, variance 1 (Box-Muller)
+  std::uint32_t bits();                      ///< 32 uniform bits
+  std::uint32_t below(std::uint32_t bound);  ///< uniform in [0, bound), unbiased (Lemire 2019); bound > 0
+  double uniform();                          ///< [0, 1), 53 bits
+  double normal();                           ///< mean 0, variance 1 (Box-Muller)
 
  private:
   std::array<std::uint32_t, 4> counter_;

@@ -52,7 +52,7 @@ class Stream {
   ~Stream();
 
   [[nodiscard]] Device device() const;
-  [[nodiscard]] bool is_inline() const;      ///< host, runs in the calling thread
+  [[nodiscard]] bool is_inline() const;            ///< host, runs in the calling thread
   [[nodiscard]] CUstream_st* cuda_handle() const;  ///< StateError on a host stream
 
   /// Host streams only (StateError otherwise): runs f in order. f is copied or moved in; at most kTaskBytes.

@@ -56,8 +56,8 @@ struct TensorView {
   }
 
   [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;  ///< [begin, end) of one axis
-  [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;               ///< axis i of the result is axes[i]
-  [[nodiscard]] TensorView reshape(const Shape& shape) const;                            ///< ShapeError unless contiguous
+  [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;  ///< axis i of the result is axes[i]
+  [[nodiscard]] TensorView reshape(const Shape& shape) const;               ///< ShapeError unless contiguous
 };
 
 /// "f32 (2, 3) on cpu", for error texts.
