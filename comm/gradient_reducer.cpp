@@ -201,7 +201,12 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
   }
 }
 
-GradientReducer::~GradientReducer() = default;
+GradientReducer::~GradientReducer() {
+  try {
+    state_->comm.synchronize();
+  } catch (...) {  // whoever destroys it after a failure knows
+  }
+}
 
 const std::vector<Bucket>& GradientReducer::buckets() const {
   return state_->buckets;

@@ -37,6 +37,7 @@ class GradientReducer {
   /// arena: the gradient arena, 1-D. communicator, streams and arena outlive the reducer.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena);
+  /// Waits for the communication stream: the arena may be freed after it, also when an exception unwinds a step.
   ~GradientReducer();
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const;

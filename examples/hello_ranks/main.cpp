@@ -1,0 +1,69 @@
+// hello_ranks: who is here? Every rank names its host, its place and its device, and all add up their ranks. The first
+// thing to run on a new machine: mpirun -np 8 ./hello_ranks
+
+#include <cstdio>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/text.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/version.hpp>
+
+namespace {
+
+using namespace lockstep;
+
+std::string device_of(const comm::Session& session) {
+  const int gpus = cuda_device_count();
+  if (gpus > 0) {
+    return concat(Device::cuda(session.local_rank() % gpus), " of ", gpus);
+  }
+  return concat("cpu, ", CpuContext().threads(), " threads");
+}
+
+int run(comm::Session& session, int argc, char** argv) {
+  CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
+  app.set_version_flag("--version", build_description());
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return session.rank() == 0 ? app.exit(e) : 0;
+  } catch (const CLI::ParseError& e) {
+    session.agree([&] { throw UsageError(e.what()); });
+  }
+
+  std::string line;
+  session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
+    line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
+                  session.local_rank(), " of ", session.local_size(), "  ", device_of(session));
+  });
+  const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
+
+  std::vector<std::int64_t> sum{session.rank()};
+  session.grad().all_reduce(session.communication_stream(), {std::span(sum), Shape{1}});
+  session.communication_stream().synchronize();
+  const std::int64_t expected = std::int64_t{session.size()} * (session.size() - 1) / 2;
+  session.agree(
+      [&] { require<StateError>(sum[0] == expected, "the sum of all ranks is ", sum[0], ", expected ", expected); });
+
+  if (session.rank() == 0) {
+    std::printf("%s\n%d rank%s on %d node%s, %s\n", build_description().c_str(), session.size(),
+                session.size() == 1 ? "" : "s", session.nodes(), session.nodes() == 1 ? "" : "s",
+                session.description().c_str());
+    for (const std::string& text : lines) {
+      std::printf("%s\n", text.c_str());
+    }
+    std::printf("all-reduced sum of the ranks: %lld, as expected\n", static_cast<long long>(sum[0]));
+  }
+  return exit_code::kFinished;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::comm::run_program(argc, argv, run);
+}

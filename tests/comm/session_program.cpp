@@ -1,0 +1,169 @@
+// A program of ranks that session_test.cpp starts: session_program MODE. Prints "rank R ended with C".
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/text.hpp>
+
+#if LOCKSTEP_TEST_MPI
+#include <mpi.h>
+#endif
+
+namespace {
+
+using namespace lockstep;
+using comm::Session;
+
+TensorView view_of(std::vector<float>& values) {
+  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+void check_sum(const std::vector<float>& values, int size) {
+  for (const float v : values) {
+    require<StateError>(v == static_cast<float>(size * (size + 1) / 2), "sum is ", v);
+  }
+}
+
+int communicate(Session& session) {
+  require<StateError>(&session.communication_stream() == &session.communication_stream(), "two streams");
+  std::vector<float> large(100000, static_cast<float>(session.rank() + 1));
+  session.grad().all_reduce(session.communication_stream(), view_of(large));
+  Stream stream = Stream::host_inline();
+  for (comm::Communicator* c : {&session.inline_ops(), &session.control()}) {
+    std::vector<float> small(10, static_cast<float>(session.rank() + 1));
+    c->all_reduce(stream, view_of(small));
+    check_sum(small, session.size());
+  }
+  session.communication_stream().synchronize();
+  check_sum(large, session.size());
+  const auto places = comm::all_gather_text(
+      session.control(), concat("rank ", session.rank(), "/", session.size(), " local ", session.local_rank(), "/",
+                                session.local_size(), " nodes ", session.nodes(), " ", session.host().empty()));
+  if (session.rank() == 0) {
+    for (const std::string& place : places) {
+      std::printf("%s\n", place.c_str());
+    }
+    std::printf("on %s\n", session.description().c_str());
+  }
+  return 0;
+}
+
+/// Memory that a stream uses must stay until it is idle, also when an exception leaves the scope.
+struct Idle {
+  Stream& stream;
+  ~Idle() {
+    try {
+      stream.synchronize();
+    } catch (...) {
+    }
+  }
+};
+
+/// Rank 1 (the only one in a world of one) fails while the others are in a collective or on their way to it.
+template <class Throw>
+int fail_alone(Session& session, Throw&& fail) {
+  std::vector<float> data(1000, 1.0f);
+  Stream& worker = session.communication_stream();
+  const Idle idle{worker};
+  Stream stream = Stream::host_inline();
+  for (int step = 0; step < 4; ++step) {
+    session.grad().all_reduce(worker, view_of(data));
+    if (step == 2 && session.rank() == (session.size() > 1 ? 1 : 0)) {
+      fail();
+    }
+    session.inline_ops().barrier(stream);
+  }
+  worker.synchronize();
+  return 0;
+}
+
+int run(const std::string& mode, Session& session) {
+  if (mode == "ok") {
+    return communicate(session);
+  }
+  if (mode == "return5") {
+    return 5;
+  }
+  if (mode == "throw") {
+    return fail_alone(session, [] { throw StateError("broken\nin two lines"); });
+  }
+  if (mode == "throw_data") {
+    return fail_alone(session, [] { throw DataError("bad file"); });
+  }
+  if (mode == "throw_memory") {
+    return fail_alone(session, [] { throw std::bad_alloc(); });
+  }
+  if (mode == "throw_std") {
+    return fail_alone(session, [] { throw std::runtime_error("of the standard library"); });
+  }
+  if (mode == "throw_int") {
+    return fail_alone(session, [] { throw 7; });
+  }
+  if (mode == "abort") {
+    return fail_alone(session, [&] { session.abort("gave up", 76); });
+  }
+  if (mode == "agree") {
+    session.agree([] {});
+    session.agree([&] {
+      require<DataError>(session.rank() != 2, "no such\nfile");
+      if (session.rank() == 3) {
+        throw std::runtime_error("later rank");
+      }
+    });
+    return 0;
+  }
+  if (mode == "agree_all") {
+    session.agree([] { throw UsageError("--epochs: expected a number"); });
+  }
+  if (mode == "agree_different") {
+    session.agree([&] { throw StateError(concat("from ", session.rank())); });
+  }
+  if (mode == "agree_nested") {
+    session.agree([&] { session.agree([&] { require<DataError>(session.rank() != 1, "inner"); }); });
+  }
+  if (mode == "agree_then_leave") {  // objects with communicators unwind on every rank
+    const auto half = session.control().split(session.rank() % 2, 0);
+    session.agree([&] { require<UsageError>(session.rank() != 0, "first"); });
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "ok";
+#if LOCKSTEP_TEST_MPI
+  const bool host_owns_mpi = argc > 2 && std::string_view(argv[2]) == "host_owns_mpi";
+  if (host_owns_mpi) {
+    MPI_Init(&argc, &argv);
+  }
+#endif
+  const char* plm_before = std::getenv("OMPI_MCA_plm");
+  const std::string plm = plm_before == nullptr ? "" : plm_before;
+  int rank = -1;
+  const int code = lockstep::comm::run_program(argc, argv, [&](Session& session, int, char**) {
+    rank = session.rank();
+    const char* now = std::getenv("OMPI_MCA_plm");
+    lockstep::require<lockstep::StateError>(plm == (now == nullptr ? "" : now), "the environment was changed");
+    return run(mode, session);
+  });
+  std::printf("rank %d ended with %d\n", rank, code);
+  std::fflush(stdout);
+#if LOCKSTEP_TEST_MPI
+  if (host_owns_mpi) {
+    int sum = 1;
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);  // still alive
+    if (rank == 0) {
+      std::printf("host still counts %d\n", sum);
+    }
+    MPI_Finalize();
+  }
+#endif
+  return code;
+}

@@ -1,0 +1,196 @@
+#include <lockstep/comm/session.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include <sys/wait.h>
+
+#include <gtest/gtest.h>
+
+namespace lockstep::comm {
+namespace {
+
+struct Outcome {
+  int code = -1;
+  double seconds = 0;
+  std::vector<std::string> lines;  ///< standard output and error
+
+  [[nodiscard]] int count(const std::string& text) const {
+    return static_cast<int>(std::count_if(
+        lines.begin(), lines.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+  }
+  [[nodiscard]] std::string all() const {
+    std::string text;
+    for (const std::string& line : lines) {
+      text += line + "\n";
+    }
+    return text;
+  }
+};
+
+Outcome shell(const std::string& command) {
+  Outcome outcome;
+  const auto start = std::chrono::steady_clock::now();
+  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) {
+    return outcome;
+  }
+  std::string text;
+  std::array<char, 4096> part{};
+  while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr) {
+    text = part.data();
+    if (!text.empty() && text.back() == '\n') {
+      text.pop_back();
+    }
+    outcome.lines.push_back(text);
+  }
+  const int status = ::pclose(pipe);
+  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return outcome;
+}
+
+const std::string kProgram = LOCKSTEP_TEST_PROGRAM;
+const std::string kMpirun = LOCKSTEP_TEST_MPIRUN;
+
+/// Runs the program with `ranks` ranks; 0: without a launcher.
+Outcome run(int ranks, const std::string& mode, const std::string& environment = "") {
+  const std::string launcher = ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ";
+  return shell("env " + environment + " " + launcher + kProgram + " " + mode);
+}
+
+/// Open MPI kills the others as soon as one process ends with a code, unless it is told to wait for all; then it
+/// returns 0 itself.
+const std::string kWaitForAll = "OMPI_MCA_orte_abort_on_non_zero_status=0";
+
+#define NEEDS_MPI()                          \
+  if (kMpirun.empty()) {                     \
+    GTEST_SKIP() << "this build has no MPI"; \
+  }                                          \
+  static_assert(true)
+
+TEST(Session, AloneIsAWorldOfOne) {
+  for (const char* environment : {"", "-u OMPI_MCA_plm"}) {
+    const Outcome o = run(0, "ok", environment);
+    EXPECT_EQ(o.code, 0) << o.all();
+    EXPECT_EQ(o.count("rank 0/1 local 0/1 nodes 1 0"), 1) << o.all();
+    EXPECT_EQ(o.count("rank 0 ended with 0"), 1) << o.all();
+    EXPECT_EQ(o.count("on one rank without MPI"), kMpirun.empty() ? 1 : 0) << o.all();
+  }
+}
+
+TEST(Session, RanksUnderALauncher) {
+  NEEDS_MPI();
+  for (const int ranks : {1, 3}) {
+    const Outcome o = run(ranks, "ok");
+    EXPECT_EQ(o.code, 0) << o.all();
+    for (int r = 0; r < ranks; ++r) {
+      const std::string n = std::to_string(ranks);
+      const std::string me = std::to_string(r);
+      EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " nodes 1 0"), 1) << o.all();
+    }
+    EXPECT_EQ(o.count(", thread level multiple"), 1) << o.all();
+    EXPECT_EQ(o.count("ended with 0"), ranks) << o.all();
+  }
+}
+
+TEST(Session, TheBodysValueIsTheExitCode) {
+  EXPECT_EQ(run(0, "return5").code, 5);
+}
+
+TEST(Session, TheHostProgramMayOwnMpi) {
+  NEEDS_MPI();
+  const Outcome o = run(2, "ok host_owns_mpi");
+  EXPECT_EQ(o.code, 0) << o.all();
+  EXPECT_EQ(o.count("host still counts 2"), 1) << o.all();
+}
+
+TEST(Session, OneFailingRankEndsTheJob) {
+  NEEDS_MPI();
+  struct Case {
+    const char* mode;
+    int code;
+    const char* text;
+  };
+  for (const Case& c :
+       {Case{"throw", 3, "broken in two lines"}, Case{"throw_data", 2, "bad file"},
+        Case{"throw_memory", 3, "out of host memory (std::bad_alloc)"}, Case{"throw_std", 3, "of the standard library"},
+        Case{"throw_int", 3, "an exception that is not a std::exception"}, Case{"abort", 76, "gave up"}}) {
+    const Outcome o = run(3, c.mode);
+    EXPECT_EQ(o.code, c.code) << o.all();
+    EXPECT_LT(o.seconds, 10) << c.mode;
+    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+    EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.all();
+    EXPECT_EQ(o.count("ended with"), 0) << o.all();
+  }
+}
+
+TEST(Session, FailingAlone) {
+  const Outcome o = run(0, "throw");
+  EXPECT_EQ(o.code, 3) << o.all();
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: broken in two lines"), 1) << o.all();
+}
+
+TEST(Session, AgreePrintsTheLowestRanksTextOnce) {
+  NEEDS_MPI();
+  for (const int ranks : {3, 4}) {
+    EXPECT_EQ(run(ranks, "agree").code, 2);
+    const Outcome o = run(ranks, "agree", kWaitForAll);
+    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+    EXPECT_EQ(o.count("lockstep: error: rank 2: no such file"), 1) << o.all();
+    EXPECT_EQ(o.count("ended with 2"), ranks) << o.all();
+  }
+  EXPECT_EQ(run(2, "agree").code, 0);  // nobody fails
+}
+
+TEST(Session, AgreeLeavesTheRankOutWhenAllSayTheSame) {
+  NEEDS_MPI();
+  const Outcome o = run(3, "agree_all");
+  EXPECT_EQ(o.code, 2) << o.all();
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.all();
+  const Outcome different = run(3, "agree_different");
+  EXPECT_EQ(different.code, 3) << different.all();
+  EXPECT_EQ(different.count("lockstep: error:"), 1) << different.all();
+  EXPECT_EQ(different.count("lockstep: error: rank 0: from 0"), 1) << different.all();
+}
+
+TEST(Session, AgreeAlone) {
+  const Outcome o = run(0, "agree_all");
+  EXPECT_EQ(o.code, 2) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.all();
+}
+
+TEST(Session, AgreeWithinAgreeAndWhileUnwinding) {
+  NEEDS_MPI();
+  const Outcome nested = run(3, "agree_nested", kWaitForAll);
+  EXPECT_EQ(nested.count("lockstep: error:"), 1) << nested.all();
+  EXPECT_EQ(nested.count("lockstep: error: rank 1: inner"), 1) << nested.all();
+  EXPECT_EQ(nested.count("ended with 2"), 3) << nested.all();
+  const Outcome leaving = run(3, "agree_then_leave", kWaitForAll);
+  EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.all();
+  EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.all();
+}
+
+TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
+  for (const char* environment :
+       {"PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4"}) {
+    const Outcome o = run(0, "ok", environment);
+    EXPECT_EQ(o.code, 2) << environment << "\n" << o.all();
+    EXPECT_EQ(o.count("lockstep: error: session: "), 1) << o.all();
+    EXPECT_EQ(o.count(" says 4 ranks, but there is 1 ("), 1) << o.all();
+  }
+  // Only one of them says so.
+  EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 0);
+  // Tasks of an allocation without a step, and fewer ranks than there are, are no contradiction.
+  EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
+  EXPECT_EQ(run(0, "ok", "PMI_SIZE=1").code, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::comm
