@@ -1,0 +1,96 @@
+// CUDA kernels on a real device against the CPU backend. Skipped without one.
+#include <array>
+#include <cmath>
+
+#include <lockstep/runtime/copy.hpp>
+
+#include "tests/kernels/fill_cases.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::compare;
+using testing::OpCase;
+
+class CudaDevice : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_device_count() == 0) {
+      GTEST_SKIP() << "needs a CUDA device, this machine has none";
+    }
+  }
+};
+
+TEST_F(CudaDevice, FillHasTheBitsOfTheCpu) {
+  CpuContext cpu;
+  CudaContext cuda(Device::cuda(0));
+  for (const OpCase& item : testing::fill_cases()) {
+    compare(item, cpu, item, cuda, 0);
+  }
+}
+
+TEST_F(CudaDevice, FillStartsAndEndsOffA16ByteBoundary) {
+  CpuContext cpu;
+  CudaContext cuda(Device::cuda(0));
+  for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
+    for (const std::int64_t begin : {0, 1, 3, 7, 15}) {
+      for (const std::int64_t count : {1, 2, 15, 16, 17, 33, 4099}) {
+        OpCase item = testing::fill_case(3.75, Shape{begin + count + 5}, dtype);
+        item.outputs[0].start = [](testing::GuardedTensor& tensor) { tensor.constant(1); };
+        item.run = [=](Context& context, testing::Views, testing::Views out, const TensorView&) {
+          ops::fill(context, 3.75, out[0].slice(0, begin, begin + count));
+        };
+        compare(item, cpu, item, cuda, 0);
+      }
+    }
+  }
+}
+
+TEST_F(CudaDevice, FillSpecialValues) {
+  CpuContext cpu;
+  CudaContext cuda(Device::cuda(0));
+  for (const double value : {-0.0, HUGE_VAL, -HUGE_VAL, 1e-310, 65520.0}) {
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+      const OpCase item = testing::fill_case(value, Shape{37}, dtype);
+      compare(item, cpu, item, cuda, 0);
+    }
+  }
+}
+
+TEST_F(CudaDevice, FillBeyond2To31Elements) {
+  CudaContext cuda(Device::cuda(0));
+  const std::int64_t count = (std::int64_t{1} << 32) + 77;
+  Tensor out;
+  try {
+    out = Tensor::zeros(cuda, Shape{count}, DType::u8);
+  } catch (const OutOfMemory& error) {
+    GTEST_SKIP() << error.what();
+  }
+  ops::fill(cuda, 9, out.view().slice(0, 1, count - 1));
+  for (const std::int64_t begin :
+       {std::int64_t{0}, (std::int64_t{1} << 31) - 8, (std::int64_t{1} << 32) - 8, count - 16}) {
+    std::array<std::uint8_t, 16> part{};
+    copy(cuda, out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
+    cuda.synchronize();
+    for (std::int64_t i = 0; i < 16; ++i) {
+      const bool outside = begin + i == 0 || begin + i == count - 1;
+      EXPECT_EQ(part[static_cast<std::size_t>(i)], outside ? 0 : 9) << begin + i;
+    }
+  }
+}
+
+TEST_F(CudaDevice, FillLeavesTheCurrentDeviceAndRunsInStreamOrder) {
+  CudaContext cuda(Device::cuda(cuda_device_count() - 1));  // not the current device where there are several
+  const Tensor out = Tensor::empty(cuda, Shape{1001}, DType::f32);
+  for (int i = 0; i < 100; ++i) {
+    ops::fill(cuda, i, out);
+  }
+  std::vector<float> host(1001);
+  copy(cuda, out, TensorView(std::span(host), Shape{1001}));
+  cuda.synchronize();
+  EXPECT_EQ(host, std::vector<float>(1001, 99.0F));
+}
+
+}  // namespace
+}  // namespace lockstep
