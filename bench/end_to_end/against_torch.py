@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""Training throughput of train_resnet against PyTorch, interleaved: ours, theirs, ours, theirs, ...
+
+  against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--ranks 1] [--pairs 9] [--out report.json]
+
+--peer is a program that takes --model, --batch (per rank), --steps, --warmup, --threads and --layout and prints one JSON line
+with images_per_second; with --ranks 2 it is started twice over gloo. The faster of its two layouts counts: both are tried
+before the pairs. Ours runs with loader, augmentation and updates on; its figure is the median over the reports after the
+first two. Each pair gives a ratio ours / theirs; the median of the ratios is the result.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+
+def ours(a, environment):
+    with tempfile.TemporaryDirectory() as out:
+        command = [a.program, "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
+                   "--train-images", "4096", "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
+                   "--log-every", "3", "--out", out]
+        if a.ranks > 1:
+            command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(a.ranks)] + command
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+        with open(os.path.join(out, "metrics.jsonl")) as lines:
+            rates = [e["images_per_second"] for e in map(json.loads, lines) if e["event"] == "step"]
+        return statistics.median(rates[2:])
+
+
+def theirs(a, layout, environment, port):
+    command = [a.python, a.peer, "--model", a.model, "--batch", str(a.batch // a.ranks), "--steps", str(a.steps - 6), "--warmup", "4",
+               "--threads", str(a.threads), "--layout", layout]
+    processes = []
+    for rank in range(a.ranks):
+        env = dict(environment)
+        if a.ranks > 1:
+            env.update(RANK=str(rank), WORLD_SIZE=str(a.ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env, text=True))
+    texts = [p.communicate()[0] for p in processes]
+    if any(p.returncode for p in processes):
+        sys.exit("the peer failed: " + " ".join(command))
+    return json.loads(texts[0].strip().splitlines()[-1])["images_per_second"]
+
+
+p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+p.add_argument("--peer", required=True)
+p.add_argument("--program", default="build/bin/train_resnet")
+p.add_argument("--python", default="/usr/bin/python3")
+p.add_argument("--model", default="resnet20")
+p.add_argument("--batch", type=int, default=128, help="of all ranks together")
+p.add_argument("--ranks", type=int, default=1)
+p.add_argument("--threads", type=int, default=2, help="per rank")
+p.add_argument("--steps", type=int, default=21)
+p.add_argument("--pairs", type=int, default=9)
+p.add_argument("--out")
+a = p.parse_args()
+
+environment = dict(os.environ, OMP_WAIT_POLICY="passive")
+port = 29500
+layouts = {}
+for layout in ("nhwc", "nchw"):
+    port += 1
+    layouts[layout] = theirs(a, layout, environment, port)
+layout = max(layouts, key=layouts.get)
+print(f"peer layouts: {layouts}; taking {layout}", flush=True)
+pairs = []
+for i in range(a.pairs):
+    port += 1
+    mine, peer = ours(a, environment), theirs(a, layout, environment, port)
+    pairs.append({"ours": mine, "theirs": peer, "ratio": mine / peer})
+    print(f"pair {i + 1}: ours {mine:.1f}, theirs {peer:.1f} images/s, ratio {mine / peer:.3f}", flush=True)
+ratios = [x["ratio"] for x in pairs]
+report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "batch": a.batch, "ranks": a.ranks, "threads_per_rank": a.threads,
+          "peer_layout": layout, "pairs": pairs, "median_ratio": statistics.median(ratios), "min_ratio": min(ratios),
+          "max_ratio": max(ratios)}
+print(f"ratio ours / theirs: median {report['median_ratio']:.3f}, {report['min_ratio']:.3f} to {report['max_ratio']:.3f}")
+if a.out:
+    with open(a.out, "w") as out:
+        json.dump(report, out, indent=1, sort_keys=True)
+        out.write("\n")
