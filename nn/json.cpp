@@ -64,7 +64,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     auto& object = std::get<Json::Object>(JsonAccess::value(*open_.back()));
     const auto [place, added] = object.try_emplace(std::move(name));
-    require<DataError>(added, source_, ": key ", quoted(place->first), " stands twice, expected every key once");
+    require<DataError>(added, source_, ": key ", printable(place->first), " stands twice, expected every key once");
     member_ = &place->second;
     return true;
   }
@@ -76,7 +76,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     if (const std::size_t end = text.find("] "); end != std::string_view::npos) {
       text.remove_prefix(end + 2);
     }
-    throw DataError(concat(source_, ": is not valid JSON: ", quoted(text)));
+    throw DataError(concat(source_, ": is not valid JSON: ", printable(text)));
   }
 
   Json take() { return std::move(root_); }
@@ -239,7 +239,7 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
   return builder.take();
 }
 
-std::string quoted(std::string_view text) {
+std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "'";

@@ -52,14 +52,14 @@ const char* name_fault(const std::string& name) {
 }
 
 SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const Json& json) {
-  const std::string what = path + ": tensor " + quoted(name);
+  const std::string what = path + ": tensor " + printable(name);
   const char* fault = name_fault(name);
   require<DataError>(fault == nullptr, what, ": name of ", name.size(), " bytes, ", fault == nullptr ? "" : fault);
   SafetensorsEntry entry;
   entry.name = name;
   entry.dtype = json.get<std::string>("dtype", what);
   const std::size_t type = type_index(entry.dtype);
-  require<DataError>(type < kTypes.size(), what, ": dtype ", quoted(entry.dtype),
+  require<DataError>(type < kTypes.size(), what, ": dtype ", printable(entry.dtype),
                      ", expected one of the format's, as F32 or I64");
 
   const Json& shape = json.member("shape", what);
@@ -165,7 +165,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : state_(std::make_uni
     const Json::Object* metadata = value.if_object();
     require<DataError>(metadata != nullptr, path, ": __metadata__ is ", value.kind(), ", expected an object");
     for (const auto& [key, entry] : *metadata) {
-      state_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + quoted(key));
+      state_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
     }
   }
 
@@ -176,7 +176,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : state_(std::make_uni
   std::uint64_t position = 0;
   for (std::size_t i = 0; i < state_->entries.size(); ++i) {
     SafetensorsEntry& entry = state_->entries[i];
-    require<DataError>(entry.offset == position, path, ": tensor ", quoted(entry.name), ": data begin at ",
+    require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
     position += entry.bytes;  // the end that the header gives in 64 bits: cannot wrap
     entry.offset += data;
@@ -207,8 +207,9 @@ const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin) const {
-  require<DataError>(begin <= entry.bytes && out.size() <= entry.bytes - begin, path(), ": tensor ", quoted(entry.name),
-                     ": bytes ", begin, " to ", begin + out.size(), ", expected within ", entry.bytes);
+  require<DataError>(begin <= entry.bytes && out.size() <= entry.bytes - begin, path(), ": tensor ",
+                     printable(entry.name), ": bytes ", begin, " to ", begin + out.size(), ", expected within ",
+                     entry.bytes);
   state_->file.read(entry.offset + begin, out);
 }
 
@@ -218,8 +219,9 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
   std::unordered_set<std::string> names;
   for (const SafetensorsTensor& tensor : tensors) {
     const char* fault = tensor.name == kMetadata ? "expected another name" : name_fault(tensor.name);
-    require<DataError>(fault == nullptr, path, ": tensor ", quoted(tensor.name), ": ", fault == nullptr ? "" : fault);
-    require<DataError>(names.insert(tensor.name).second, path, ": tensor ", quoted(tensor.name), " stands twice");
+    require<DataError>(fault == nullptr, path, ": tensor ", printable(tensor.name), ": ",
+                       fault == nullptr ? "" : fault);
+    require<DataError>(names.insert(tensor.name).second, path, ": tensor ", printable(tensor.name), " stands twice");
     order.emplace_back(type_index(safetensors_dtype(tensor.dtype)), &tensor);
   }
   std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
@@ -241,12 +243,12 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     std::uint64_t bytes = size_of(tensor->dtype);
     for (const std::int64_t extent : tensor->shape) {
       require<DataError>(extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes),
-                         path, ": tensor ", quoted(tensor->name), ": extent ", extent, " or its size is impossible");
+                         path, ": tensor ", printable(tensor->name), ": extent ", extent, " or its size is impossible");
       shape.emplace_back(extent);
     }
-    require<DataError>(tensor->fill != nullptr || tensor->data.size() == bytes, path, ": tensor ", quoted(tensor->name),
-                       ": ", tensor->data.size(), " bytes of data, expected ", bytes);
-    require<DataError>(shape.size() <= kMaxDims, path, ": tensor ", quoted(tensor->name), ": ", shape.size(),
+    require<DataError>(tensor->fill != nullptr || tensor->data.size() == bytes, path, ": tensor ",
+                       printable(tensor->name), ": ", tensor->data.size(), " bytes of data, expected ", bytes);
+    require<DataError>(shape.size() <= kMaxDims, path, ": tensor ", printable(tensor->name), ": ", shape.size(),
                        " dimensions, expected at most ", kMaxDims);
     if (header.size() > 1) {
       header += ',';

@@ -146,7 +146,8 @@ class Synthetic final : public Dataset {
         c = between(random, 0, 255);
       }
     }
-    std::uint64_t noise_state = (static_cast<std::uint64_t>(random.bits()) << 32) | random.bits();
+    std::uint64_t noise_state = random.bits();
+    noise_state = noise_state << 32 | random.bits();
 
     std::uint8_t* pixel = image.data();
     for (std::int64_t row = 0; row < height(); ++row) {

@@ -140,6 +140,21 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   EXPECT_EQ(count_entries(root.path()), 1U);
 }
 
+// The check above can fail: a folder with a file missing, cut short or of another version is no version.
+TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  write_version(path, 3, Replace::swap);
+  ASSERT_EQ(version_of(path), 3);
+  const std::string part = get_file(path + "/part1");
+  testing::put_file(path + "/part1", part.substr(0, 100));
+  EXPECT_EQ(version_of(path), -1);
+  testing::put_file(path + "/part1", "4" + part.substr(1));
+  EXPECT_EQ(version_of(path), -1);
+  std::filesystem::remove(path + "/part1");
+  EXPECT_EQ(version_of(path), -1);
+}
+
 // What a kill between two renames leaves.
 TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   const TemporaryFolder root;

@@ -291,7 +291,7 @@ TEST_F(Safetensors, RandomDamageIsHarmless) {
                              R"("b":{"dtype":"I64","shape":[],"data_offsets":[8,16]}})",
                              Bytes(16, 'x'));
   Random random(3, RandomUse::test);
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     Bytes bad = good;
     for (std::uint32_t n = random.below(3) + 1; n > 0; --n) {
       bad[random.below(static_cast<std::uint32_t>(bad.size()))] = static_cast<char>(random.bits());
