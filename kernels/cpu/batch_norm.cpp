@@ -587,7 +587,10 @@ class BackwardTable {
 template <int kRows, class T>
 void backward_rows(const T* g, const T* x, int64_t period, const typename BackwardTable<T>::Rows& table, T* dx,
                    int64_t length) {
-  const auto [scale, mean, slope, offset] = table;
+  const T* scale = table.scale;
+  const T* mean = table.mean;
+  const T* slope = table.slope;
+  const T* offset = table.offset;
 #pragma omp simd
   for (int64_t i = 0; i < length; ++i) {
 #pragma GCC unroll 4
