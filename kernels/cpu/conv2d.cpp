@@ -17,6 +17,7 @@ constexpr std::int64_t kBlock = 64;     // channels that are summed together in 
 constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
 constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
 constexpr std::size_t kAlignment = 64;  // of the workspace
+constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
 
 /// One spatial axis: which input coordinate each output coordinate reads through each tap, and the inverse.
 struct Axis {
@@ -71,6 +72,7 @@ struct Geometry {
   explicit Geometry(const ConvDesc& d)
       : axes(make_axes(d)), n(d.batch), groups(d.groups), c(d.in_channels / d.groups), k(d.out_channels / d.groups) {}
   [[nodiscard]] std::int64_t taps() const { return axes[0].taps * axes[1].taps * axes[2].taps; }
+  [[nodiscard]] std::int64_t weights() const { return groups * k * taps() * c; }  // multiply-adds per output pixel
   [[nodiscard]] std::int64_t in_pixels() const { return axes[0].in * axes[1].in * axes[2].in; }
   [[nodiscard]] std::int64_t out_pixels() const { return axes[0].out * axes[1].out * axes[2].out; }
 
@@ -124,71 +126,74 @@ template <class T>
 void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const T* bias, T* y,
              T* packed) {
   // (K, taps, C) -> (groups, taps, C, K per group), so that the innermost loop runs over adjacent output channels
-  parallel_ranges(context, geo.groups * geo.taps(), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t g = i / geo.taps();
-      const std::int64_t tap = i % geo.taps();
-      for (std::int64_t c = 0; c < geo.c; ++c) {
-        for (std::int64_t k = 0; k < geo.k; ++k) {
-          packed[(i * geo.c + c) * geo.k + k] = weights[((g * geo.k + k) * geo.taps() + tap) * geo.c + c];
-        }
-      }
-    }
-  });
-  parallel_ranges(context, geo.n * geo.out_pixels(), 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-      const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // (D, H, W, C)
-      for (std::int64_t g = 0; g < geo.groups; ++g) {
-        for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
-          const std::int64_t count = std::min(kBlock, geo.k - k0);
-          T sum[kBlock] = {};
-          for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
-            const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
-            const T* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
-            for (std::int64_t c = 0; c < geo.c; ++c) {
-              for (std::int64_t k = 0; k < count; ++k) {
-                sum[k] += in[c] * w[c * geo.k + k];
-              }
+  parallel_ranges(
+      context, geo.groups * geo.taps(), 1 + kWork / (geo.c * geo.k), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t g = i / geo.taps();
+          const std::int64_t tap = i % geo.taps();
+          for (std::int64_t c = 0; c < geo.c; ++c) {
+            for (std::int64_t k = 0; k < geo.k; ++k) {
+              packed[(i * geo.c + c) * geo.k + k] = weights[((g * geo.k + k) * geo.taps() + tap) * geo.c + c];
             }
-          });
-          const std::int64_t first = g * geo.k + k0;
-          T* out = y + pixel * geo.groups * geo.k + first;
-          for (std::int64_t k = 0; k < count; ++k) {
-            out[k] = bias != nullptr ? sum[k] + bias[first + k] : sum[k];
           }
         }
-      }
-    }
-  });
+      });
+  parallel_ranges(
+      context, geo.n * geo.out_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+          const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // (D, H, W, C)
+          for (std::int64_t g = 0; g < geo.groups; ++g) {
+            for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
+              const std::int64_t count = std::min(kBlock, geo.k - k0);
+              T sum[kBlock] = {};
+              for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
+                const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
+                const T* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
+                for (std::int64_t c = 0; c < geo.c; ++c) {
+                  for (std::int64_t k = 0; k < count; ++k) {
+                    sum[k] += in[c] * w[c * geo.k + k];
+                  }
+                }
+              });
+              const std::int64_t first = g * geo.k + k0;
+              T* out = y + pixel * geo.groups * geo.k + first;
+              for (std::int64_t k = 0; k < count; ++k) {
+                out[k] = bias != nullptr ? sum[k] + bias[first + k] : sum[k];
+              }
+            }
+          }
+        }
+      });
 }
 
 template <class T>
 void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, const T* weights, T* dx,
                    bool accumulate) {
-  parallel_ranges(context, geo.n * geo.in_pixels(), 16, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-      const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // (O, P, Q, K)
-      for (std::int64_t g = 0; g < geo.groups; ++g) {
-        for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
-          const std::int64_t count = std::min(kBlock, geo.c - c0);
-          T sum[kBlock] = {};
-          for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
-            const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
-            const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
-            for (std::int64_t k = 0; k < geo.k; ++k) {
+  parallel_ranges(
+      context, geo.n * geo.in_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t pixel = begin; pixel < end; ++pixel) {
+          const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // (O, P, Q, K)
+          for (std::int64_t g = 0; g < geo.groups; ++g) {
+            for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
+              const std::int64_t count = std::min(kBlock, geo.c - c0);
+              T sum[kBlock] = {};
+              for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
+                const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
+                const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
+                for (std::int64_t k = 0; k < geo.k; ++k) {
+                  for (std::int64_t c = 0; c < count; ++c) {
+                    sum[c] += grad[k] * w[k * geo.taps() * geo.c + c];
+                  }
+                }
+              });
+              T* out = dx + (pixel * geo.groups + g) * geo.c + c0;
               for (std::int64_t c = 0; c < count; ++c) {
-                sum[c] += grad[k] * w[k * geo.taps() * geo.c + c];
+                out[c] = accumulate ? out[c] + sum[c] : sum[c];
               }
             }
-          });
-          T* out = dx + (pixel * geo.groups + g) * geo.c + c0;
-          for (std::int64_t c = 0; c < count; ++c) {
-            out[c] = accumulate ? out[c] + sum[c] : sum[c];
           }
         }
-      }
-    }
-  });
+      });
 }
 
 /// The gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums short.
@@ -232,7 +237,8 @@ template <class T>
 void backward_weights(const CpuContext& context, const Geometry& geo, const T* x, const T* dy, T* dweights,
                       bool accumulate) {
   const std::int64_t row_blocks = (geo.k + kRows - 1) / kRows;
-  parallel_ranges(context, geo.groups * row_blocks * geo.taps(), 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t grain = 1 + kWork / (geo.n * geo.out_pixels() * kRows * geo.c);
+  parallel_ranges(context, geo.groups * row_blocks * geo.taps(), grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t tap = item % geo.taps();
       const std::int64_t k0 = item / geo.taps() % row_blocks * kRows;

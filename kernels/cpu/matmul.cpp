@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::int64_t kBlock = 64;     // columns of c that are summed together in one local array
 constexpr std::size_t kAlignment = 64;  // of the workspace
+constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
 
 /// b: (k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
 template <class T>
@@ -18,31 +19,32 @@ void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const 
   const std::int64_t a_row = d.transpose_a ? 1 : d.k;
   const std::int64_t a_column = d.transpose_a ? d.m : 1;
   const std::int64_t blocks = (d.n + kBlock - 1) / kBlock;
-  parallel_ranges(context, d.m * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      const std::int64_t i = item / blocks;
-      const std::int64_t j0 = item % blocks * kBlock;
-      const std::int64_t count = std::min(kBlock, d.n - j0);
-      T sum[kBlock] = {};
-      for (std::int64_t l = 0; l < d.k; ++l) {
-        const T value = a[i * a_row + l * a_column];
-        const T* row = b + l * d.n + j0;
-        for (std::int64_t j = 0; j < count; ++j) {
-          sum[j] += value * row[j];
+  parallel_ranges(
+      context, d.m * blocks, 1 + kWork / (d.k * std::min(kBlock, d.n)), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t item = begin; item < end; ++item) {
+          const std::int64_t i = item / blocks;
+          const std::int64_t j0 = item % blocks * kBlock;
+          const std::int64_t count = std::min(kBlock, d.n - j0);
+          T sum[kBlock] = {};
+          for (std::int64_t l = 0; l < d.k; ++l) {
+            const T value = a[i * a_row + l * a_column];
+            const T* row = b + l * d.n + j0;
+            for (std::int64_t j = 0; j < count; ++j) {
+              sum[j] += value * row[j];
+            }
+          }
+          T* out = c + i * d.n + j0;
+          for (std::int64_t j = 0; j < count; ++j) {
+            const T before = d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
+            out[j] = before + sum[j];
+          }
         }
-      }
-      T* out = c + i * d.n + j0;
-      for (std::int64_t j = 0; j < count; ++j) {
-        const T before = d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
-        out[j] = before + sum[j];
-      }
-    }
-  });
+      });
 }
 
 template <class T>
 void transpose(const CpuContext& context, const T* from, std::int64_t rows, std::int64_t columns, T* to) {
-  parallel_ranges(context, columns, 16, [&](std::int64_t begin, std::int64_t end) {
+  parallel_ranges(context, columns, 1 + kWork / rows, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t j = begin; j < end; ++j) {
       for (std::int64_t i = 0; i < rows; ++i) {
         to[j * rows + i] = from[i * columns + j];
