@@ -71,8 +71,14 @@ void remove_tree(const std::string& path) {
   require<DataError>(!error, path, ": cannot be deleted: ", error.message());
 }
 
+// errno is read after the call: the arguments of require() have no order.
+void check_call(int result, const std::string& path, const char* what) {
+  const int error = errno;
+  require<DataError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
+}
+
 void rename_folder(const std::string& from, const std::string& to) {
-  require<DataError>(::rename(from.c_str(), to.c_str()) == 0, to, ": cannot be put in place: ", std::strerror(errno));
+  check_call(::rename(from.c_str(), to.c_str()), to, "put in place");
 }
 
 // True when the two names were swapped, false when this file system cannot do it.
@@ -100,7 +106,7 @@ AtomicFolder::AtomicFolder(std::string path, Replace replace) : path_(clean(std:
   require<DataError>(!file_exists(path_) || fs::is_directory(path_, error), path_,
                      ": is not a folder, expected one or nothing");
   temporary_ = path_ + ".tmp-" + unique_suffix(path_);
-  require<DataError>(::mkdir(temporary_.c_str(), 0777) == 0, temporary_, ": cannot be made: ", std::strerror(errno));
+  check_call(::mkdir(temporary_.c_str(), 0777), temporary_, "made");
 }
 
 AtomicFolder::~AtomicFolder() {

@@ -191,16 +191,38 @@ TEST(AtomicFolder, BadPathsAreRefused) {
   expect_holds(error_of<StateError>([&] { folder.commit(); }), "twice");
 }
 
+// In a child that gives up root's rights, if it has them: root may write everywhere.
 TEST(AtomicFolder, UnwritableFolderIsNamed) {
-  if (::geteuid() == 0) {
-    GTEST_SKIP() << "root may write everywhere";
-  }
   const TemporaryFolder root;
-  std::filesystem::permissions(root.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
-  const std::string error = error_of<DataError>([&] { AtomicFolder(root / "last"); });
-  expect_holds(error, root / "last");
-  expect_holds(error, "Permission denied");
-  std::filesystem::permissions(root.path(), std::filesystem::perms::owner_all);
+  namespace fs = std::filesystem;
+  fs::permissions(root.path(),
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) {
+      ::_exit(77);
+    }
+    try {
+      AtomicFolder(root / "last");
+    } catch (const DataError& error) {
+      const std::string text = error.what();
+      ::_exit(text.find(root / "last") == 0 && text.find("cannot be made: Permission denied") != std::string::npos
+                  ? 42
+                  : 43);
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  fs::permissions(root.path(), fs::perms::owner_all);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "runs as root and cannot become another user";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 42);
 }
 
 // /proc takes no new folders, whoever asks.
