@@ -187,8 +187,10 @@ int run(const Options& options, const std::vector<testing::OpCase>& cases) {
            << ", \"percent_of_copy\": " << share << "}\n";
     }
   }
-  json.close();
-  require<Error>(json.good(), "writing ", options.json, " failed");
+  if (json.is_open()) {
+    json.close();
+    require<Error>(json.good(), "writing ", options.json, " failed");
+  }
   return exit_code::kFinished;
 }
 
