@@ -76,8 +76,8 @@ class Machine {
 
   void reset(const Options& options);  ///< takes the lock itself
 
-  /// What every call starts with: counts it, makes the current device's context where CUDA does and answers with an injected, sticky or
-  /// driver error. A caller that gives back or waits goes on after an error.
+  /// What every call starts with: counts it, makes the current device's context where CUDA does and answers with an
+  /// injected, sticky or driver error. A caller that gives back or waits goes on after an error.
   cudaError_t enter(const char* name, bool makes_context = true);
   cudaError_t fail(cudaError_t error);                              ///< sets the thread's last error
   cudaError_t violate(const std::string& text, cudaError_t error);  ///< and writes a violation down
