@@ -43,7 +43,7 @@ std::string unique_suffix(const std::string& path) {
   ::gethostname(host, sizeof(host) - 1);
   for (int n = 0;; ++n) {
     std::string suffix = concat(host, "-", ::getpid(), "-", n);
-    if (!file_exists(path + ".tmp-" + suffix) && !file_exists(path + ".old-" + suffix)) {
+    if (!file_exists(concat(path, ".tmp-", suffix)) && !file_exists(concat(path, ".old-", suffix))) {
       return suffix;
     }
   }
@@ -58,7 +58,7 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.size() > begin.size() && name.compare(0, begin.size(), begin) == 0) {
-      found.push_back(parent + "/" + name);
+      found.push_back(concat(parent, '/', name));
     }
   }
   std::sort(found.begin(), found.end());
@@ -143,7 +143,7 @@ void AtomicFolder::commit() {
 }
 
 std::string find_folder(const std::string& path) {
-  const std::string name = clean(path);
+  std::string name = clean(path);
   std::error_code ignored;
   if (fs::is_directory(name, ignored)) {
     return name;
