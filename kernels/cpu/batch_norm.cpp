@@ -24,7 +24,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kMinPeriod = 128;   // elements
+constexpr int64_t kPeriod = 128;      // elements of a period, at least
+constexpr int64_t kSumPeriod = 32;    // the same where sums are taken, and a multiple of this
+constexpr int64_t kGroup = 2048;      // elements, about, whose sums stay in registers before they join one in memory
 constexpr int64_t kBlock = 512;       // elements of one period in a piece
 constexpr int64_t kMaxLocal = 2048;   // elements of a table on the stack
 constexpr int64_t kTile = 4096;       // elements, at least, that a thread takes at a time
@@ -44,17 +46,20 @@ struct Layout {
   int64_t rows_per_sample = 1;
   int64_t rows;
   int64_t fold = 1;  // rows in a period
-  int64_t period;    // elements, a multiple of 8
+  int64_t period;    // elements, a multiple of 8 (of 32 for sums)
   int64_t tile;      // elements, a multiple of four periods
   int64_t chunk;     // elements, a multiple of the period
   int64_t chunks;
 
-  explicit Layout(const Shape& shape) : channels(shape.back()) {
+  enum class Pass : bool { elementwise, sums };
+  explicit Layout(const Shape& shape, Pass pass = Pass::sums) : channels(shape.back()) {
     for (int axis = 1; axis + 1 < shape.rank(); ++axis) {
       rows_per_sample *= shape[axis];
     }
     rows = shape[0] * rows_per_sample;
-    while (fold * channels % 8 != 0 || fold * channels < kMinPeriod) {
+    const int64_t least = pass == Pass::sums ? kSumPeriod : kPeriod;
+    const int64_t unit = pass == Pass::sums ? kSumPeriod : 8;
+    while (fold * channels < least || fold * channels % unit != 0) {
       fold *= 2;
     }
     period = fold * channels;
@@ -256,36 +261,79 @@ struct Gradient {
 
 // ---- statistics ----------------------------------------------------------------------------------------------------
 
-// Four values are added to each other before they join a long sum: fewer roundings of the sum, shorter chains.
+/// Channels whose sums are kept in registers together: 128 bytes.
+template <class T>
+inline constexpr int64_t kLanes = 128 / sizeof(T);
 
-/// sum += x - shift, square += (x - shift)^2 over kRows (4 or 1) pieces of `length` elements.
-template <int kRows, class T>
-void add_deviations(const T* x, int64_t period, const T* shift, T* sum, T* square, int64_t length) {
-#pragma omp simd
-  for (int64_t i = 0; i < length; ++i) {
-    const T a = x[i] - shift[i];
-    if constexpr (kRows == 4) {
-      const T b = x[period + i] - shift[i];
-      const T c = x[2 * period + i] - shift[i];
-      const T d = x[3 * period + i] - shift[i];
-      sum[i] += (a + b) + (c + d);
-      square[i] += (a * a + b * b) + (c * c + d * d);
-    } else {
-      sum[i] += a;
-      square[i] += a * a;
+/// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): kLanes elements from
+/// `phase` of each period are to be added up. Returns where the last, partial period begins.
+template <class T, class F>
+int64_t for_lanes(int64_t count, int64_t period, F&& f) {
+  const int64_t periods = count / period;
+  const int64_t group = std::clamp(kGroup / period, int64_t{8}, int64_t{64});
+  for (int64_t first = 0; first < periods; first += group) {
+    for (int64_t phase = 0; phase < period; phase += kLanes<T>) {
+      f(first * period + phase, phase, std::min(group, periods - first));
     }
   }
+  return periods * period;
 }
 
-template <int kRows, class T>
-void add_values(const T* x, int64_t period, T* sum, int64_t length) {
-#pragma omp simd
-  for (int64_t i = 0; i < length; ++i) {
-    if constexpr (kRows == 4) {
-      sum[i] += (x[i] + x[period + i]) + (x[2 * period + i] + x[3 * period + i]);
-    } else {
-      sum[i] += x[i];
+/// The 128 bytes after these kLanes elements are read next in this row: hardware does not see it coming.
+template <class T>
+void prefetch_next(const T* lanes) {
+  __builtin_prefetch(lanes + kLanes<T>);
+  __builtin_prefetch(lanes + kLanes<T> + kLanes<T> / 2);
+}
+
+/// 32 bytes that + - * work on element by element (an extension of gcc and clang). Arrays of these stay in registers,
+/// arrays of T do not.
+template <class T>
+struct VectorOf {
+  using Type [[gnu::vector_size(32)]] = T;
+};
+template <class T>
+using Vector = typename VectorOf<T>::Type;
+
+template <class T>
+void load(const T* from, Vector<T>& to) {
+  std::memcpy(&to, from, sizeof to);
+}
+
+template <class T>
+void add_to(T* sums, const Vector<T>& values) {
+  Vector<T> v;
+  load(sums, v);
+  v += values;
+  std::memcpy(sums, &v, sizeof v);
+}
+
+constexpr int kVectors = 4;  // in kLanes
+
+/// sum += x - shift, square += (x - shift)^2 in kLanes channels, over pieces a period apart.
+template <class T>
+void add_deviations(const T* x, int64_t period, int64_t periods, const T* shift, T* sum, T* square) {
+  constexpr int64_t kN = kLanes<T> / kVectors;
+  Vector<T> m[kVectors];
+  Vector<T> s[kVectors] = {};
+  Vector<T> q[kVectors] = {};
+  for (int k = 0; k < kVectors; ++k) {
+    load(shift + k * kN, m[k]);
+  }
+  for (int64_t r = 0; r < periods; ++r, x += period) {
+    prefetch_next(x);
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      Vector<T> d;
+      load(x + k * kN, d);
+      d -= m[k];
+      s[k] += d;
+      q[k] += d * d;
     }
+  }
+  for (int k = 0; k < kVectors; ++k) {
+    add_to(sum + k * kN, s[k]);
+    add_to(square + k * kN, q[k]);
   }
 }
 
@@ -300,9 +348,13 @@ void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, do
   T* square = sum + layout.period;
   T* shift = square + layout.period;
   std::fill_n(sum, 2 * layout.period, T(0));
-  for_pieces(0, sample * layout.channels, layout.period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
-    add_values<n()>(x + at, layout.period, sum + phase, length);
-  });
+  for (int64_t at = 0; at < sample * layout.channels; at += layout.period) {
+    const int64_t length = std::min(layout.period, sample * layout.channels - at);
+#pragma omp simd
+    for (int64_t i = 0; i < length; ++i) {
+      sum[i] += x[at + i];
+    }
+  }
   double* mean = joined;
   double* m2 = joined + layout.channels;
   fold_period(sum, layout, mean);
@@ -313,9 +365,14 @@ void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, do
     std::copy_n(shift, layout.channels, shift + i);
   }
   std::fill_n(sum, layout.period, T(0));
-  for_pieces(0, count, layout.period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
-    add_deviations<n()>(x + at, layout.period, shift + phase, sum + phase, square + phase, length);
+  const int64_t rest = for_lanes<T>(count, layout.period, [&](int64_t at, int64_t phase, int64_t periods) {
+    add_deviations(x + at, layout.period, periods, shift + phase, sum + phase, square + phase);
   });
+  for (int64_t i = 0; i < count - rest; ++i) {
+    const T d = x[rest + i] - shift[i];
+    sum[i] += d;
+    square[i] += d * d;
+  }
   fold_period(sum, layout, mean);
   fold_period(square, layout, m2);
   const double inv_rows = 1 / static_cast<double>(rows);
@@ -433,48 +490,67 @@ void apply(CpuContext& context, const Layout& layout, const T* x, const T* coeff
 
 // ---- backward ------------------------------------------------------------------------------------------------------
 
-/// sum += g, product += g * (x - mean) over kRows (4 or 1) pieces of `length` elements.
-template <int kRows, class T>
-void add_products(const T* g, int64_t g_period, const T* x, int64_t period, const T* mean, T* sum, T* product,
-                  int64_t length) {
-#pragma omp simd
-  for (int64_t i = 0; i < length; ++i) {
-    const T a = g[i];
-    const T pa = a * (x[i] - mean[i]);
-    if constexpr (kRows == 4) {
-      const T b = g[g_period + i];
-      const T c = g[2 * g_period + i];
-      const T d = g[3 * g_period + i];
-      sum[i] += (a + b) + (c + d);
-      const T ab = pa + b * (x[period + i] - mean[i]);
-      const T cd = c * (x[2 * period + i] - mean[i]) + d * (x[3 * period + i] - mean[i]);
-      product[i] += ab + cd;
-    } else {
-      sum[i] += a;
-      product[i] += pa;
+/// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart; g is the incoming gradient of
+/// the elements from `at`, a multiple of 32 in f32 and of 16 in f64.
+template <bool kSecond, bool kMask, class T>
+void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const T* mean, T* sum,
+                  T* product) {
+  constexpr int64_t kN = kLanes<T> / kVectors;
+  Vector<T> m[kVectors];
+  Vector<T> s[kVectors] = {};
+  Vector<T> p[kVectors] = {};
+  for (int k = 0; k < kVectors; ++k) {
+    load(mean + k * kN, m[k]);
+  }
+  alignas(64) T buffer[kLanes<T>];
+  for (int64_t r = 0; r < periods; ++r, at += period) {
+    const T* from = in.dy + at;
+    if constexpr (kMask) {
+      masked<kSecond>(in.dy + at, kSecond ? in.dy2 + at : nullptr, in.mask + at / 8, kLanes<T>, buffer);
+      from = buffer;
     }
+    prefetch_next(x + at);
+    prefetch_next(in.dy + at);
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      Vector<T> g;
+      load(from + k * kN, g);
+      if constexpr (kSecond && !kMask) {
+        Vector<T> second;
+        load(in.dy2 + at + k * kN, second);
+        g += second;
+      }
+      Vector<T> d;
+      load(x + at + k * kN, d);
+      s[k] += g;
+      p[k] += g * (d - m[k]);
+    }
+  }
+  for (int k = 0; k < kVectors; ++k) {
+    add_to(sum + k * kN, s[k]);
+    add_to(product + k * kN, p[k]);
   }
 }
 
-template <class T>
+template <bool kSecond, bool kMask, class T>
 void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int64_t begin, int64_t end,
                     const T* inv_std, const T* mean, T* sum, T* product, double* joined) {
-  alignas(64) T buffer[4 * kBlock];
-  const int64_t period = layout.period;
-  std::fill_n(sum, period, T(0));
-  std::fill_n(product, period, T(0));
-  for_pieces(begin, end, period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
-    const T* g = in.dy + at;
-    int64_t g_period = period;
-    if (!in.plain()) {
-      for (int r = 0; r < n(); ++r) {
-        in.read(at + r * period, length, buffer + r * kBlock);
-      }
-      g = buffer;
-      g_period = kBlock;
+  std::fill_n(sum, layout.period, T(0));
+  std::fill_n(product, layout.period, T(0));
+  const int64_t rest =
+      begin + for_lanes<T>(end - begin, layout.period, [&](int64_t at, int64_t phase, int64_t periods) {
+        add_products<kSecond, kMask>(in, x, begin + at, layout.period, periods, mean + phase, sum + phase,
+                                     product + phase);
+      });
+  T buffer[kLanes<T>];
+  for (int64_t at = rest; at < end; at += kLanes<T>) {
+    const int64_t length = std::min(kLanes<T>, end - at);
+    in.read(at, length, buffer);
+    for (int64_t i = 0; i < length; ++i) {
+      sum[at - rest + i] += buffer[i];
+      product[at - rest + i] += buffer[i] * (x[at + i] - mean[at - rest + i]);
     }
-    add_products<n()>(g, g_period, x + at, period, mean + phase, sum + phase, product + phase, length);
-  });
+  }
   fold_period(sum, layout, joined);
   fold_period(product, layout, joined + layout.channels);
   for (int64_t c = 0; c < layout.channels; ++c) {
@@ -482,7 +558,7 @@ void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int
   }
 }
 
-template <class T>
+template <bool kSecond, bool kMask, class T>
 void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x, const T* coefficients,
                    int64_t rows, GradMode mode, T* sums, T* dweight, T* dbias, const Slots& slots) {
   const int64_t channels = layout.channels;
@@ -496,8 +572,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
     repeat(coefficients + 2 * channels, channels, 0, layout.period, mean);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.chunk;
-      chunk_products(layout, in, x, begin, std::min(count, begin + layout.chunk), inv_std, mean, sum, product,
-                     slots.joined(i));
+      chunk_products<kSecond, kMask>(layout, in, x, begin, std::min(count, begin + layout.chunk), inv_std, mean, sum,
+                                     product, slots.joined(i));
     }
   });
   const auto give = [mode](T value, T* gradient, int64_t c) {
@@ -690,7 +766,7 @@ void batch_norm_finalize_inference(CpuContext& /*context*/, const TensorView& ru
 
 void batch_norm_apply(CpuContext& context, const TensorView& x, const TensorView& coefficients,
                       const TensorView& residual, bool relu, const TensorView& y, const TensorView& mask) {
-  const Layout layout(x.shape);
+  const Layout layout(x.shape, Layout::Pass::elementwise);
   visit_compute(x.dtype, "batch_norm_apply", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
     const T* pc = coefficients.as<T>();
@@ -716,9 +792,11 @@ void batch_norm_backward_reduce(CpuContext& context, const TensorView& dy, const
   visit_compute(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
     const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
     const bool wanted = mode != GradMode::ignore;
-    backward_sums(context, layout, in, x.as<T>(), coefficients.as<T>(), rows, mode, sums.as<T>(),
-                  wanted ? dweight.as<T>() : nullptr, wanted ? dbias.as<T>() : nullptr,
-                  Slots(layout, workspace, sizeof(T)));
+    const auto run = in.dy2 != nullptr
+                         ? (in.mask != nullptr ? backward_sums<true, true, T> : backward_sums<true, false, T>)
+                         : (in.mask != nullptr ? backward_sums<false, true, T> : backward_sums<false, false, T>);
+    run(context, layout, in, x.as<T>(), coefficients.as<T>(), rows, mode, sums.as<T>(),
+        wanted ? dweight.as<T>() : nullptr, wanted ? dbias.as<T>() : nullptr, Slots(layout, workspace, sizeof(T)));
   });
 }
 
@@ -726,7 +804,7 @@ void batch_norm_backward_apply(CpuContext& context, const TensorView& dy, const 
                                const TensorView& x, const TensorView& coefficients, const TensorView& sums,
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
                                const TensorView& dresidual) {
-  const Layout layout(x.shape);
+  const Layout layout(x.shape, Layout::Pass::elementwise);
   const int64_t rows = valid_rows("batch_norm_backward_apply", layout, x, valid);
   visit_compute(x.dtype, "batch_norm_backward_apply", [&]<class T>(std::type_identity<T>) {
     const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
