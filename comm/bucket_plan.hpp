@@ -10,9 +10,9 @@ namespace lockstep::comm {
 /// A gradient in the arena, listed in the order in which gradients become ready.
 struct GradientRange {
   std::string name;
-  std::int64_t begin = 0;        ///< first element in the gradient arena
-  std::int64_t end = 0;          ///< one past its last element, padding included
-  int expected_writes = 1;       ///< writes per step until it is ready (tied weights: more than one)
+  std::int64_t begin = 0;   ///< first element in the gradient arena
+  std::int64_t end = 0;     ///< one past its last element, padding included
+  int expected_writes = 1;  ///< writes per step until it is ready (tied weights: more than one)
 };
 
 /// Consecutive gradients [first, last) that are reduced by one all-reduce over arena elements [begin, end).

@@ -12,8 +12,8 @@ namespace lockstep::comm {
 /// What passed through a communicator since it was made (this rank's view).
 struct CommunicatorCounts {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;     ///< of the input tensors
-  double seconds = 0;         ///< inside the calls, wherever they ran
+  std::int64_t bytes = 0;  ///< of the input tensors
+  double seconds = 0;      ///< inside the calls, wherever they ran
 };
 
 /// A fixed group of ranks that exchange tensors. Every operation is enqueued on the stream that is passed and returns
@@ -43,7 +43,8 @@ class Communicator {
   virtual void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   /// out (size() * n) = the ranks' in (n), in rank order. in may be the rank-th part of out.
   virtual void all_gather(Stream& stream, const TensorView& in, const TensorView& out) = 0;
-  /// The r-th n elements of in (size() * n) go to rank r; out holds what came from each rank, in rank order; no overlap.
+  /// The r-th n elements of in (size() * n) go to rank r; out holds what came from each rank, in rank order; no
+  /// overlap.
   virtual void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   virtual void broadcast(Stream& stream, const TensorView& data, int root) = 0;
   virtual void barrier(Stream& stream) = 0;

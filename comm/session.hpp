@@ -68,8 +68,8 @@ class Session {
 
 /// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure ends
 /// quietly with its code; any other exception is this rank's alone and goes through Session::abort() with the code
-/// of its kind (3 when it is not an Error). An exception unwinds body's frame first: memory there that the communication
-/// stream uses must stay until that stream is idle (GradientReducer sees to it for the arena).
+/// of its kind (3 when it is not an Error). An exception unwinds body's frame first: memory there that the
+/// communication stream uses must stay until that stream is idle (GradientReducer sees to it for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept;
 
 }  // namespace lockstep::comm

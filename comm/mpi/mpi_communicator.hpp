@@ -13,8 +13,8 @@ namespace lockstep::comm {
 ///
 /// The thread level that MPI was initialised with decides where calls run:
 ///   MULTIPLE            on the stream that an operation is given
-///   SERIALIZED          on `serial`, a host worker through which all MPI of the process goes: the operation's stream and
-///                       the worker are ordered by events. StateError when `serial` is missing
+///   SERIALIZED          on `serial`, a host worker through which all MPI of the process goes; events order the
+///                       operation's stream and the worker. StateError when `serial` is missing or inline
 ///   FUNNELED, SINGLE    on inline streams only; can_overlap() is false
 /// The duplicate is freed by the destructor (collective) or, if the program forgot, when MPI is finalised.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial = nullptr);
