@@ -97,13 +97,13 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
     s.overlap_reason = s.overlap ? "on" : "off";
   }
 
-  const bool cifar = o.data.spec.starts_with("cifar10:");
+  const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::TrainerOptions& t = s.trainer;
   t.global_batch = o.batch_size;
   t.seed = o.seed;
   t.plan.dtype = parse_dtype(o.dtype);
-  t.plan.augment = {.pad = o.pad >= 0 ? o.pad : (cifar ? 4 : 0),
-                    .flip = o.flip == Switch::automatic ? cifar : o.flip == Switch::on,
+  t.plan.augment = {.pad = o.pad >= 0 ? o.pad : (photos ? 4 : 0),
+                    .flip = o.flip == Switch::automatic ? photos : o.flip == Switch::on,
                     .mean = data.statistics.mean,
                     .std = data.statistics.std,
                     .seed = o.seed};

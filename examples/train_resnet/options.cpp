@@ -72,8 +72,8 @@ Parsed parse(int argc, const char* const* argv) {
       ->default_str("32")
       ->group("Data");
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 20")->group("Data");
-  app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4 for cifar10, else 0")->group("Data");
-  add_switch("--flip", o.flip, "mirror images at random; auto: for cifar10", "Data");
+  app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4, for idx 0")->group("Data");
+  add_switch("--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
   app.add_option("--workers", o.workers, "threads that read ahead; 0: read in the training thread")->group("Data");
 
   app.add_option("--epochs", o.epochs, "passes over the training set; 0: 6")->group("Training");
