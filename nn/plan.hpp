@@ -75,10 +75,10 @@ using Choices = std::map<std::string, std::string>;
 
 struct PlanOptions {
   DType dtype = DType::f32;
-  bool uint8_input = true;   ///< true: images come as u8 and go through `augment`; false: StateField::input as stored
-  ops::AugmentDesc augment;  ///< in evaluation pad and flip are ignored
+  bool uint8_input = true;  ///< true: images come as u8 and go through `augment`; false: StateField::input as stored
+  ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
   double label_smoothing = 0;
-  Choices choices;           ///< where a call has none, the provider's first guess is taken
+  Choices choices = {};      ///< where a call has none, the provider's first guess is taken
   bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
 };
 

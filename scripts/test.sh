@@ -14,7 +14,7 @@ fi
 "$repository/scripts/install-deps.sh" test
 build=$(build_folder "$preset")
 configure "$preset" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON
-cmake --build "$build" --parallel "$(jobs)"
+cmake --build "$build" --parallel "$(jobs)" -- -k 0  # all errors, not the first one only
 
 mpi_environment
 report=$build/tests.xml
