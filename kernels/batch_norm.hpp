@@ -36,8 +36,8 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
 /// (1 - momentum) * running + momentum * batch, the variance unbiased (M2 / (count - 1); count 1 counts as 2); they
 /// stay as they are when count is 0.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
-                         double epsilon, double momentum, const TensorView& running_mean,
-                         const TensorView& running_var, const TensorView& coefficients);
+                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
+                         const TensorView& coefficients);
 
 /// The same coefficients from running statistics: evaluation and inference.
 void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
@@ -46,8 +46,8 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
 
 /// y = x * scale + shift [+ residual] [then ReLU, and the mask when given]. residual: not given or the shape of x.
 /// y may be x or residual. mask needs relu.
-void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients,
-                      const TensorView& residual, bool relu, const TensorView& y, const TensorView& mask);
+void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                      bool relu, const TensorView& y, const TensorView& mask);
 
 /// With g = (dy [+ dy2]) masked: sums (2, C) = sum g, sum g * xhat over the valid rows, xhat = (x - mean) * inv_std.
 /// dweight (C) takes sum g * xhat and dbias (C) sum g as mode says (ignore: the views may be missing).
@@ -69,8 +69,8 @@ std::size_t batch_norm_workspace_bytes(const CpuContext&, const TensorView& x);
 void batch_norm_stats(CpuContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 void batch_norm_finalize(CpuContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,
-                         double epsilon, double momentum, const TensorView& running_mean,
-                         const TensorView& running_var, const TensorView& coefficients);
+                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
+                         const TensorView& coefficients);
 void batch_norm_finalize_inference(CpuContext&, const TensorView& running_mean, const TensorView& running_var,
                                    const TensorView& weight, const TensorView& bias, double epsilon,
                                    const TensorView& coefficients);

@@ -33,7 +33,7 @@ struct ConvDesc {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
-  bool bias = false;  ///< forward adds a bias (K)
+  bool bias = false;                         ///< forward adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replace the output or add to it
 
   [[nodiscard]] Shape x_shape() const;

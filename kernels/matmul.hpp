@@ -20,7 +20,9 @@ struct MatmulDesc {
   bool transpose_b = false;
   bool bias = false;                         ///< not together with accumulate
   GradMode grad_mode = GradMode::overwrite;  ///< replace c or add to it
-  [[nodiscard]] double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
+  [[nodiscard]] double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  }
 };
 
 /// A matmul planned for one device: owns the library's descriptors, no tensor memory.

@@ -26,7 +26,7 @@ struct ModelRequest {
   std::int64_t classes = 10;
   std::int64_t height = 32;
   std::int64_t width = 32;
-  std::vector<std::int64_t> hidden;  ///< mlp only
+  std::vector<std::int64_t> hidden{};  ///< mlp only
 };
 [[nodiscard]] Model make_model(const ModelRequest& request);
 
