@@ -29,8 +29,8 @@ struct RunSetup {
   std::uint64_t seed = 1;
   std::int64_t epochs = 2;
   std::int64_t steps = 0;
-  std::string dir;     ///< checkpoints
-  std::string resume;  ///< checkpoint to go on from
+  std::string dir{};     ///< checkpoints
+  std::string resume{};  ///< checkpoint to go on from
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
   bool augment = true;
