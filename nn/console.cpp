@@ -1,10 +1,15 @@
 #include <lockstep/nn/console.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <string>
+#include <system_error>
 
 namespace lockstep::nn {
 
@@ -24,6 +29,19 @@ double now_s() {
 }
 
 }  // namespace
+
+bool output_is_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) {
+    return false;
+  }
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
+    return true;
+  }
+  std::error_code error;
+  const std::string target =
+      std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
+  return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
+}
 
 std::string duration_text(double seconds) {
   const auto s = static_cast<long long>(std::llround(std::max(seconds, 0.0)));

@@ -31,6 +31,10 @@ class Console final : public RunObserver {
   bool bar_drawn_ = false;
 };
 
+/// True when standard output ends on a terminal. mpirun gives every rank a terminal of its own, also when its own
+/// output goes to a file; then the parent's standard output counts.
+[[nodiscard]] bool output_is_terminal();
+
 /// "1 h 02 min", "3 min 20 s", "12 s"
 [[nodiscard]] std::string duration_text(double seconds);
 

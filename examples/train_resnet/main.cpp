@@ -8,7 +8,6 @@
 #include <sstream>
 
 #include <omp.h>
-#include <unistd.h>
 
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/session.hpp>
@@ -336,7 +335,7 @@ int run(comm::Session& session, int argc, char** argv) {
     require<DataError>(!error, o.out, ": cannot be made: ", error.message());
     nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
-                 {.terminal = isatty(STDOUT_FILENO) != 0,
+                 {.terminal = nn::output_is_terminal(),
                   .batches_per_epoch = trainer->batches_per_epoch(),
                   .epochs = setup.epochs,
                   .total_steps = setup.total_steps});
