@@ -151,7 +151,7 @@ Json to_json(const RunIdentity& identity) {
 std::vector<std::int64_t> integers(const Json& json, const std::string& key, const std::string& source) {
   std::vector<std::int64_t> values;
   for (const Json& item : json.get<Json::Array>(key, source)) {
-    values.push_back(item.as<std::int64_t>(source + ": " + key));
+    values.push_back(item.as<std::int64_t>(concat(source, ": ", key)));
   }
   return values;
 }
@@ -159,7 +159,7 @@ std::vector<std::int64_t> integers(const Json& json, const std::string& key, con
 std::map<std::string, std::string> texts(const Json& json, const std::string& key, const std::string& source) {
   std::map<std::string, std::string> values;
   for (const auto& [name, item] : json.get<Json::Object>(key, source)) {
-    values[name] = item.as<std::string>(source + ": " + key);
+    values[name] = item.as<std::string>(concat(source, ": ", key));
   }
   return values;
 }
@@ -182,7 +182,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
 }
 
 std::string existing_folder(const std::string& dir) {
-  const std::string folder = find_folder(dir);
+  std::string folder = find_folder(dir);
   require<DataError>(!folder.empty(), dir, ": there is no checkpoint, expected a folder with ", kStateFile, " and ",
                      kModelFile);
   return folder;
@@ -203,11 +203,11 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
         const auto found = other.if_object()->find(name);
         const std::string text_now = found == other.if_object()->end() ? "nothing" : found->second.text();
         if (text_now != item.text()) {
-          text += key + " '" + name + "': checkpoint " + item.text() + ", now " + text_now + "\n";
+          text += concat(key, " '", name, "': checkpoint ", item.text(), ", now ", text_now, '\n');
         }
       }
     } else {
-      text += key + ": checkpoint " + value.text() + ", now " + other.text() + "\n";
+      text += concat(key, ": checkpoint ", value.text(), ", now ", other.text(), '\n');
     }
   }
   return text;

@@ -55,6 +55,7 @@ std::string duration_text(double seconds) {
 }
 
 void Console::on_step(const StepEvent& event) {
+  const long long epoch = event.epoch + 1;
   const double now = now_s();
   if (last_step_ >= 0 && event.step > last_step_) {
     const double lap = (now - last_time_) / static_cast<double>(event.step - last_step_);
@@ -66,10 +67,10 @@ void Console::on_step(const StepEvent& event) {
       seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(options_.total_steps - event.step, 0));
   const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
   if (!options_.terminal) {
-    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f images/s  %s\n",
-                   static_cast<long long>(event.epoch + 1), static_cast<long long>(options_.epochs),
-                   static_cast<long long>(event.batch), static_cast<long long>(options_.batches_per_epoch), event.loss,
-                   100 * event.accuracy, event.learning_rate, event.images_per_second, time_left.c_str())
+    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f images/s  %s\n", epoch,
+                   static_cast<long long>(options_.epochs), static_cast<long long>(event.batch),
+                   static_cast<long long>(options_.batches_per_epoch), event.loss, 100 * event.accuracy,
+                   event.learning_rate, event.images_per_second, time_left.c_str())
          << std::flush;
     return;
   }
@@ -77,10 +78,10 @@ void Console::on_step(const StepEvent& event) {
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
   out_ << "\r\033[K"
-       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s  %s",
-                 static_cast<long long>(event.epoch + 1), static_cast<long long>(options_.epochs), bar.c_str(),
-                 static_cast<long long>(event.batch), static_cast<long long>(options_.batches_per_epoch), event.loss,
-                 event.images_per_second, time_left.c_str())
+       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s  %s", epoch,
+                 static_cast<long long>(options_.epochs), bar.c_str(), static_cast<long long>(event.batch),
+                 static_cast<long long>(options_.batches_per_epoch), event.loss, event.images_per_second,
+                 time_left.c_str())
        << std::flush;
   bar_drawn_ = true;
 }
