@@ -13,7 +13,11 @@ fi
 
 "$repository/scripts/install-deps.sh" test
 build=$(build_folder "$preset")
-configure "$preset" -DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON
+options=()
+if [ "$preset" = release ]; then
+  options=(-DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON)  # scripts/train.sh may have left them off
+fi
+configure "$preset" "${options[@]}"
 cmake --build "$build" --parallel "$(jobs)" -- -k 0  # all errors, not the first one only
 
 mpi_environment
