@@ -78,7 +78,7 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
   const std::uint8_t* from = images.as<std::uint8_t>();     // (N, H, W, 3)
   const std::int64_t* ids = sample_ids.as<std::int64_t>();  // (N)
   const std::int64_t now = *epoch.as<std::int64_t>();
-  const std::int64_t filled = valid.given() ? *valid.as<std::int64_t>() : samples;
+  const std::int64_t filled = valid.data != nullptr ? *valid.as<std::int64_t>() : samples;
   visit_compute(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
     const Table<T> table = make_table<T>(desc);
     T* to = out.as<T>();  // (N, H, W, C)
