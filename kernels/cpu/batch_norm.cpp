@@ -404,11 +404,15 @@ void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t row
   parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
     double* mean = slots.joined(0);
     double* m2 = mean + channels;
-    auto joined_rows = static_cast<double>(std::min(layout.chunk, count) / channels);
+    const auto rows_of = [&](int64_t chunk) {
+      const int64_t rows = std::min(layout.chunk, count - chunk * layout.chunk) / channels;
+      return static_cast<double>(rows);
+    };
+    double joined_rows = rows_of(0);
     for (int64_t i = 1; i < chunks; ++i) {
       const double* chunk_mean = slots.joined(i);
       const double* chunk_m2 = chunk_mean + channels;
-      const auto chunk_rows = static_cast<double>(std::min(layout.chunk, count - i * layout.chunk) / channels);
+      const double chunk_rows = rows_of(i);
       const double share = chunk_rows / (joined_rows + chunk_rows);
       const double cross = joined_rows * share;
 #pragma omp simd
