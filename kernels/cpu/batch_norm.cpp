@@ -405,8 +405,8 @@ void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t row
     double* mean = slots.joined(0);
     double* m2 = mean + channels;
     const auto rows_of = [&](int64_t chunk) {
-      const int64_t rows = std::min(layout.chunk, count - chunk * layout.chunk) / channels;
-      return static_cast<double>(rows);
+      const int64_t whole = std::min(layout.chunk, count - chunk * layout.chunk) / channels;
+      return static_cast<double>(whole);
     };
     double joined_rows = rows_of(0);
     for (int64_t i = 1; i < chunks; ++i) {
