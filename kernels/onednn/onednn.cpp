@@ -77,32 +77,30 @@ Made make_forward(const Library& lib, const Convolution& c) {
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
 
-Made make_backward_data(const Library& lib, const Convolution& c) {
-  using Primitive = dnnl::convolution_backward_data;
+/// Both backward passes are described by the same arguments.
+template <class Primitive>
+typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c) {
   const auto method = algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  const Primitive::primitive_desc desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
-                                       c.pad_after, hint(lib, c), attributes(false));
+  return typename Primitive::primitive_desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
+                                            c.pad_after, hint(lib, c), attributes(false));
 #else
-  const Primitive::primitive_desc desc(
-      Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after), attributes(false),
-      lib.engine, hint(lib, c));
+  return typename Primitive::primitive_desc(
+      typename Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after),
+      attributes(false), lib.engine, hint(lib, c));
 #endif
+}
+
+Made make_backward_data(const Library& lib, const Convolution& c) {
+  using Primitive = dnnl::convolution_backward_data;
+  const auto desc = backward_desc<Primitive>(lib, c);
   return {Primitive(desc),      desc.diff_dst_desc(),   desc.weights_desc(),
           desc.diff_src_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
 
 Made make_backward_weights(const Library& lib, const Convolution& c) {
   using Primitive = dnnl::convolution_backward_weights;
-  const auto method = algorithm::convolution_direct;
-#if DNNL_VERSION_MAJOR >= 3
-  const Primitive::primitive_desc desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
-                                       c.pad_after, hint(lib, c), attributes(false));
-#else
-  const Primitive::primitive_desc desc(
-      Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after), attributes(false),
-      lib.engine, hint(lib, c));
-#endif
+  const auto desc = backward_desc<Primitive>(lib, c);
   return {Primitive(desc),          desc.src_desc(),        desc.diff_dst_desc(),
           desc.diff_weights_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
