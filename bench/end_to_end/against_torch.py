@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Training throughput of train_resnet against PyTorch, interleaved: ours, theirs, ours, theirs, ...
+"""Training throughput of train_resnet against PyTorch, interleaved in rounds: ours, theirs NHWC, theirs NCHW, ours, ...
 
   against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--ranks 1] [--pairs 9] [--out report.json]
 
 --peer is a program that takes --model, --batch (per rank), --steps, --warmup, --threads and --layout and prints one JSON line
-with images_per_second; with --ranks 2 it is started twice over gloo. The faster of its two layouts counts: both are tried
-before the pairs. Ours runs with loader, augmentation and updates on; its figure is the median over the reports after the
-first two. Each pair gives a ratio ours / theirs; the median of the ratios is the result.
+with images_per_second; with --ranks 2 it is started twice over gloo. Both of its layouts run in every round; the one with the
+higher median over all rounds counts. Ours runs with loader, augmentation and updates on; its figure is the median over the
+reports after the first two. Each round gives a ratio ours / theirs; the median of the ratios is the result.
 """
 import argparse
 import json
@@ -55,29 +55,37 @@ p.add_argument("--batch", type=int, default=128, help="of all ranks together")
 p.add_argument("--ranks", type=int, default=1)
 p.add_argument("--threads", type=int, default=2, help="per rank")
 p.add_argument("--steps", type=int, default=21)
-p.add_argument("--pairs", type=int, default=9)
+p.add_argument("--pairs", type=int, default=9, help="rounds")
 p.add_argument("--out")
 a = p.parse_args()
 
 environment = dict(os.environ, OMP_WAIT_POLICY="passive")
+LAYOUTS = ("nhwc", "nchw")
 port = 29500
-layouts = {}
-for layout in ("nhwc", "nchw"):
-    port += 1
-    layouts[layout] = theirs(a, layout, environment, port)
-layout = max(layouts, key=layouts.get)
-print(f"peer layouts: {layouts}; taking {layout}", flush=True)
-pairs = []
+rounds = []
 for i in range(a.pairs):
-    port += 1
-    mine, peer = ours(a, environment), theirs(a, layout, environment, port)
-    pairs.append({"ours": mine, "theirs": peer, "ratio": mine / peer})
-    print(f"pair {i + 1}: ours {mine:.1f}, theirs {peer:.1f} images/s, ratio {mine / peer:.3f}", flush=True)
-ratios = [x["ratio"] for x in pairs]
+    figures = {"ours": ours(a, environment)}
+    for layout in LAYOUTS:
+        port += 1
+        figures[layout] = theirs(a, layout, environment, port)
+    rounds.append(figures)
+    print(f"round {i + 1}: ours {figures['ours']:.1f}, " + ", ".join(f"theirs {x} {figures[x]:.1f}" for x in LAYOUTS) + " images/s",
+          flush=True)
+
+
+def summary(layout):
+    ratios = [r["ours"] / r[layout] for r in rounds]
+    return {"theirs_median": statistics.median(r[layout] for r in rounds), "median_ratio": statistics.median(ratios),
+            "min_ratio": min(ratios), "max_ratio": max(ratios)}
+
+
+against = {layout: summary(layout) for layout in LAYOUTS}
+faster = max(LAYOUTS, key=lambda layout: against[layout]["theirs_median"])
 report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "batch": a.batch, "ranks": a.ranks, "threads_per_rank": a.threads,
-          "peer_layout": layout, "pairs": pairs, "median_ratio": statistics.median(ratios), "min_ratio": min(ratios),
-          "max_ratio": max(ratios)}
-print(f"ratio ours / theirs: median {report['median_ratio']:.3f}, {report['min_ratio']:.3f} to {report['max_ratio']:.3f}")
+          "rounds": rounds, "against": against, "faster_layout_of_peer": faster}
+for layout, x in against.items():
+    print(f"ratio ours / theirs {layout}: median {x['median_ratio']:.3f}, {x['min_ratio']:.3f} to {x['max_ratio']:.3f}"
+          + (" (the peer's faster layout)" if layout == faster else ""))
 if a.out:
     with open(a.out, "w") as out:
         json.dump(report, out, indent=1, sort_keys=True)
