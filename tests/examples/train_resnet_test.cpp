@@ -204,5 +204,30 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
   expect_refused(train_resnet(ranks, kTiny + "--out " + path("file") + "/run"), {path("file")});
 }
 
+TEST_F(TrainResNet, ARankThatFailsInAStepEndsTheJob) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  for (const int rank : {0, 2}) {
+    const Ended ended =
+        run_command(std::string(MPIRUN) + " -np 3 " + std::string(FAILING_RANK) + " " + std::to_string(rank));
+    EXPECT_EQ(ended.code, 3) << ended.output;
+    const std::vector<std::string> lines = ended.error_lines();
+    ASSERT_EQ(lines.size(), 1U) << ended.output;
+    EXPECT_EQ(lines[0], "lockstep: error: rank " + std::to_string(rank) + ": the disk is gone");
+    EXPECT_LT(ended.seconds, 60) << "the others do not wait for ever";
+  }
+}
+
+TEST_F(TrainResNet, AFullDiskEndsTheJob) {
+  fs::create_directories(path("run"));
+  fs::create_symlink("/dev/full", path("run/metrics.jsonl"));
+  const Ended ended = train_resnet(kMpi ? 2 : 0, kTiny + out("run"));
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  const std::vector<std::string> lines = ended.error_lines();
+  ASSERT_EQ(lines.size(), 1U) << ended.output;
+  EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: No space left on device"), std::string::npos) << lines[0];
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -228,7 +228,8 @@ TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
   }
 }
 
-TEST_F(TrainerTest, AStepAllocatesNothing) {
+/// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
+void expect_no_allocation(const std::string& choice) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
@@ -239,11 +240,10 @@ TEST_F(TrainerTest, AStepAllocatesNothing) {
     Stream worker = Stream::host_worker("comm");
     TrainerOptions options;
     options.global_batch = 11;
-    // The library's own allocations inside a primitive are not ours: the reference provider has none.
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {
-        if (node.layer) {
-          options.plan.choices[node.layer->name() + " " + pass] = "reference";
+        if (node.layer && !choice.empty()) {
+          options.plan.choices[node.layer->name() + " " + pass] = choice;
         }
       }
     }
@@ -263,6 +263,19 @@ TEST_F(TrainerTest, AStepAllocatesNothing) {
     EXPECT_EQ(memory.counts().allocations, before.allocations);
   });
   EXPECT_EQ(failures, comm::none_failed(2));
+}
+
+TEST_F(TrainerTest, AStepAllocatesNothing) {
+  expect_no_allocation("reference");
+}
+
+TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {
+  if (!LOCKSTEP_HAS_ONEDNN) {
+    GTEST_SKIP() << "needs oneDNN, this build has none";
+  }
+  const std::int64_t before = count_allocations::bracketed;
+  expect_no_allocation("");
+  EXPECT_GT(count_allocations::bracketed, before) << "the library was used, and its calls were seen";
 }
 
 TEST_F(TrainerTest, TheCounterSeesAnAllocation) {

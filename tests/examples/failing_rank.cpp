@@ -1,0 +1,59 @@
+// A training run in which reading an image fails on one rank in the middle of an epoch, while the other ranks reduce
+// gradients: failing_rank RANK.
+#include <atomic>
+#include <cstdlib>
+#include <stdexcept>
+
+#include <lockstep/comm/session.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/trainer.hpp>
+
+namespace {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+
+/// A data set whose images cannot be read any more after some thousand reads.
+class Breaking final : public nn::Dataset {
+ public:
+  Breaking(const nn::Dataset& whole, std::int64_t reads)
+      : Dataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}),
+        whole_(whole),
+        left_(reads) {}
+  std::int32_t label(std::int64_t index) const override { return whole_.label(index); }
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    if (left_.fetch_sub(1) <= 0) {
+      throw std::runtime_error("the disk is gone");
+    }
+    whole_.read(index, image);
+  }
+  std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
+
+ private:
+  const nn::Dataset& whole_;
+  mutable std::atomic<std::int64_t> left_;
+};
+
+int run(comm::Session& session, int argc, char** argv) {
+  const int failing = argc > 1 ? std::atoi(argv[1]) : 0;
+  nn::DataOptions options;
+  options.synthetic = {.train_size = 64, .test_size = 16, .height = 12, .width = 12, .classes = 4};
+  const nn::DataSplit whole = nn::open_data(options);
+  nn::DataSplit data;
+  data.train = std::make_unique<Breaking>(*whole.train, session.rank() == failing ? 100 : 1000000000);
+  data.test = nn::open_data(options).test;
+  CpuContext context({.threads = 1});
+  nn::TrainerOptions trainer_options;
+  trainer_options.global_batch = 16;
+  nn::Trainer trainer(context, {session.grad(), session.control(), session.communication_stream()},
+                      nn::cifar_resnet(20, 4, 12, 12), data, trainer_options);
+  session.agree([&] { trainer.start(); });
+  for (;;) {  // ends by the failure
+    trainer.step();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::comm::run_program(argc, argv, run);
+}
