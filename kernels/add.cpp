@@ -6,8 +6,7 @@ void add(Context& context, const TensorView& a, const TensorView& b, const Tenso
   require_on(context.device(), "add", {&a, &b, &out});
   require<DTypeError>(a.dtype == b.dtype && a.dtype == out.dtype, "add: types are ", a.dtype, ", ", b.dtype, " and ",
                       out.dtype, ", expected one type");
-  require<DTypeError>(a.dtype == DType::f32 || a.dtype == DType::f64, "add: dtype is ", a.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype("add", "a", a);
   require<ShapeError>(a.shape == b.shape && a.shape == out.shape, "add: shapes are ", a.shape, ", ", b.shape, " and ",
                       out.shape, ", expected one shape");
   require<ShapeError>(a.is_contiguous() && b.is_contiguous() && out.is_contiguous(), "add: a ", a, ", b ", b, ", out ",

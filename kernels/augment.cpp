@@ -42,8 +42,7 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
                           out.shape[2] == images.shape[2] && (out.shape[3] == 3 || out.shape[3] == 4),
                       kOp, ": out is ", out.shape, ", images are ", images.shape,
                       ", expected (N, H, W, 3) or (N, H, W, 4)");
-  require<DTypeError>(out.dtype == DType::f32 || out.dtype == DType::f64, kOp, ": out is ", out.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(kOp, "out", out);
   for (const TensorView* view : {&images, &sample_ids, &out}) {
     require<ShapeError>(view->is_contiguous(), kOp, ": a tensor ", view->shape, " with strides ", view->strides,
                         ", expected contiguous tensors");

@@ -15,8 +15,7 @@ struct Operand {
 };
 
 void check_input(std::string_view op, const TensorView& x) {
-  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, op, ": dtype is ", x.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(op, "x", x);
   require<ShapeError>(x.shape.rank() >= 2 && x.shape.back() >= 1, op, ": x is ", x.shape,
                       ", expected (N, ..., C) with at least one channel");
   require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
@@ -115,8 +114,7 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
                          const TensorView& coefficients) {
   constexpr std::string_view kOp = "batch_norm_finalize";
   require_on(context.device(), kOp, {&stats, &weight, &bias, &running_mean, &running_var, &coefficients});
-  require<DTypeError>(stats.dtype == DType::f32 || stats.dtype == DType::f64, kOp, ": dtype is ", stats.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(kOp, "stats", stats);
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const std::int64_t channels = weight.shape[0];
@@ -145,8 +143,7 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
                                    const TensorView& coefficients) {
   constexpr std::string_view kOp = "batch_norm_finalize_inference";
   require_on(context.device(), kOp, {&running_mean, &running_var, &weight, &bias, &coefficients});
-  require<DTypeError>(weight.dtype == DType::f32 || weight.dtype == DType::f64, kOp, ": dtype is ", weight.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(kOp, "weight", weight);
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const Shape channels = weight.shape;

@@ -5,11 +5,28 @@
 
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
 
 namespace lockstep::ops {
 
 /// How an op that yields a gradient treats what is in its output: replace it, add to it, or do not compute it.
 enum class GradMode : unsigned char { overwrite, accumulate, ignore };
+
+/// DTypeError unless ops on the view's device compute in its type: f32 and f64 on the host, f32, bf16 and f16 on a GPU.
+inline void require_compute_dtype(std::string_view op, std::string_view name, const TensorView& view) {
+  const DType t = view.dtype;
+  if (view.device.kind == DeviceKind::cpu) {
+    require<DTypeError>(t == DType::f32 || t == DType::f64, op, ": ", name, " is ", t, ", expected f32 or f64");
+  } else {
+    require<DTypeError>(t == DType::f32 || t == DType::bf16 || t == DType::f16, op, ": ", name, " is ", t,
+                        ", expected f32, bf16 or f16 on ", view.device);
+  }
+}
+
+/// The type of sums, statistics and parameters beside tensors of type t: f32 for the 16-bit types, else t.
+[[nodiscard]] inline DType accumulation_dtype(DType t) {
+  return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
+}
 
 /// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f captures by value
 /// (views are values), because a worker stream runs it later. A device for which f cannot be called - there is no

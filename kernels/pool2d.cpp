@@ -15,8 +15,7 @@ void check(std::string_view op, const TensorView& view, std::string_view name, D
 }
 
 void check_image(std::string_view op, const TensorView& view, std::string_view name) {
-  require<DTypeError>(view.dtype == DType::f32 || view.dtype == DType::f64, op, ": ", name, " is ", view.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(op, name, view);
   require<ShapeError>(view.shape.rank() == 4, op, ": ", name, " is ", view.shape, ", expected (N, H, W, C)");
   require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
                       " is not contiguous");

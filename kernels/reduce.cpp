@@ -11,8 +11,7 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
   require<ShapeError>(x.shape.rank() == 2, "reduce_rows: x is ", x.shape, ", expected (M, C)");
   require<ShapeError>(sums.shape == Shape{x.shape[1]}, "reduce_rows: sums are ", sums.shape, ", x is ", x.shape,
                       ", expected one sum a column");
-  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, "reduce_rows: x is ", x.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype("reduce_rows", "x", x);
   require<DTypeError>(sums.dtype == x.dtype, "reduce_rows: x is ", x.dtype, ", sums are ", sums.dtype,
                       ", expected one type");
   require<ShapeError>(x.is_contiguous() && sums.is_contiguous(), "reduce_rows: x ", x, ", sums ", sums,
@@ -31,8 +30,7 @@ std::size_t squared_norm_workspace_bytes(const Context& /*context*/, const Tenso
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
   require<ShapeError>(x.given(), "squared_norm: x is not given");
   require_on(context.device(), "squared_norm", {&x, &result, &workspace});
-  require<DTypeError>(x.dtype == DType::f32 || x.dtype == DType::f64, "squared_norm: x is ", x.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype("squared_norm", "x", x);
   require<ShapeError>(x.is_contiguous(), "squared_norm: x is ", x.shape, " with strides ", x.strides,
                       ", expected a contiguous tensor");
   require<ShapeError>(result.given() && result.numel() == 1, "squared_norm: result is ", result.shape,

@@ -16,8 +16,7 @@ struct Operand {
 /// All operands like the first: contiguous, one shape, one type, f32 or f64.
 void check(std::string_view op, std::initializer_list<Operand> operands) {
   const auto& [first, first_name] = *operands.begin();
-  require<DTypeError>(first.dtype == DType::f32 || first.dtype == DType::f64, op, ": ", first_name, " is ", first.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(op, first_name, first);
   for (const auto& [view, name] : operands) {
     require<DTypeError>(view.dtype == first.dtype, op, ": ", name, " is ", view.dtype, ", expected ", first.dtype);
     require<ShapeError>(view.shape == first.shape, op, ": ", name, " is ", view.shape, ", expected ", first.shape);

@@ -1,11 +1,13 @@
 #pragma once
 
-#include <lockstep/runtime/context.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
 
 namespace lockstep::ops {
 
-/// y = max(x, 0), NaN stays NaN. x, y: contiguous, same shape, f32 or f64. y may be x. Deterministic, no workspace.
+// Types: f32 or f64 on the host, f32, bf16 or f16 on a GPU.
+
+/// y = max(x, 0), NaN stays NaN. x, y: contiguous, same shape and type. y may be x. Deterministic, no workspace.
 void relu_forward(Context& context, const TensorView& x, const TensorView& y);
 
 /// dx = dy where y > 0, else 0; y is the output of relu_forward. All contiguous, same shape and type; dx may be dy.
@@ -14,6 +16,8 @@ void relu_backward(Context& context, const TensorView& y, const TensorView& dy, 
 namespace backend {  // called after the checks of relu.cpp
 void relu_forward(CpuContext& context, const TensorView& x, const TensorView& y);
 void relu_backward(CpuContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
+void relu_forward(CudaContext& context, const TensorView& x, const TensorView& y);
+void relu_backward(CudaContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -38,8 +38,7 @@ void sgd_update(Context& context, const SgdOptions& options, std::span<const Are
                       learning_rate.shape, ", expected a scalar");
   require<DTypeError>(learning_rate.dtype == DType::f64, kOp, ": learning_rate is ", learning_rate.dtype,
                       ", expected f64");
-  require<DTypeError>(parameters.dtype == DType::f32 || parameters.dtype == DType::f64, kOp, ": parameters are ",
-                      parameters.dtype, ", expected f32 or f64");
+  require_compute_dtype(kOp, "parameters", parameters);
   require<ShapeError>(parameters.shape.rank() == 1, kOp, ": parameters are ", parameters.shape, ", expected (n)");
   for (const TensorView* view : {&parameters, &gradients, &velocity}) {
     if (view == &velocity && !velocity.given()) {

@@ -9,8 +9,7 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics});
   require<ShapeError>(logits.shape.rank() == 2 && logits.shape[1] >= 1, kOp, ": logits are ", logits.shape,
                       ", expected (N, K) with K at least 1");
-  require<DTypeError>(logits.dtype == DType::f32 || logits.dtype == DType::f64, kOp, ": logits are ", logits.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(kOp, "logits", logits);
   require<ShapeError>(labels.shape == Shape{logits.shape[0]}, kOp, ": labels are ", labels.shape, ", logits ",
                       logits.shape, ", expected one label a row");
   require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");

@@ -8,8 +8,7 @@ namespace {
 /// large is at input resolution with C channels, small at output resolution with K channels.
 void check(std::string_view op, std::int64_t stride, const TensorView& large, std::string_view large_name,
            const TensorView& small, std::string_view small_name) {
-  require<DTypeError>(large.dtype == DType::f32 || large.dtype == DType::f64, op, ": ", large_name, " is ", large.dtype,
-                      ", expected f32 or f64");
+  require_compute_dtype(op, large_name, large);
   require<DTypeError>(small.dtype == large.dtype, op, ": ", small_name, " is ", small.dtype, ", expected ",
                       large.dtype);
   require<UsageError>(stride >= 1, op, ": stride is ", stride, ", expected at least 1");

@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +54,19 @@ void fail_work(std::int64_t n, cudaError_t error);
 [[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
 [[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
 [[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet
+
+/// A block of device memory.
+struct DeviceMemory {
+  std::byte* data;
+  std::size_t bytes;
+};
+/// Queues a kernel on a stream of the current device. `run` is called in stream order, with the device's memory
+/// accessible, and gets the blocks that are in use. A std::exception that it throws is written down as a violation;
+/// every later call answers with cudaErrorLaunchFailure, as after a kernel that broke. Counts as a call of
+/// cudaLaunchKernel.
+cudaError_t launch(cudaStream_t stream, std::function<void(std::span<const DeviceMemory>)> run);
+[[nodiscard]] bool is_device_memory(const void* pointer);  ///< inside a block that is in use
+
 /// Executes up to n pieces of work that can run; returns how many did.
 std::size_t step(std::size_t n);
 

@@ -277,6 +277,23 @@ void Machine::set(void* to, int value, std::size_t bytes) {
   std::memset(to, value, bytes);
 }
 
+void Machine::run_kernel(int device, const std::function<void(std::span<const DeviceMemory>)>& kernel) {
+  std::vector<std::unique_ptr<Unlock>> unlocked;
+  std::vector<DeviceMemory> memory;
+  for (const auto& [start, block] : blocks) {
+    if (!block.freed && !block.pinned && block.device == device) {
+      unlocked.push_back(std::make_unique<Unlock>(&block));
+      memory.push_back({block.data, block.bytes});
+    }
+  }
+  try {
+    kernel(memory);
+  } catch (const std::exception& error) {
+    violations.emplace_back(error.what());
+    sticky_error = cudaErrorLaunchFailure;
+  }
+}
+
 Queue* Machine::queue_of(cudaStream_t stream) {
   const auto found = queues.find(stream);
   return found != queues.end() && found->second->alive ? found->second.get() : nullptr;
@@ -528,6 +545,31 @@ std::size_t queued_work() {
     count += queue->work.size();
   }
   return count;
+}
+
+cudaError_t launch(cudaStream_t stream, std::function<void(std::span<const DeviceMemory>)> run) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (const cudaError_t status = machine.enter("cudaLaunchKernel"); status != cudaSuccess) {
+    return status;
+  }
+  Queue* queue = machine.queue_of(stream);
+  if (queue == nullptr || queue->device != thread_state().device) {
+    return machine.violate("cudaLaunchKernel: not a stream of the current device", cudaErrorInvalidResourceHandle);
+  }
+  machine.enqueue(*queue,
+                  {.name = "cudaLaunchKernel",
+                   .run = [&machine, device = queue->device, run = std::move(run)] { machine.run_kernel(device, run); }});
+  return cudaSuccess;
+}
+
+bool is_device_memory(const void* pointer) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  const Block* block = machine.find(pointer);
+  const auto* address = static_cast<const std::byte*>(pointer);
+  return block != nullptr && !block->freed && !block->pinned && address >= block->data &&
+         address < block->data + block->bytes;
 }
 
 std::size_t step(std::size_t n) {

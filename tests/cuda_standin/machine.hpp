@@ -92,6 +92,9 @@ class Machine {
   void move(void* to, const void* from, std::size_t bytes);
   void set(void* to, int value, std::size_t bytes);
 
+  /// Runs a kernel with the device's memory accessible.
+  void run_kernel(int device, const std::function<void(std::span<const DeviceMemory>)>& kernel);
+
   Queue* queue_of(cudaStream_t stream);  ///< nullptr for what is not a living stream
   EventObject* event_of(cudaEvent_t event);
   void enqueue(Queue& queue, Work work);

@@ -31,4 +31,12 @@ inline std::vector<OpCase> fill_cases() {
   return items;
 }
 
+inline std::vector<DeviceCase> fill_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const OpCase& item : fill_cases()) {
+    items.push_back({item, item, 0});
+  }
+  return items;
+}
+
 }  // namespace lockstep::testing

@@ -41,15 +41,30 @@ inline OpCase relu_backward_case(const Shape& shape, DType dtype, bool in_place 
   return item;
 }
 
+inline std::vector<Shape> relu_shapes() {
+  return {Shape{},   Shape{1},        Shape{0, 3},  Shape{7},       Shape{31},
+          Shape{33}, Shape{3, 5, 17}, Shape{16384}, Shape{5, 10007}};
+}
+
 inline std::vector<OpCase> relu_cases() {
   std::vector<OpCase> items;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17},
-                               Shape{16384}, Shape{5, 10007}}) {
+    for (const Shape& shape : relu_shapes()) {
       for (const bool in_place : {false, true}) {
         items.push_back(relu_forward_case(shape, dtype, in_place));
         items.push_back(relu_backward_case(shape, dtype, in_place));
       }
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> relu_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const Shape& shape : relu_shapes()) {
+    for (const bool in_place : {false, true}) {
+      append(items, device_cases([&](DType dtype) { return relu_forward_case(shape, dtype, in_place); }));
+      append(items, device_cases([&](DType dtype) { return relu_backward_case(shape, dtype, in_place); }));
     }
   }
   return items;

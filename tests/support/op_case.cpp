@@ -1,5 +1,6 @@
 #include "tests/support/op_case.hpp"
 
+#include <iterator>
 #include <string_view>
 
 #include <lockstep/runtime/copy.hpp>
@@ -33,6 +34,20 @@ double tensor_bytes(const OpCase& item) {
     }
   }
   return total;
+}
+
+std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
+  // Rounding to nearest is off by at most half a unit in the last place: 2^-9 and 2^-12. Twice that is allowed.
+  constexpr double kBFloat16 = 1.0 / 256;
+  constexpr double kFloat16 = 1.0 / 2048;
+  const OpCase host = make(DType::f32);
+  return {{host, host, host.tolerance},
+          {make(DType::bf16), host, host.tolerance + kBFloat16},
+          {make(DType::f16), host, host.tolerance + kFloat16}};
+}
+
+void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more) {
+  cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 OpInstance::OpInstance(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs)

@@ -50,6 +50,19 @@ struct OpCase {
 /// The bytes of all inputs and outputs, each once: OpCase::bytes of most ops.
 [[nodiscard]] double tensor_bytes(const OpCase& item);
 
+/// One call on a GPU and its twin on the host, which computes in another type than a 16-bit call does.
+struct DeviceCase {
+  OpCase device;
+  OpCase host;
+  double tolerance = 0;  ///< relative error of the outputs that are floating point
+};
+
+/// make(dtype) in each type that GPUs compute in. The tolerance is that of the case; for the 16-bit types what rounding
+/// the outputs to them costs comes on top.
+[[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
+/// All DeviceCases of `more` go to the end of `cases`.
+void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
+
 /// An OpCase with memory, for one context: guarded tensors on the host and, for a CUDA context, their images (guards
 /// included) on the device.
 class OpInstance {

@@ -68,8 +68,12 @@ void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& cont
     return;
   }
   for (std::size_t i = 0; i < a.outputs.size(); ++i) {
-    expect_close(second.output(i), first.output(i), tolerance, b.name + " against " + a.name + ", " + a.outputs[i].name,
-                 file, line);
+    const std::string what = b.name + " against " + a.name + ", " + a.outputs[i].name;
+    if (is_floating(a.outputs[i].dtype)) {
+      expect_close(second.output(i), first.output(i), tolerance, what, file, line);
+    } else {
+      expect_same_bits(second.output(i), first.output(i), what, file, line);
+    }
   }
 }
 

@@ -26,8 +26,8 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
 void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
                                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Runs both cases on the same inputs (a's) and compares the outputs: each of b within tolerance of a's. Two backends,
-/// two types, or two formulations of one op.
+/// Runs both cases on the same inputs (a's) and compares the outputs: each of b within tolerance of a's, the same bits
+/// where it is no floating point type. Two backends, two types, or two formulations of one op.
 void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,
              const char* file = __builtin_FILE(), int line = __builtin_LINE());
 /// On the host.

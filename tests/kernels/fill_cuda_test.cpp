@@ -1,10 +1,11 @@
-// CUDA kernels on a real device against the CPU backend. Skipped without one.
+// Fill on a GPU beyond the cases that all ops share: off 16-byte boundaries, special values, beyond 2^31 elements.
 #include <array>
 #include <cmath>
 
 #include <lockstep/runtime/copy.hpp>
 
 #include "tests/kernels/fill_cases.hpp"
+#include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
 namespace lockstep {
@@ -13,26 +14,9 @@ namespace {
 using testing::compare;
 using testing::OpCase;
 
-class CudaDevice : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (cuda_device_count() == 0) {
-      GTEST_SKIP() << "needs a CUDA device, this machine has none";
-    }
-  }
-};
+using CudaFill = testing::CudaTest;
 
-TEST_F(CudaDevice, FillHasTheBitsOfTheCpu) {
-  CpuContext cpu;
-  CudaContext cuda(Device::cuda(0));
-  for (const OpCase& item : testing::fill_cases()) {
-    compare(item, cpu, item, cuda, 0);
-  }
-}
-
-TEST_F(CudaDevice, FillStartsAndEndsOffA16ByteBoundary) {
-  CpuContext cpu;
-  CudaContext cuda(Device::cuda(0));
+TEST_F(CudaFill, StartsAndEndsOffA16ByteBoundary) {
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
     for (const std::int64_t begin : {0, 1, 3, 7, 15}) {
       for (const std::int64_t count : {1, 2, 15, 16, 17, 33, 4099}) {
@@ -41,38 +25,35 @@ TEST_F(CudaDevice, FillStartsAndEndsOffA16ByteBoundary) {
         item.run = [=](Context& context, testing::Views, testing::Views out, const TensorView&) {
           ops::fill(context, 3.75, out[0].slice(0, begin, begin + count));
         };
-        compare(item, cpu, item, cuda, 0);
+        compare(item, cpu(), item, cuda(), 0);
       }
     }
   }
 }
 
-TEST_F(CudaDevice, FillSpecialValues) {
-  CpuContext cpu;
-  CudaContext cuda(Device::cuda(0));
+TEST_F(CudaFill, SpecialValues) {
   for (const double value : {-0.0, HUGE_VAL, -HUGE_VAL, 1e-310, 65520.0}) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
       const OpCase item = testing::fill_case(value, Shape{37}, dtype);
-      compare(item, cpu, item, cuda, 0);
+      compare(item, cpu(), item, cuda(), 0);
     }
   }
 }
 
-TEST_F(CudaDevice, FillBeyond2To31Elements) {
-  CudaContext cuda(Device::cuda(0));
+TEST_F(CudaFill, Beyond2To31Elements) {
   const std::int64_t count = (std::int64_t{1} << 32) + 77;
   Tensor out;
   try {
-    out = Tensor::zeros(cuda, Shape{count}, DType::u8);
+    out = Tensor::zeros(cuda(), Shape{count}, DType::u8);
   } catch (const OutOfMemory& error) {
     GTEST_SKIP() << error.what();
   }
-  ops::fill(cuda, 9, out.view().slice(0, 1, count - 1));
+  ops::fill(cuda(), 9, out.view().slice(0, 1, count - 1));
   for (const std::int64_t begin :
        {std::int64_t{0}, (std::int64_t{1} << 31) - 8, (std::int64_t{1} << 32) - 8, count - 16}) {
     std::array<std::uint8_t, 16> part{};
-    copy(cuda, out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
-    cuda.synchronize();
+    copy(cuda(), out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
+    cuda().synchronize();
     for (std::int64_t i = 0; i < 16; ++i) {
       const bool outside = begin + i == 0 || begin + i == count - 1;
       EXPECT_EQ(part[static_cast<std::size_t>(i)], outside ? 0 : 9) << begin + i;
@@ -80,15 +61,15 @@ TEST_F(CudaDevice, FillBeyond2To31Elements) {
   }
 }
 
-TEST_F(CudaDevice, FillLeavesTheCurrentDeviceAndRunsInStreamOrder) {
-  CudaContext cuda(Device::cuda(cuda_device_count() - 1));  // not the current device where there are several
-  const Tensor out = Tensor::empty(cuda, Shape{1001}, DType::f32);
+TEST_F(CudaFill, LeavesTheCurrentDeviceAndRunsInStreamOrder) {
+  CudaContext last(Device::cuda(cuda_device_count() - 1));  // not the current device where there are several
+  const Tensor out = Tensor::empty(last, Shape{1001}, DType::f32);
   for (int i = 0; i < 100; ++i) {
-    ops::fill(cuda, i, out);
+    ops::fill(last, i, out);
   }
   std::vector<float> host(1001);
-  copy(cuda, out, TensorView(std::span(host), Shape{1001}));
-  cuda.synchronize();
+  copy(last, out, TensorView(std::span(host), Shape{1001}));
+  last.synchronize();
   EXPECT_EQ(host, std::vector<float>(1001, 99.0F));
 }
 

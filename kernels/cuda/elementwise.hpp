@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/cuda/element.hpp>
+
+namespace lockstep::gpu {
+
+inline constexpr int kElementwiseBlock = 256;
+
+/// out[i] = f(in[i]...), i < count, in float. The first `vectors` 16-byte pieces are taken whole, the elements behind
+/// them one by one. A thread has read all operands of a piece before it writes the piece, so out may be one of in.
+template <class F, class T, class... In>
+__global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors, T* out, const In*... in) {
+  constexpr int kElements = kPerVector<T>;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    const auto apply = [&](const Vector<In>&... operands) {
+      Vector<T> result;
+#pragma unroll
+      for (int j = 0; j < kElements; ++j) {
+        result.at[j] = from_float<T>(f(to_float(operands.at[j])...));
+      }
+      return result;
+    };
+    store_vector(out + v * kElements, apply(load_vector(in + v * kElements)...));
+  }
+  for (std::int64_t i = vectors * kElements + thread; i < count; i += threads) {
+    out[i] = from_float<T>(f(to_float(in[i])...));
+  }
+}
+
+/// Enqueues out = f(in...) on contiguous memory of `count` elements. Tensors whose addresses are not all multiples of
+/// 16 bytes are taken one element at a time.
+template <class F, class T, class... In>
+void elementwise(CudaContext& context, F f, std::int64_t count, T* out, const In*... in) {
+  static_assert((std::is_same_v<T, In> && ...), "elementwise: one element type");
+  if (count == 0) {
+    return;
+  }
+  const std::int64_t vectors = aligned_to_vectors(out, in...) ? count / kPerVector<T> : 0;
+  const std::int64_t rest = count - vectors * kPerVector<T>;
+  const unsigned blocks = blocks_for(vectors > rest ? vectors : rest, kElementwiseBlock);
+  launch(elementwise_kernel<F, T, In...>, dim3(blocks), dim3(kElementwiseBlock), 0, context.stream(), f, count, vectors,
+         out, in...);
+}
+
+}  // namespace lockstep::gpu

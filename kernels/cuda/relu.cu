@@ -1,0 +1,30 @@
+#include <lockstep/kernels/cuda/elementwise.hpp>
+#include <lockstep/kernels/relu.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+struct Forward {
+  __device__ float operator()(float x) const { return x <= 0.0F ? 0.0F : x; }  // NaN stays NaN
+};
+
+struct Backward {
+  __device__ float operator()(float y, float dy) const { return y > 0.0F ? dy : 0.0F; }
+};
+
+}  // namespace
+
+void relu_forward(CudaContext& context, const TensorView& x, const TensorView& y) {
+  gpu::visit_element(x.dtype, "relu_forward", [&]<class T>(std::type_identity<T>) {
+    gpu::elementwise(context, Forward{}, x.numel(), static_cast<T*>(y.data), static_cast<const T*>(x.data));
+  });
+}
+
+void relu_backward(CudaContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx) {
+  gpu::visit_element(y.dtype, "relu_backward", [&]<class T>(std::type_identity<T>) {
+    gpu::elementwise(context, Backward{}, y.numel(), static_cast<T*>(dx.data), static_cast<const T*>(y.data),
+                     static_cast<const T*>(dy.data));
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,36 @@
+// Every op that has CUDA kernels against the host: the OP_device_cases() of tests/kernels/OP_cases.hpp. One test an op,
+// Ops/CudaCases.MatchTheHost/OP.
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "cuda_op_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep::testing {
+
+void PrintTo(const CudaOp& op, std::ostream* out) {
+  *out << op.name;
+}
+
+namespace {
+
+class CudaCases : public CudaTest, public ::testing::WithParamInterface<CudaOp> {};
+
+TEST_P(CudaCases, MatchTheHost) {
+  const std::vector<DeviceCase> cases = GetParam().cases();
+  ASSERT_FALSE(cases.empty());
+  for (const DeviceCase& item : cases) {
+    compare(item.device, cuda(), item.host, cpu(), item.tolerance);
+    if (HasFatalFailure()) {
+      return;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, CudaCases, ::testing::ValuesIn(cuda_ops()),
+                         [](const auto& instance) { return std::string(instance.param.name); });
+
+}  // namespace
+}  // namespace lockstep::testing
