@@ -18,8 +18,8 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// Defines lockstep::gpu::launch with the signature below and the two macros; comes with the emulation.
-#include <lockstep/emulation/cuda.hpp>
+// lockstep::gpu::launch with the signature below, the two macros and CUDA's device functions, from tests/cuda_emulation/.
+#include <lockstep/emulation/launch.hpp>
 
 #else
 

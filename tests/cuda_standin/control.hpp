@@ -50,6 +50,7 @@ void fail_work(std::int64_t n, cudaError_t error);
 [[nodiscard]] std::int64_t calls(std::string_view name = {});  ///< calls of one function or of all since reset()
 [[nodiscard]] std::vector<std::string> call_log();             ///< names, in order
 [[nodiscard]] std::vector<std::string> violations();           ///< uses that CUDA leaves undefined
+void violate(const std::string& text);                         ///< writes one down
 [[nodiscard]] std::vector<std::string> leaks();                ///< memory, streams and events that were not given back
 [[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
 [[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it

@@ -504,6 +504,12 @@ std::vector<std::string> violations() {
   return machine.violations;
 }
 
+void violate(const std::string& text) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.violations.push_back(text);
+}
+
 std::vector<std::string> leaks() {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);

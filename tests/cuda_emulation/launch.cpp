@@ -1,0 +1,48 @@
+#include "launch.hpp"
+
+#include <cstdint>
+#include <string>
+
+#include "control.hpp"
+
+namespace lockstep::emulation {
+namespace {
+
+/// A test program's setting; kernels run one at a time.
+Schedule& current_schedule() {
+  static Schedule schedule;
+  return schedule;
+}
+
+}  // namespace
+
+void set_schedule(const Schedule& schedule) {
+  current_schedule() = schedule;
+}
+
+cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<const void* const> pointers,
+                         std::function<void()> thread) {
+  for (const void* pointer : pointers) {
+    if (pointer != nullptr && !standin::is_device_memory(pointer)) {
+      standin::violate("a kernel's argument is a pointer to something else than device memory");
+      return cudaErrorInvalidValue;
+    }
+  }
+  return standin::launch(stream, [=](std::span<const standin::DeviceMemory> memory) {
+    // Launches follow one another: what one wrote is no race for the next.
+    for (const auto& block : memory) {
+      register_memory(block.data, block.bytes);
+    }
+    struct Forget {
+      std::span<const standin::DeviceMemory> memory;
+      ~Forget() {
+        for (const auto& block : memory) {
+          unregister_memory(block.data, block.bytes);
+        }
+      }
+    } const forget{memory};
+    run(launch, current_schedule(), thread);
+  });
+}
+
+}  // namespace lockstep::emulation

@@ -1,0 +1,58 @@
+#pragma once
+
+// What kernels/cuda/port.hpp takes instead of CUDA's launch when a kernel file is compiled for the emulation.
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <cuda_runtime_api.h>
+
+#include <lockstep/emulation/device.hpp>
+#include <lockstep/emulation/emulator.hpp>
+
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/stream.hpp>
+
+namespace lockstep::emulation {
+
+/// The schedule of the launches to come.
+void set_schedule(const Schedule& schedule);
+
+/// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. Kernel arguments that
+/// are pointers are passed in `pointers`: cudaErrorInvalidValue, and a violation, unless each is null or in device
+/// memory.
+cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<const void* const> pointers,
+                         std::function<void()> thread);
+
+}  // namespace lockstep::emulation
+
+namespace lockstep::gpu {
+
+/// As in port.hpp. Every CUDA thread gets its own copies of the arguments.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Stream& stream,
+            Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: one argument for each parameter of the kernel");
+  const Device device = stream.device();
+  const cuda::DeviceGuard guard(device);
+  const std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+  std::array<const void*, sizeof...(Parameters)> pointers{};
+  std::size_t count = 0;
+  const auto note = [&](const auto& value) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(value)>>) {
+      pointers[count++] = value;
+    }
+  };
+  std::apply([&](const auto&... value) { (note(value), ...); }, values);
+  LOCKSTEP_CUDA_CHECK(device, emulation::queue_kernel({.grid = grid, .block = block, .shared_bytes = shared_bytes},
+                                                      stream.cuda_handle(), std::span(pointers).first(count),
+                                                      [kernel, values] { std::apply(kernel, values); }));
+}
+
+}  // namespace lockstep::gpu
