@@ -11,7 +11,7 @@ usage: scripts/gpu-check.sh --prepare            on a machine with the CUDA tool
 --prepare    builds the test programs for sm_90, with GoogleTest, the C++ library and the CUDA runtime linked in, into
              .bundle/ (ignored by git; at most 60 MiB). Copy the tree with .bundle/ to the machine with the GPU.
 --part smoke (the only part, and the default)
-             1. runs the programs of .bundle/: test_runtime_cuda_device, test_kernels_cuda_device
+             1. runs the programs of .bundle/: test_runtime_cuda_device, test_kernels_cuda
              2. builds the library and one program there with cmake, ninja and nvcc, without the tests, and runs the
                 program; skipped, with the reason, where a tool is missing
 --no-build   leaves out 2.
@@ -23,7 +23,7 @@ END
 }
 
 bundle=$repository/.bundle
-programs=(test_runtime_cuda_device test_kernels_cuda_device)
+programs=(test_runtime_cuda_device test_kernels_cuda)
 limit=$((60 * 1024 * 1024))
 
 prepare() {

@@ -8,8 +8,9 @@ namespace lockstep::gpu {
 
 inline constexpr int kElementwiseBlock = 256;
 
-/// out[i] = f(in[i]...), i < count, in float. The first `vectors` 16-byte pieces are taken whole, the elements behind
-/// them one by one. A thread has read all operands of a piece before it writes the piece, so out may be one of in.
+/// out[i] = f(in[i]...) for i in [0, count), in float. The first `vectors` 16-byte pieces are taken whole, the elements
+/// behind them one by one. A thread has read all operands of a piece before it writes the piece, so out may be one of
+/// in.
 template <class F, class T, class... In>
 __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors, T* out, const In*... in) {
   constexpr int kElements = kPerVector<T>;

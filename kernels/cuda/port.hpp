@@ -18,7 +18,8 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// lockstep::gpu::launch with the signature below, the two macros and CUDA's device functions, from tests/cuda_emulation/.
+// lockstep::gpu::launch with the signature below, the two macros and CUDA's device functions, from
+// tests/cuda_emulation/.
 #include <lockstep/emulation/launch.hpp>
 
 #else
@@ -67,11 +68,17 @@ namespace lockstep::gpu {
 
 inline constexpr int kWarp = 32;
 
-/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and not more.
+#if defined(LOCKSTEP_EMULATE_CUDA)
+inline constexpr std::int64_t kMostBlocks = 6;  // so that the loops of small tests go round several times
+#else
+inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads each
+#endif
+
+/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and not more. Results must not
+/// depend on it.
 [[nodiscard]] inline unsigned blocks_for(std::int64_t items, int block) {
-  constexpr std::int64_t kMost = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads on each
   const std::int64_t blocks = (items + block - 1) / block;
-  return static_cast<unsigned>(blocks < kMost ? blocks : kMost);
+  return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
 }  // namespace lockstep::gpu

@@ -30,8 +30,8 @@ class Machine final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo& info) override {
     for (const std::string& violation : standin::violations()) {
       ADD_FAILURE() << violation << "\nschedule: " << schedule_of(repetition_).text()
-                    << "; again: LOCKSTEP_EMULATION_FIRST=" << repetition_ << " and --gtest_filter="
-                    << info.test_suite_name() << '.' << info.name();
+                    << "; again: LOCKSTEP_EMULATION_FIRST=" << repetition_
+                    << " and --gtest_filter=" << info.test_suite_name() << '.' << info.name();
     }
     for (const std::string& leak : standin::leaks()) {
       ADD_FAILURE() << "not given back: " << leak;
