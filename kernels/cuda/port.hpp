@@ -18,8 +18,7 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// lockstep::gpu::launch with the signature below, the two macros and CUDA's device functions, from
-// tests/cuda_emulation/.
+// gpu::detail::enqueue and the two macros as below, and CUDA's device functions, from tests/cuda_emulation/.
 #include <lockstep/emulation/launch.hpp>
 
 #else
@@ -28,9 +27,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <lockstep/runtime/cuda/check.hpp>
-#include <lockstep/runtime/cuda/device_guard.hpp>
-
 /// A shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]); an alias if the type has a comma.
 #define LOCKSTEP_SHARED(type, name, extents) __shared__ type name extents
 
@@ -38,6 +34,26 @@
 #define LOCKSTEP_DYNAMIC_SHARED(type, name)                                \
   extern __shared__ __align__(16) unsigned char lockstep_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(lockstep_dynamic_shared)
+
+namespace lockstep::gpu::detail {
+
+template <class... Parameters>
+cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                    std::tuple<Parameters...>& values) {
+  return std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, stream);
+      },
+      values);
+}
+
+}  // namespace lockstep::gpu::detail
+
+#endif
+
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
 
 namespace lockstep::gpu {
 
@@ -51,18 +67,10 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   const Device device = stream.device();
   const cuda::DeviceGuard guard(device);
   std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  std::apply(
-      [&](auto&... value) {
-        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        LOCKSTEP_CUDA_CHECK(device, cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
-                                                     shared_bytes, stream.cuda_handle()));
-      },
-      values);
+  LOCKSTEP_CUDA_CHECK(device, detail::enqueue(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
 }
 
 }  // namespace lockstep::gpu
-
-#endif
 
 namespace lockstep::gpu {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// What kernels/cuda/port.hpp takes instead of CUDA's launch when a kernel file is compiled for the emulation.
+// What kernels/cuda/port.hpp includes instead of CUDA's headers when a kernel file is compiled for the emulation.
 
 #include <array>
 #include <cstddef>
@@ -8,16 +8,11 @@
 #include <span>
 #include <tuple>
 #include <type_traits>
-#include <utility>
 
 #include <cuda_runtime_api.h>
 
 #include <lockstep/emulation/device.hpp>
 #include <lockstep/emulation/emulator.hpp>
-
-#include <lockstep/runtime/cuda/check.hpp>
-#include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/stream.hpp>
 
 namespace lockstep::emulation {
 
@@ -32,16 +27,12 @@ cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<co
 
 }  // namespace lockstep::emulation
 
-namespace lockstep::gpu {
+namespace lockstep::gpu::detail {
 
-/// As in port.hpp. Every CUDA thread gets its own copies of the arguments.
-template <class... Parameters, class... Arguments>
-void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Stream& stream,
-            Arguments&&... arguments) {
-  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: one argument for each parameter of the kernel");
-  const Device device = stream.device();
-  const cuda::DeviceGuard guard(device);
-  const std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+/// Every CUDA thread gets its own copies of the arguments.
+template <class... Parameters>
+cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                    const std::tuple<Parameters...>& values) {
   std::array<const void*, sizeof...(Parameters)> pointers{};
   std::size_t count = 0;
   const auto note = [&](const auto& value) {
@@ -50,9 +41,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
     }
   };
   std::apply([&](const auto&... value) { (note(value), ...); }, values);
-  LOCKSTEP_CUDA_CHECK(device, emulation::queue_kernel({.grid = grid, .block = block, .shared_bytes = shared_bytes},
-                                                      stream.cuda_handle(), std::span(pointers).first(count),
-                                                      [kernel, values] { std::apply(kernel, values); }));
+  return emulation::queue_kernel({.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream,
+                                 std::span(pointers).first(count), [kernel, values] { std::apply(kernel, values); });
 }
 
-}  // namespace lockstep::gpu
+}  // namespace lockstep::gpu::detail
