@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What takes too long for .ci/run: its stages, the full tests under every compiler and sanitizer with the outside
-# project included, and the CUDA code compiled for three generations of GPUs.
+# What takes too long for .ci/run, which comes first: the full tests where .ci/run takes a part (clang, sanitizers with
+# the outside project, builds without a library), and the CUDA code compiled for three generations of GPUs.
 #   scripts/nightly.sh FOLDER       writes FOLDER/nightly.txt (the summary) and one log per part
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 [ $# = 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
@@ -25,7 +25,6 @@ part() {  # part NAME COMMAND...
   printf '%-16s status %d  %6d s  %s\n' "$name" "$status" $((SECONDS - start)) "$(tail -n 1 "$folder/$name.log")" >> "$summary"
 }
 
-part ci .ci/run
 part asan scripts/test.sh --preset ci-asan
 part clang scripts/test.sh --preset ci-clang
 for variant in no-cuda no-mpi no-onednn; do

@@ -225,4 +225,13 @@ inline void check_counts(Communicator& comm, Stream& stream) {
   EXPECT_TRUE(after.seconds > before.seconds);
 }
 
+/// Everything that holds for every communicator on every stream.
+inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes) {
+  check_operations(comm, stream, sizes);
+  check_order(comm, stream);
+  check_split(comm, stream);
+  check_counts(comm, stream);
+  check_bad_input(comm, stream);
+}
+
 }  // namespace lockstep::comm::cases

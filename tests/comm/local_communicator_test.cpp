@@ -21,11 +21,7 @@ TEST_P(LocalCommunicatorTest, OperationsOnInlineStreams) {
   EXPECT_EQ(run_ranks(GetParam(),
                       [](Communicator& comm) {
                         Stream stream = Stream::host_inline();
-                        cases::check_operations(comm, stream, kSizes);
-                        cases::check_order(comm, stream);
-                        cases::check_split(comm, stream);
-                        cases::check_counts(comm, stream);
-                        cases::check_bad_input(comm, stream);
+                        cases::check_everything(comm, stream, kSizes);
                       }),
             none_failed(GetParam()));
 }
@@ -36,11 +32,7 @@ TEST_P(LocalCommunicatorTest, OperationsOnWorkers) {
                         EXPECT_TRUE(comm.can_overlap());
                         EXPECT_EQ(comm.backend(), "local");
                         Stream stream = Stream::host_worker("rank");
-                        cases::check_operations(comm, stream, kSizes);
-                        cases::check_order(comm, stream);
-                        cases::check_split(comm, stream);
-                        cases::check_counts(comm, stream);
-                        cases::check_bad_input(comm, stream);
+                        cases::check_everything(comm, stream, kSizes);
                       }),
             none_failed(GetParam()));
 }

@@ -55,11 +55,7 @@ TEST(MpiCommunicator, KnowsItsPlace) {
 TEST(MpiCommunicator, OperationsOnInlineStreams) {
   const auto comm = world();
   Stream stream = Stream::host_inline();
-  cases::check_operations(*comm, stream, kSizes);
-  cases::check_order(*comm, stream);
-  cases::check_split(*comm, stream);
-  cases::check_counts(*comm, stream);
-  cases::check_bad_input(*comm, stream);
+  cases::check_everything(*comm, stream, kSizes);
 }
 
 TEST(MpiCommunicator, OperationsOnWorkers) {
@@ -68,11 +64,7 @@ TEST(MpiCommunicator, OperationsOnWorkers) {
   }
   const auto comm = world();
   Stream stream = Stream::host_worker("comm");
-  cases::check_operations(*comm, stream, kSizes);
-  cases::check_order(*comm, stream);
-  cases::check_split(*comm, stream);
-  cases::check_counts(*comm, stream);
-  cases::check_bad_input(*comm, stream);
+  cases::check_everything(*comm, stream, kSizes);
 }
 
 TEST(MpiCommunicator, OperationsOnTheSerialWorkerItself) {

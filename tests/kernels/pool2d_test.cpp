@@ -196,18 +196,10 @@ TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
 
 TEST(Pool2d, TheSameBitsForAnyNumberOfThreads) {
   const PoolParams p{{4, 30, 31, 67}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, DType::f32};
-  for (OpCase item : {testing::max_pool2d_forward_case(p), testing::max_pool2d_backward_case(p),
-                      testing::global_average_pool_forward_case({37, 7, 9, 65}, DType::f32),
-                      testing::global_average_pool_backward_case({37, 7, 9, 65}, DType::f32)}) {
+  for (const OpCase& item : {testing::max_pool2d_forward_case(p), testing::max_pool2d_backward_case(p),
+                             testing::global_average_pool_forward_case({37, 7, 9, 65}, DType::f32),
+                             testing::global_average_pool_backward_case({37, 7, 9, 65}, DType::f32)}) {
     testing::expect_same_bits_for_threads(item);
-    const testing::RunOp run = item.run;
-    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
-      run(context, in, out, workspace);
-      if (static_cast<CpuContext&>(context).threads() == 3) {
-        static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
-      }
-    };
-    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit must show";
   }
 }
 

@@ -53,17 +53,9 @@ TEST(Relu, MatchesTheNaiveLoop) {
 }
 
 TEST(Relu, TheSameBitsForAnyNumberOfThreads) {
-  for (OpCase item :
+  for (const OpCase& item :
        {testing::relu_forward_case({5, 10007}, DType::f32), testing::relu_backward_case({5, 10007}, DType::f64)}) {
     testing::expect_same_bits_for_threads(item);
-    const testing::RunOp run = item.run;
-    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
-      run(context, in, out, workspace);
-      if (static_cast<CpuContext&>(context).threads() == 3) {
-        static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
-      }
-    };
-    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit must show";
   }
 }
 

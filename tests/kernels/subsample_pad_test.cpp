@@ -78,17 +78,9 @@ TEST(SubsamplePad, MatchesTheNaiveLoop) {
 
 TEST(SubsamplePad, TheSameBitsForAnyNumberOfThreads) {
   const SubsamplePadParams p{{13, 31, 33, 17}, 31, 2, DType::f32};
-  for (OpCase item :
+  for (const OpCase& item :
        {testing::subsample_pad_forward_case(p), testing::subsample_pad_backward_case(p, GradMode::accumulate)}) {
     testing::expect_same_bits_for_threads(item);
-    const testing::RunOp run = item.run;
-    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
-      run(context, in, out, workspace);
-      if (static_cast<CpuContext&>(context).threads() == 3) {
-        static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
-      }
-    };
-    EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit must show";
   }
 }
 

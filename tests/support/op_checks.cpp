@@ -54,6 +54,34 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
   if (const auto result = same_bits_for_threads(item, threads); !result) {
     ADD_FAILURE_AT(file, line) << result.message();
   }
+  OpCase disturbed = item;
+  disturbed.run = [run = item.run, last = threads.back()](Context& context, Views in, Views out,
+                                                          const TensorView& workspace) {
+    run(context, in, out, workspace);
+    if (static_cast<CpuContext&>(context).threads() == last) {
+      static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
+    }
+  };
+  if (item.run && same_bits_for_threads(disturbed, threads)) {
+    ADD_FAILURE_AT(file, line) << item.name << ": a flipped bit does not show";
+  }
+}
+
+void expect_repeatable(const OpCase& item, Context& context, const char* file, int line) {
+  OpInstance first(item, context);
+  run_checked(first, file, line);
+  OpInstance again(item, context);
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    run_checked(again, file, line);
+    expect_same_bits(first.output(0), again.output(0), item.name, file, line);
+  }
+  OpCase other = item;
+  other.inputs[0].start = uniform(5, -1, 1);
+  OpInstance changed(other, context);
+  run_checked(changed, file, line);
+  if (has_same_bits(first.output(0), changed.output(0))) {
+    ADD_FAILURE_AT(file, line) << item.name << ": another input gives the same bits";
+  }
 }
 
 void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,

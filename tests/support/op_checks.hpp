@@ -21,10 +21,15 @@ using Oracle = std::function<void(std::span<const GuardedTensor> inputs, std::sp
 void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
 
-/// The outputs have the same bits for every thread count (host). For EXPECT_FALSE in negative controls too.
+/// The outputs have the same bits for every thread count (host).
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
+/// Expects the above, and as a control that one flipped bit under the last thread count would show.
 void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
                                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+/// Expects the same bits from a second instance, twice, and others from another first input.
+void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
+                       int line = __builtin_LINE());
 
 /// Runs both cases on the same inputs (a's) and compares the outputs: each of b within tolerance of a's, the same bits
 /// where it is no floating point type. Two backends, two types, or two formulations of one op.
