@@ -5,12 +5,13 @@
 
 namespace lockstep::ops {
 
-/// out = a + b, elementwise. Contiguous, same shape and type, f32 or f64; out may be a or b. Deterministic, no
-/// workspace.
+/// out = a + b, elementwise. Contiguous, same shape and type, f32 or f64 on the host, f32, bf16 or f16 on a
+/// GPU; out may be a or b. Deterministic, no workspace.
 void add(Context& context, const TensorView& a, const TensorView& b, const TensorView& out);
 
 namespace backend {  // called after the checks of add.cpp
 void add(CpuContext& context, const TensorView& a, const TensorView& b, const TensorView& out);
+void add(CudaContext& context, const TensorView& a, const TensorView& b, const TensorView& out);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -8,8 +8,9 @@
 namespace lockstep::ops {
 
 // The parameter-free shortcut of He et al. 2015 (option A): every stride-th pixel, new channels are zero.
-// x, dx: (N, H, W, C), y, dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous, f32 or f64.
-// The C channels of x land at [(K - C) / 2, (K - C) / 2 + C) of y. Deterministic, no workspace.
+// x, dx: (N, H, W, C), y, dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous; f32 or f64 on
+// the host, f32, bf16 or f16 on a GPU. The C channels of x land at [(K - C) / 2, (K - C) / 2 + C) of y. Deterministic,
+// no workspace.
 
 /// y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], 0 in the other channels.
 void subsample_pad_forward(Context& context, std::int64_t stride, const TensorView& x, const TensorView& y);
@@ -20,6 +21,9 @@ void subsample_pad_backward(Context& context, std::int64_t stride, const TensorV
 namespace backend {  // called after the checks of subsample_pad.cpp
 void subsample_pad_forward(CpuContext&, std::int64_t stride, const TensorView& x, const TensorView& y);
 void subsample_pad_backward(CpuContext&, std::int64_t stride, const TensorView& dy, GradMode mode,
+                            const TensorView& dx);
+void subsample_pad_forward(CudaContext&, std::int64_t stride, const TensorView& x, const TensorView& y);
+void subsample_pad_backward(CudaContext&, std::int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx);
 }  // namespace backend
 

@@ -67,7 +67,8 @@ failures=0
     system=$folder/$who
     rm -rf --one-file-system "$system"
     cp -a "$folder/base" "$system"
-    cp -L /etc/resolv.conf "$system/etc/resolv.conf"
+    # An installed system knows its own name; without it every MPI_Init waits for the name server.
+    cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
     proxy=$(apt-config dump Acquire::http::Proxy)
     if [ -n "$proxy" ]; then echo "$proxy" > "$system/etc/apt/apt.conf.d/90proxy"; fi
     mkdir -p "$system/srv/check"

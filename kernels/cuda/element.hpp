@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <type_traits>
 
 #include <lockstep/kernels/cuda/port.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
 
 /// Elements as kernels see them: float, __nv_bfloat16 or __half in memory, float in registers, 16 bytes an access.
 namespace lockstep::gpu {
@@ -35,28 +37,64 @@ __device__ T from_float(float value) {
 template <class T>
 inline constexpr int kPerVector = 16 / static_cast<int>(sizeof(T));
 
-/// kPerVector elements in registers.
-template <class T>
-struct Vector {
-  T at[kPerVector<T>];
+/// kCount elements in registers.
+template <class T, int kCount>
+struct Pack {
+  T at[kCount];
 };
+
+template <class T>
+using Vector = Pack<T, kPerVector<T>>;
+
+/// One element, or as many 16-byte loads as kCount elements take; from is then 16-byte aligned.
+template <int kCount, class T>
+__device__ Pack<T, kCount> load(const T* from) {
+  Pack<T, kCount> value;
+  if constexpr (kCount == 1) {
+    value.at[0] = *from;
+  } else {
+    static_assert(sizeof(value) % 16 == 0);
+#pragma unroll
+    for (std::size_t i = 0; i < sizeof(value) / 16; ++i) {
+      const uint4 bits = reinterpret_cast<const uint4*>(from)[i];
+      memcpy(reinterpret_cast<unsigned char*>(&value) + 16 * i, &bits, 16);
+    }
+  }
+  return value;
+}
+
+/// One element, or as many 16-byte stores as kCount elements take; to is then 16-byte aligned.
+template <class T, int kCount>
+__device__ void store(T* to, const Pack<T, kCount>& value) {
+  if constexpr (kCount == 1) {
+    *to = value.at[0];
+  } else {
+    static_assert(sizeof(value) % 16 == 0);
+#pragma unroll
+    for (std::size_t i = 0; i < sizeof(value) / 16; ++i) {
+      uint4 bits;
+      memcpy(&bits, reinterpret_cast<const unsigned char*>(&value) + 16 * i, 16);
+      reinterpret_cast<uint4*>(to)[i] = bits;
+    }
+  }
+}
 
 /// One 16-byte load; from is 16-byte aligned.
 template <class T>
 __device__ Vector<T> load_vector(const T* from) {
-  const uint4 bits = *reinterpret_cast<const uint4*>(from);
-  Vector<T> value;
-  static_assert(sizeof(value) == sizeof(bits));
-  memcpy(&value, &bits, sizeof(bits));
-  return value;
+  return load<kPerVector<T>>(from);
 }
 
 /// One 16-byte store; to is 16-byte aligned.
 template <class T>
 __device__ void store_vector(T* to, const Vector<T>& value) {
-  uint4 bits;
-  memcpy(&bits, &value, sizeof(bits));
-  *reinterpret_cast<uint4*>(to) = bits;
+  store(to, value);
+}
+
+/// The memory of a view whose element type visit_element() gave.
+template <class T>
+[[nodiscard]] T* data(const TensorView& view) {
+  return static_cast<T*>(view.data);
 }
 
 /// True when all pointers allow 16-byte accesses; kernels take one element at a time otherwise.
@@ -74,6 +112,17 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
     return f(std::type_identity<float>{});
   }
   return dtype == DType::bf16 ? f(std::type_identity<__nv_bfloat16>{}) : f(std::type_identity<__half>{});
+}
+
+/// Calls f(std::integral_constant<int, kCount>{}) with kPerVector<T> when rows of `row` elements can be taken in
+/// 16-byte pieces, with 1 otherwise. For tensors whose last axis a piece must not leave.
+template <class T, class F>
+void visit_pieces(bool aligned, std::int64_t row, F&& f) {
+  if (aligned && row % kPerVector<T> == 0) {
+    f(std::integral_constant<int, kPerVector<T>>{});
+  } else {
+    f(std::integral_constant<int, 1>{});
+  }
 }
 
 }  // namespace lockstep::gpu

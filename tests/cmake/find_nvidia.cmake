@@ -1,4 +1,4 @@
-# cmake -DSOURCE=.. -DWORK=.. -P find_nvidia.cmake: FindNCCL and FindCUDNN against folders made here, with the system
+# cmake -DSOURCE=.. -DWORK=.. -DGENERATOR=.. -P find_nvidia.cmake: FindNCCL and FindCUDNN against folders made here, with the system
 # and the CUDA toolkit out of sight. Layouts: nothing; Python's site-packages (no libNAME.so, only the versioned name);
 # NAME_ROOT, which wins over site-packages; a header without its version macros.
 cmake_minimum_required(VERSION 3.25)
@@ -20,7 +20,7 @@ function(expect case lines)
   set(result ${WORK}/${case}/result.txt)
   execute_process(
     COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${PYTHONPATH} CUDA_PATH= NCCL_ROOT= CUDNN_ROOT=
-      ${CMAKE_COMMAND} -S ${CMAKE_CURRENT_LIST_DIR}/find_nvidia -B ${WORK}/${case}/build
+      ${CMAKE_COMMAND} -G "${GENERATOR}" -S ${CMAKE_CURRENT_LIST_DIR}/find_nvidia -B ${WORK}/${case}/build
       -DLOCKSTEP_CMAKE=${SOURCE}/cmake -DRESULT=${result} -DCMAKE_FIND_USE_CMAKE_SYSTEM_PATH=OFF
       -DCMAKE_FIND_USE_SYSTEM_ENVIRONMENT_PATH=ON ${ARGN}
     OUTPUT_VARIABLE log ERROR_VARIABLE log RESULT_VARIABLE status)
