@@ -47,4 +47,25 @@ __device__ T block_sum(T value) {
   return total;
 }
 
+/// value[j] = sum over threadIdx.y of what the threads with this threadIdx.x hold, in order; valid where threadIdx.y is
+/// 0. Blocks of (kWarp, kLanes) threads. All threads call it. Two barriers: it may be called again at once.
+template <int kLanes, int kCount>
+__device__ void sum_lanes(float (&value)[kCount]) {
+  LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    partial[threadIdx.y][j][threadIdx.x] = value[j];
+  }
+  __syncthreads();
+  if (threadIdx.y == 0) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      for (int lane = 1; lane < kLanes; ++lane) {
+        value[j] += partial[lane][j][threadIdx.x];
+      }
+    }
+  }
+  __syncthreads();  // before the next call overwrites partial
+}
+
 }  // namespace lockstep::gpu

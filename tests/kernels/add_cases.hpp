@@ -20,12 +20,24 @@ inline OpCase add_case(const Shape& shape, DType dtype) {
 }
 
 /// Empty, one element, odd, prime, and more than one thread's share.
+inline std::vector<Shape> add_shapes() {
+  return {Shape{}, Shape{0}, Shape{1}, Shape{7, 3}, Shape{101}, Shape{131101}};
+}
+
 inline std::vector<OpCase> add_cases() {
   std::vector<OpCase> items;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : {Shape{}, Shape{0}, Shape{1}, Shape{7, 3}, Shape{101}, Shape{131101}}) {
+    for (const Shape& shape : add_shapes()) {
       items.push_back(add_case(shape, dtype));
     }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> add_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const Shape& shape : add_shapes()) {
+    append(items, device_cases([&](DType dtype) { return add_case(shape, dtype); }));
   }
   return items;
 }

@@ -1,5 +1,5 @@
 // Every op that has CUDA kernels against the host: the OP_device_cases() of tests/kernels/OP_cases.hpp. One test an op,
-// Ops/CudaCases.MatchTheHost/OP.
+// Ops/CudaCases.MatchTheHost/OP, and one on views that are not aligned, MatchTheHostOffA16ByteBoundary/OP.
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,6 +25,15 @@ TEST_P(CudaCases, MatchTheHost) {
     compare(item.device, cuda(), item.host, cpu(), item.tolerance);
     if (HasFatalFailure()) {
       return;
+    }
+  }
+}
+
+/// The paths that take one element at a time where 16-byte accesses are not allowed.
+TEST_P(CudaCases, MatchTheHostOffA16ByteBoundary) {
+  for (const DeviceCase& item : GetParam().cases()) {
+    if (!item.device.prepare) {
+      compare(off_boundary(item.device), cuda(), off_boundary(item.host), cpu(), item.tolerance);
     }
   }
 }

@@ -147,4 +147,24 @@ inline std::vector<OpCase> pool2d_cases() {
   return items;
 }
 
+inline std::vector<DeviceCase> pool2d_device_cases() {
+  std::vector<DeviceCase> items;
+  for (PoolParams p : max_pool2d_params()) {
+    if (p.dtype == DType::f32) {
+      const auto with = [&](DType dtype) {
+        p.dtype = dtype;
+        return p;
+      };
+      append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype)); }));
+      append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype), true); }));
+      append(items, device_cases([&](DType dtype) { return max_pool2d_backward_case(with(dtype)); }));
+    }
+  }
+  for (const Shape& shape : global_average_pool_shapes()) {
+    append(items, device_cases([&](DType dtype) { return global_average_pool_forward_case(shape, dtype); }));
+    append(items, device_cases([&](DType dtype) { return global_average_pool_backward_case(shape, dtype); }));
+  }
+  return items;
+}
+
 }  // namespace lockstep::testing

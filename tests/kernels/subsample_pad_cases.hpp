@@ -55,7 +55,8 @@ inline OpCase subsample_pad_backward_case(const SubsamplePadParams& p, ops::Grad
   return item;
 }
 
-/// Odd sizes, an odd number of new channels, none of them, strides that do not divide, and one larger than the image.
+/// Odd sizes, an odd number of new channels, none of them, strides that do not divide, one larger than the image, and
+/// 16-byte pieces that hold old and new channels.
 inline std::vector<SubsamplePadParams> subsample_pad_params() {
   std::vector<SubsamplePadParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -68,6 +69,7 @@ inline std::vector<SubsamplePadParams> subsample_pad_params() {
     all.push_back({{1, 10, 11, 2}, 5, 3, dtype});
     all.push_back({{2, 3, 4, 3}, 4, 7, dtype});
     all.push_back({{0, 3, 4, 3}, 4, 2, dtype});
+    all.push_back({{3, 5, 6, 8}, 12, 2, dtype});
     all.push_back({{13, 31, 33, 17}, 31, 2, dtype});
   }
   return all;
@@ -79,6 +81,23 @@ inline std::vector<OpCase> subsample_pad_cases() {
     items.push_back(subsample_pad_forward_case(p));
     items.push_back(subsample_pad_backward_case(p, ops::GradMode::overwrite));
     items.push_back(subsample_pad_backward_case(p, ops::GradMode::accumulate));
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> subsample_pad_device_cases() {
+  std::vector<DeviceCase> items;
+  for (SubsamplePadParams p : subsample_pad_params()) {
+    if (p.dtype == DType::f32) {
+      const auto with = [&](DType dtype) {
+        p.dtype = dtype;
+        return p;
+      };
+      append(items, device_cases([&](DType dtype) { return subsample_pad_forward_case(with(dtype)); }));
+      for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
+        append(items, device_cases([&](DType dtype) { return subsample_pad_backward_case(with(dtype), mode); }));
+      }
+    }
   }
   return items;
 }

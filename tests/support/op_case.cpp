@@ -46,6 +46,35 @@ std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
           {make(DType::f16), host, host.tolerance + kFloat16}};
 }
 
+OpCase off_boundary(const OpCase& item) {
+  const auto shift = [](std::vector<TensorSpec> specs) {
+    for (TensorSpec& spec : specs) {
+      spec.start = [whole = spec](GuardedTensor& tensor) {
+        std::vector<double> values = make(whole).values();
+        values.insert(values.begin(), 1.0);
+        tensor.assign(values);
+      };
+      spec.shape = {spec.shape.numel() + 1};
+    }
+    return specs;
+  };
+  OpCase result = item;
+  result.name += " off a 16-byte boundary";
+  result.inputs = shift(item.inputs);
+  result.outputs = shift(item.outputs);
+  result.run = [item](Context& context, Views in, Views out, const TensorView& workspace) {
+    const auto views = [](Views wholes, const std::vector<TensorSpec>& specs) {
+      std::vector<TensorView> parts;
+      for (std::size_t i = 0; i < specs.size(); ++i) {
+        parts.push_back(wholes[i].slice(0, 1, wholes[i].numel()).reshape(specs[i].shape));
+      }
+      return parts;
+    };
+    item.run(context, views(in, item.inputs), views(out, item.outputs), workspace);
+  };
+  return result;
+}
+
 void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more) {
   cases.insert(cases.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }

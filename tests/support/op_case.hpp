@@ -60,6 +60,9 @@ struct DeviceCase {
 /// make(dtype) in each type that GPUs compute in. The tolerance is that of the case; for the 16-bit types what rounding
 /// the outputs to them costs comes on top.
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
+/// The same call on tensors that begin one element behind a 16-byte boundary: views into tensors of one axis. Not for
+/// ops with a plan.
+[[nodiscard]] OpCase off_boundary(const OpCase& item);
 /// All DeviceCases of `more` go to the end of `cases`.
 void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 
