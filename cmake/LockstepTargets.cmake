@@ -79,10 +79,29 @@ function(add_op name)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
 endfunction()
 
+# lockstep_skip_tests(NAMES comm.hello_ranks ... REASON "text" [LABELS ..]): ctest entries for tests that this build cannot
+# run. ctest reports them as skipped; scripts/count-tests.awk prints the reason, which is all the output there is.
+function(lockstep_skip_tests)
+  cmake_parse_arguments(T "" "REASON" "NAMES;LABELS" ${ARGN})
+  foreach(name IN LISTS T_NAMES)
+    string(REGEX REPLACE "\\..*" "" floor ${name})
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "${T_REASON}")
+    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "." LABELS "${floor};${T_LABELS}")
+  endforeach()
+endfunction()
+set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
+set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
+
 # lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [LABELS ..] [TIMEOUT s])
-# A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun.
+# A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun. Without MPI such
+# entries are skipped and the program, which may include MPI's header, is not built.
 function(lockstep_add_test)
   cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
+  if(T_RANKS AND NOT LOCKSTEP_HAS_MPI)
+    list(TRANSFORM T_RANKS PREPEND ${T_NAME}.ranks)
+    lockstep_skip_tests(NAMES ${T_RANKS} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${T_LABELS})
+    return()
+  endif()
   string(REPLACE "." "_" target test_${T_NAME})
   add_executable(${target} ${T_SOURCES})
   target_link_libraries(${target} PRIVATE ${T_LINK} lockstep_test_support)
@@ -92,9 +111,6 @@ function(lockstep_add_test)
   endif()
   string(REGEX REPLACE "\\..*" "" floor ${T_NAME})
   if(T_RANKS)
-    if(NOT LOCKSTEP_HAS_MPI)
-      return()
-    endif()
     foreach(ranks IN LISTS T_RANKS)
       add_test(NAME ${T_NAME}.ranks${ranks} COMMAND ${LOCKSTEP_MPIRUN} -np ${ranks} $<TARGET_FILE:${target}>)
       set_tests_properties(${T_NAME}.ranks${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};mpi;${T_LABELS}"

@@ -19,13 +19,22 @@ function most(a, b) { return a > b ? a : b }
   sub(/.* status="/, "", status)
   sub(/".*/, "", status)
   p = f = s = 0
-  why = ""
+  why = first = ""
+  in_output = 0
 }
 /^\t\t<skipped message=/ {
   why = $0
   sub(/^\t\t<skipped message="/, "", why)
   sub(/"\/>$/, "", why)
 }
+# The first line that the entry itself printed.
+/^\t\t<system-out>/ { in_output = 1 }
+in_output && first == "" {
+  first = $0
+  sub(/^\t\t<system-out>/, "", first)
+  sub(/<\/system-out>$/, "", first)
+}
+/<\/system-out>/ { in_output = 0 }
 {
   p = most(p, number($0, "PASSED"))
   f = most(f, number($0, "FAILED"))
@@ -49,7 +58,7 @@ function most(a, b) { return a > b ? a : b }
     skipped += s
   } else if (status == "disabled" || (status == "notrun" && why ~ /^SKIP_/)) {
     skipped += 1
-    print "skipped: " name
+    print "skipped: " name (first == "" ? "" : ": " first)
   } else {
     passed += p
     failed += most(f, 1)

@@ -1,5 +1,9 @@
 # ctest entries for the project in this folder, which is configured by run.cmake and not part of the build.
-if(LOCKSTEP_HAS_MPI)
+if(NOT LOCKSTEP_HAS_MPI)
+  foreach(how install subdirectory)
+    lockstep_skip_tests(NAMES downstream.${how} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${how})
+  endforeach()
+else()
   list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
   list(JOIN MPI_CXX_INCLUDE_DIRS "|" includes)
   foreach(how install subdirectory)
