@@ -21,11 +21,12 @@ endif()
 set(_floors runtime kernels comm nn)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Internal: the folders of backends and of CUDA, state behind pimpls. What needs MPI goes with it.
+# Internal: the folders of backends and of CUDA, state behind pimpls, who can plan an op. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
   PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE
-  PATTERN "stream_state.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE PATTERN "*_backend.hpp" EXCLUDE)
+  PATTERN "stream_state.hpp" EXCLUDE PATTERN "providers.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE
+  PATTERN "*_backend.hpp" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()

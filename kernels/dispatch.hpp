@@ -28,6 +28,16 @@ inline void require_compute_dtype(std::string_view op, std::string_view name, co
   return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
 }
 
+namespace detail {
+// The library's ops declare their CUDA overloads in every build; a build without CUDA does not define them and compiles
+// its ops with LOCKSTEP_HAS_CUDA=0. An op outside of the library sets nothing: it has the overloads that it declares.
+#if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
+constexpr bool kCudaOverloads = false;
+#else
+constexpr bool kCudaOverloads = true;
+#endif
+}  // namespace detail
+
 /// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f captures by value
 /// (views are values), because a worker stream runs it later. A device for which f cannot be called - there is no
 /// such overload of the op - gives UnsupportedError(op, device). For the .cpp files of ops:
@@ -44,14 +54,12 @@ void dispatch(Context& context, std::string_view op, F f) {
       return;
     }
   }
-#if LOCKSTEP_HAS_CUDA
   if (context.device().kind == DeviceKind::cuda) {
-    if constexpr (std::invocable<F&, CudaContext&>) {
+    if constexpr (detail::kCudaOverloads && std::invocable<F&, CudaContext&>) {
       f(static_cast<CudaContext&>(context));  // enqueues kernels on the CUDA stream itself
       return;
     }
   }
-#endif
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/tensor.hpp>
 
@@ -17,6 +18,21 @@ struct Pool final : lockstep::MemoryResource {
   void deallocate(void* pointer, std::size_t, std::size_t, lockstep::Stream&) noexcept override { std::free(pointer); }
   lockstep::Device device() const override { return lockstep::Device::cpu(); }
 };
+
+// An op of this program's own. Without a GPU the second overload is compiled and linked only.
+namespace backend {
+static void double_values(lockstep::CpuContext&, const lockstep::TensorView& x) {
+  for (float& value : x.span<float>()) {
+    value *= 2;
+  }
+}
+static void double_values(lockstep::CudaContext&, const lockstep::TensorView&) {}
+}  // namespace backend
+
+static void double_values(lockstep::Context& context, const lockstep::TensorView& x) {
+  lockstep::ops::dispatch(context, "double_values",
+                          [x](auto& c) -> decltype(backend::double_values(c, x)) { backend::double_values(c, x); });
+}
 
 static bool is_fatal(MPI_Comm comm) {
   MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
@@ -41,11 +57,12 @@ int main(int argc, char** argv) {
     for (float& x : tensor.view().span<float>()) {
       x = static_cast<float>(communicator->rank() + 1);
     }
+    double_values(context, tensor.view());
     communicator->all_reduce(context.stream(), tensor.view());
     const int size = communicator->size();
     good = pool.calls == 1 && size == 2 && is_fatal(mine) && is_fatal(MPI_COMM_WORLD);
     for (const float x : tensor.view().span<float>()) {
-      good = good && x == static_cast<float>(size * (size + 1) / 2);
+      good = good && x == static_cast<float>(size * (size + 1));  // 2 (1 + 2 + ...)
     }
     std::printf("downstream: rank %d of %d: %s\n", communicator->rank(), size, good ? "good" : "WRONG");
   }
