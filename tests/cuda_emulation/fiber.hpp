@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#if !defined(__x86_64__) && !defined(LOCKSTEP_EMULATION_UCONTEXT)
+#define LOCKSTEP_EMULATION_UCONTEXT 1
+#endif
+#if defined(LOCKSTEP_EMULATION_UCONTEXT)
+#include <ucontext.h>
+#endif
+
+namespace lockstep::emulation {
+
+/// A stack that code runs on. Switching saves the registers that a call preserves on the stack that is left; signal
+/// masks and floating-point modes are not part of it. AddressSanitizer is told of each switch.
+struct Fiber {
+  std::byte* low = nullptr;  ///< of the stack; nullptr for the OS thread's own until something came back to it
+  std::size_t bytes = 0;
+  void* fake_stack = nullptr;  ///< AddressSanitizer's
+#if defined(LOCKSTEP_EMULATION_UCONTEXT)
+  ucontext_t registers = {};
+#else
+  void* stack_pointer = nullptr;
+#endif
+};
+
+/// The next switch to the fiber calls entry on an empty stack. entry must not return.
+void prepare(Fiber& fiber, void (*entry)());
+
+/// Leaves `from`, the fiber that runs, and goes on in `to`. Returns when something switches back.
+void switch_fiber(Fiber& from, Fiber& to);
+
+/// Stacks with a guard page below, kept for later launches. Nothing is freed from a stack that is given up, so the code
+/// on it must own nothing.
+class FiberPool {
+ public:
+  FiberPool() = default;
+  FiberPool(const FiberPool&) = delete;
+  FiberPool& operator=(const FiberPool&) = delete;
+  ~FiberPool();
+
+  /// A fiber that is not in use, prepared to call entry.
+  Fiber* take(void (*entry)());
+  /// Takes all fibers back. abandoned: some were left in the middle of a kernel.
+  void take_back_all(bool abandoned);
+  [[nodiscard]] std::size_t size() const { return fibers_.size(); }
+  /// Whether address is in the guard page of a stack.
+  [[nodiscard]] bool in_guard(const void* address) const;
+
+ private:
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::size_t used_ = 0;
+};
+
+}  // namespace lockstep::emulation
