@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Looks at the machine code of the CUDA kernels, without a GPU: no kernel spills registers, and the bandwidth-bound ones
+# load and store 16 bytes at a time. kernels/cuda/wide_access.txt says which those are; instances whose last template
+# argument is 1 take single elements, for addresses that are no multiple of 16, and are left out.
+#   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, exit status 1 when something is amiss
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+cd "$repository"
+architecture=${1:-sm_90}
+command -v nvcc > /dev/null || die "check-kernels.sh: needs nvcc"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/include/lockstep"
+for floor in runtime kernels; do ln -s "$repository/$floor" "$work/include/lockstep/$floor"; done
+
+compile() {  # compile FILE.cu: its PTX and what ptxas says of it
+  local name
+  name=$(basename "$1" .cu)
+  mkdir -p "$work/$name"
+  nvcc -std=c++20 -O3 -arch="$architecture" -I "$work/include" -Xptxas -v -keep -keep-dir "$work/$name" -c "$1" \
+    -o "$work/$name.o" > "$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; return 1; }
+}
+export -f compile
+export work architecture
+printf '%s\n' kernels/cuda/*.cu | xargs -P "$(jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
+
+# One line a kernel: op, name, registers, bytes spilled, 16-byte loads, 16-byte stores.
+for log in "$work"/*.log; do
+  name=$(basename "$log" .log)
+  awk -v op="$name" '
+    FNR == 1 { part++ }
+    part == 1 && /Compiling entry function/ { split($0, quoted, "\047"); entry = quoted[2]; spill[entry] = 0 }
+    part == 1 && /spill stores/ { for (i = 1; i < NF; ++i) if ($(i + 2) == "spill") spill[entry] += $i }
+    part == 1 && /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); registers[entry] = substr($0, RSTART + 5, RLENGTH - 5) }
+    part == 2 && /\.entry / { match($0, /\.entry [A-Za-z0-9_$]+/); entry = substr($0, RSTART + 7, RLENGTH - 7) }
+    part == 2 && /ld\.global(\.nc)?(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { loads[entry]++ }
+    part == 2 && /st\.global(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { stores[entry]++ }
+    END { for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0 }
+  ' "$log" "$(find "$work/$name" -name "$name*.ptx" | head -n 1)"
+done | sort > "$work/table"
+c++filt < "$work/table" > /dev/null 2>&1 || die "check-kernels.sh: needs c++filt (binutils)"
+
+failures=0
+complain() { echo "check-kernels.sh: $*" >&2; failures=$((failures + 1)); }
+printf '%-22s %9s %7s %9s %9s  %s\n' op registers spilled 16B-loads 16B-stores kernel
+while read -r op entry registers spilled loads stores; do
+  kernel=$(c++filt "$entry" | sed -E 's/\(anonymous namespace\):://g; s/lockstep::(ops::backend|gpu):://g; s/^void //; s/\(.*//')
+  printf '%-22s %9s %7s %9s %9s  %s\n' "$op" "$registers" "$spilled" "$loads" "$stores" "$kernel"
+  [ "$spilled" = 0 ] || complain "$op: $kernel spills $spilled bytes"
+  wanted=$(awk -v op="$op" -v kernel="$kernel" '!/^#/ && NF && $1 == op && kernel ~ ("^" $2 "(<|$)") {print $3; exit}' \
+    kernels/cuda/wide_access.txt)
+  case "$wanted" in
+    both | loads | stores) case "$kernel" in *", 1>") continue ;; esac ;;&
+    both) { [ "$loads" != 0 ] && [ "$stores" != 0 ]; } || complain "$op: $kernel has no 16-byte loads or no 16-byte stores" ;;
+    loads) [ "$loads" != 0 ] || complain "$op: $kernel has no 16-byte loads" ;;
+    stores) [ "$stores" != 0 ] || complain "$op: $kernel has no 16-byte stores" ;;
+    narrow) ;;
+    *) complain "$op: $kernel is not in kernels/cuda/wide_access.txt" ;;
+  esac
+done < "$work/table"
+[ "$failures" = 0 ]
