@@ -8,8 +8,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev)
 case "${1:-run}" in
   run) ;;
-  test) packages+=(libgtest-dev libbenchmark-dev) ;;
-  ci) packages+=(libgtest-dev libbenchmark-dev clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
+  test) packages+=(libgtest-dev) ;;
+  ci) packages+=(libgtest-dev clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
   *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
 esac
 

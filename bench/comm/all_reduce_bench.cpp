@@ -3,14 +3,15 @@
 //   mpirun -np 4 bench_comm --json all_reduce.json
 //
 // algbw = bytes / time; busbw = algbw * 2 (n - 1) / n, the traffic of every rank's link in a ring, which may be
-// compared with hardware whatever the number of ranks. The time of a call is that of the slowest rank; calls run back
-// to back over a pool of buffers larger than a cache.
+// compared with hardware whatever the number of ranks; %copy holds it against what a copy (bytes read + bytes written)
+// gets while all ranks copy at once. The time of a call is that of the slowest rank; calls run back to back over a pool
+// of buffers larger than a cache.
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,10 +22,14 @@
 #include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
 
+#include "bench/support/json_lines.hpp"
+#include "bench/support/timing.hpp"
+
 namespace {
 
 using namespace lockstep;
 using Clock = std::chrono::steady_clock;
+constexpr double kCopySeconds = 0.3;
 
 struct Options {
   std::int64_t min_bytes = 4;
@@ -52,6 +57,14 @@ class Bench {
         options_(options),
         worker_(options.worker ? session.communication_stream() : inline_),
         pool_(Tensor::zeros(context_, Shape{pool_elements(options)}, DType::f32)) {}
+
+  /// Bytes per second of the rank that gets least of the memory while all copy.
+  double copy_bandwidth() {
+    session_.control().barrier(inline_);
+    const std::vector<double> ranks =
+        comm::all_gather_value(session_.control(), bench::copy_bandwidth(context_, kCopySeconds));
+    return *std::min_element(ranks.begin(), ranks.end());
+  }
 
   Row measure(std::int64_t bytes) {
     const std::int64_t elements = bytes / 4;
@@ -112,22 +125,23 @@ class Bench {
   std::int64_t next_ = 0;
 };
 
-void write_json(std::FILE* file, const comm::Session& session, const Options& options, const std::vector<Row>& rows) {
-  std::fprintf(file,
-               "{\n  \"benchmark\": \"all_reduce\",\n  \"build\": \"%s\",\n  \"mpi\": \"%s\",\n  \"ranks\": %d,\n"
-               "  \"nodes\": %d,\n  \"dtype\": \"f32\",\n  \"stream\": \"%s\",\n  \"repeats\": %d,\n  \"rows\": [",
-               build_description().c_str(), session.description().c_str(), session.size(), session.nodes(),
-               options.worker ? "worker" : "inline", options.repeats);
-  const char* separator = "\n";
-  for (const Row& row : rows) {
-    std::fprintf(file,
-                 "%s    {\"bytes\": %lld, \"median_s\": %.9g, \"best_s\": %.9g, \"worst_s\": %.9g, "
-                 "\"algbw_bytes_per_s\": %.6g, \"busbw_bytes_per_s\": %.6g}",
-                 separator, static_cast<long long>(row.bytes), row.median_s, row.best_s, row.worst_s, row.algbw(),
-                 row.busbw(session.size()));
-    separator = ",\n";
-  }
-  std::fprintf(file, "\n  ]\n}\n");
+void write(bench::JsonLines& file, const comm::Session& session, const Options& options, const Row& row, double copy) {
+  file.write({{"benchmark", "all_reduce"},
+              {"build", build_description()},
+              {"mpi", session.description()},
+              {"ranks", session.size()},
+              {"nodes", session.nodes()},
+              {"dtype", "f32"},
+              {"stream", options.worker ? "worker" : "inline"},
+              {"repeats", options.repeats},
+              {"bytes", row.bytes},
+              {"median_s", row.median_s},
+              {"best_s", row.best_s},
+              {"worst_s", row.worst_s},
+              {"algbw_bytes_per_s", row.algbw()},
+              {"busbw_bytes_per_s", row.busbw(session.size())},
+              {"copy_bytes_per_s", copy},
+              {"percent_of_copy", 100 * row.busbw(session.size()) / copy}});
 }
 
 int run(comm::Session& session, int argc, char** argv) {
@@ -148,7 +162,7 @@ int run(comm::Session& session, int argc, char** argv) {
       ->check(CLI::Range(1, 10000));
   app.add_option("--repeat-ms", options.repeat_ms, "least time of a measurement")->capture_default_str();
   app.add_flag("--worker", options.worker, "run on the communication worker, as in training, not inline");
-  app.add_option("--json", options.json, "write the results to this file, too");
+  app.add_option("--json", options.json, "also writes one JSON object per line and size to this file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -156,34 +170,40 @@ int run(comm::Session& session, int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     session.agree([&] { throw UsageError(e.what()); });
   }
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(nullptr, std::fclose);
+  std::optional<bench::JsonLines> json;
   session.agree([&] {
     if (session.rank() == 0 && !options.json.empty()) {
-      file.reset(std::fopen(options.json.c_str(), "w"));
-      require<DataError>(file != nullptr, "--json ", options.json, ": cannot be written");
+      json.emplace(options.json);
     }
   });
 
-  if (session.rank() == 0) {
-    std::printf("%s\n%d ranks on %d nodes, %s, %s\n", build_description().c_str(), session.size(), session.nodes(),
-                session.description().c_str(), options.worker ? "on a worker" : "inline");
-    std::printf("%12s %12s %12s %12s %12s %12s\n", "bytes", "median us", "best us", "worst us", "algbw GB/s",
-                "busbw GB/s");
-  }
   Bench bench(session, options);
-  std::vector<Row> rows;
+  const double copy = bench.copy_bandwidth();
+  if (session.rank() == 0) {
+    std::printf("%s\n%d ranks on %d nodes, %s, %s; copy %.1f GB/s on each rank\n", build_description().c_str(),
+                session.size(), session.nodes(), session.description().c_str(),
+                options.worker ? "on a worker" : "inline", copy * 1e-9);
+    std::printf("%12s %12s %12s %12s %12s %12s %7s\n", "bytes", "median us", "best us", "worst us", "algbw GB/s",
+                "busbw GB/s", "%copy");
+  }
   for (std::int64_t bytes = options.min_bytes; bytes <= options.max_bytes; bytes *= options.factor) {
-    rows.push_back(bench.measure(bytes / 4 * 4));
-    const Row& row = rows.back();
+    const Row row = bench.measure(bytes / 4 * 4);
     if (session.rank() == 0) {
-      std::printf("%12lld %12.2f %12.2f %12.2f %12.3f %12.3f\n", static_cast<long long>(row.bytes), row.median_s * 1e6,
-                  row.best_s * 1e6, row.worst_s * 1e6, row.algbw() * 1e-9, row.busbw(session.size()) * 1e-9);
+      const double busbw = row.busbw(session.size());
+      std::printf("%12lld %12.2f %12.2f %12.2f %12.3f %12.3f %7.1f\n", static_cast<long long>(row.bytes),
+                  row.median_s * 1e6, row.best_s * 1e6, row.worst_s * 1e6, row.algbw() * 1e-9, busbw * 1e-9,
+                  100 * busbw / copy);
       std::fflush(stdout);
     }
+    if (json) {
+      write(*json, session, options, row, copy);
+    }
   }
-  if (file != nullptr) {
-    write_json(file.get(), session, options, rows);
-  }
+  session.agree([&] {
+    if (json) {
+      json->close();
+    }
+  });
   return exit_code::kFinished;
 }
 

@@ -6,9 +6,9 @@
 
 namespace lockstep::bench {
 
-/// The main() of bench_kernels: times op cases and prints name, median time of one call, GB/s, GFLOP/s and the share
-/// of the copy bandwidth measured on the same device with the same threads. `--help` lists the options. Returns the
-/// exit code.
+/// The main() of bench_kernels: times op cases and prints name, median time of one call, bytes, GB/s, the share of the
+/// copy bandwidth measured on the same device with the same threads, and GFLOP/s where the case says flops. `--help`
+/// lists the options. Returns the exit code.
 int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cases);
 
 }  // namespace lockstep::bench

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <lockstep/runtime/device.hpp>
+
+namespace lockstep::bench {
+
+struct OpBenchOptions {
+  std::string filter;
+  std::string json;
+  Device device;
+  int threads = 0;
+  double min_seconds = 0.3;
+  bool list = false;
+};
+
+/// The command line of bench_kernels. Empty when it asked for --help or --version, which is then printed. UsageError.
+[[nodiscard]] std::optional<OpBenchOptions> parse_op_bench(int argc, char** argv);
+
+}  // namespace lockstep::bench
