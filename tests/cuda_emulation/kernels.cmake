@@ -24,11 +24,9 @@ function(lockstep_add_emulated_ops)
     set(program ${target}_${variant})
     add_library(${program}_kernels OBJECT ${kernels})
     target_include_directories(${program}_kernels BEFORE PRIVATE ${includes})
-    target_link_libraries(${program}_kernels PRIVATE lockstep_emulation_${variant})
+    lockstep_emulated_kernel_settings(${program}_kernels ${variant})
     lockstep_compile_settings(${program}_kernels)
-    # Kernels use addresses as nvcc allows; -O1 keeps each access an access.
-    target_compile_options(${program}_kernels PRIVATE -g1 -O1 -fno-strict-aliasing -Wno-unknown-pragmas
-      $<$<STREQUAL:${variant},race>:-fsanitize=thread> $<$<STREQUAL:${variant},asan>:--coverage>)
+    target_compile_options(${program}_kernels PRIVATE $<$<STREQUAL:${variant},asan>:--coverage>)
     add_executable(${program} ${T_SOURCES} ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/environment.cpp
       ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/launch.cpp)
     add_dependencies(${program} lockstep_test_support lockstep_op_case lockstep_kernels lockstep_runtime)
