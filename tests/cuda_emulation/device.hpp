@@ -13,6 +13,7 @@
 
 #include "device_calls.hpp"
 #include "device_half.hpp"
+#include "device_integer.hpp"
 #include "device_math.hpp"
 #include "device_memory.hpp"
 #include "emulator.hpp"
