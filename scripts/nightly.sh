@@ -31,13 +31,25 @@ for variant in no-cuda no-mpi no-onednn; do
   part "$variant" scripts/test.sh --preset "ci-$variant"
 done
 if command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ]; then
+  # Machine code for three generations and PTX for what comes after them.
   compile_for_gpus() {
-    cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80;90;100"
+    cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100"
     cmake --build build/nightly-cuda --parallel "$(jobs)"
   }
   part sm_80_90_100 compile_for_gpus
+  # Every emulated test under schedules that .ci/run does not reach.
+  more_schedules() {
+    cmake --preset ci-gcc
+    cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan
+    local program
+    for program in race asan; do
+      LOCKSTEP_EMULATION_FIRST=4 "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1
+    done
+  }
+  part schedules more_schedules
 else
   echo "sm_80_90_100     skipped: no nvcc" >> "$summary"
+  echo "schedules        skipped: no nvcc" >> "$summary"
 fi
 cat "$summary"
 [ "$failures" = 0 ]
