@@ -398,16 +398,6 @@ TEST(BatchNorm, NaNIsNotHidden) {
 }
 
 TEST(BatchNorm, TheSameBitsForAnyNumberOfThreads) {
-  const auto perturbed = [](OpCase item) {
-    const testing::RunOp run = item.run;
-    item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
-      run(context, in, out, workspace);
-      if (static_cast<CpuContext&>(context).threads() == 3) {
-        static_cast<std::uint8_t*>(out[0].data)[0] ^= 1;
-      }
-    };
-    return item;
-  };
   for (const Shape& shape : {Shape{67, 13, 11, 16}, Shape{67, 31, 33}, Shape{40000, 1}, Shape{200, 257}}) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       const BatchNormParams p{shape, dtype, shape[0] - 2, true, true, true};
@@ -415,7 +405,6 @@ TEST(BatchNorm, TheSameBitsForAnyNumberOfThreads) {
                                  testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
                                  testing::batch_norm_backward_apply_case(p)}) {
         testing::expect_same_bits_for_threads(item, {1, 2, 3});
-        EXPECT_FALSE(testing::same_bits_for_threads(perturbed(item), {1, 3})) << "one bit must show";
       }
     }
   }

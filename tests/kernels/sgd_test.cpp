@@ -158,18 +158,9 @@ TEST(Sgd, RangesOfTheArenaGiveTheBitsOfTheWhole) {
 TEST(Sgd, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const SgdOptions& options : {SgdOptions{}, SgdOptions{0.9, false}, SgdOptions{0.9, true}}) {
-      OpCase item = sgd_case({50021, dtype, options, testing::mixed_segments(50021, 5), 0});
-      testing::expect_same_bits_for_threads(item);
+      testing::expect_same_bits_for_threads(sgd_case({50021, dtype, options, testing::mixed_segments(50021, 5), 0}));
     }
   }
-  OpCase item = sgd_case({50021, DType::f32, {0.9, false}, testing::mixed_segments(50021, 5), 0});
-  const testing::RunOp run = item.run;
-  item.run = [run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
-    run(context, in, out, workspace);
-    float& last = out[0].span<float>().back();
-    last = static_cast<CpuContext&>(context).threads() == 3 ? std::nextafter(last, 1e9F) : last;
-  };
-  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3})) << "one bit of one element must show";
 }
 
 TEST(Sgd, WithoutMomentumVelocityIsNotTouched) {

@@ -1,5 +1,7 @@
 #include "tests/support/op_checks.hpp"
 
+#include <algorithm>
+
 namespace lockstep::testing {
 
 void run_checked(OpInstance& instance, const char* file, int line) {
@@ -54,15 +56,30 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
   if (const auto result = same_bits_for_threads(item, threads); !result) {
     ADD_FAILURE_AT(file, line) << result.message();
   }
-  OpCase disturbed = item;
-  disturbed.run = [run = item.run, last = threads.back()](Context& context, Views in, Views out,
-                                                          const TensorView& workspace) {
-    run(context, in, out, workspace);
-    if (static_cast<CpuContext&>(context).threads() == last) {
-      static_cast<std::uint8_t*>(out[0].data)[out[0].bytes() - 1] ^= 1;
-    }
+  const auto shown = std::find_if(item.outputs.begin(), item.outputs.end(),
+                                  [](const TensorSpec& spec) { return spec.shape.numel() > 0; });
+  if (shown == item.outputs.end()) {
+    return;  // no bit to flip
+  }
+  const auto flip = [last = threads.back(), index = static_cast<std::size_t>(shown - item.outputs.begin())](RunOp run) {
+    return [=](Context& context, Views in, Views out, const TensorView& workspace) {
+      run(context, in, out, workspace);
+      if (static_cast<CpuContext&>(context).threads() == last) {
+        static_cast<std::uint8_t*>(out[index].data)[out[index].bytes() - 1] ^= 1;
+      }
+    };
   };
-  if (item.run && same_bits_for_threads(disturbed, threads)) {
+  OpCase disturbed = item;
+  if (item.prepare) {
+    disturbed.prepare = [prepare = item.prepare, flip](Context& context) {
+      PreparedOp op = prepare(context);
+      op.run = flip(op.run);
+      return op;
+    };
+  } else {
+    disturbed.run = flip(item.run);
+  }
+  if (same_bits_for_threads(disturbed, threads)) {
     ADD_FAILURE_AT(file, line) << item.name << ": a flipped bit does not show";
   }
 }
@@ -73,13 +90,19 @@ void expect_repeatable(const OpCase& item, Context& context, const char* file, i
   OpInstance again(item, context);
   for (int repeat = 0; repeat < 2; ++repeat) {
     run_checked(again, file, line);
-    expect_same_bits(first.output(0), again.output(0), item.name, file, line);
+    for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+      expect_same_bits(first.output(i), again.output(i), item.name + ", " + item.outputs[i].name, file, line);
+    }
   }
   OpCase other = item;
   other.inputs[0].start = uniform(5, -1, 1);
   OpInstance changed(other, context);
   run_checked(changed, file, line);
-  if (has_same_bits(first.output(0), changed.output(0))) {
+  bool same = true;
+  for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+    same = same && has_same_bits(first.output(i), changed.output(i));
+  }
+  if (same) {
     ADD_FAILURE_AT(file, line) << item.name << ": another input gives the same bits";
   }
 }

@@ -23,11 +23,11 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
 
 /// The outputs have the same bits for every thread count (host).
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
-/// Expects the above, and as a control that one flipped bit under the last thread count would show.
+/// Expects the above, and as a control that one flipped bit of the first output that has one would show.
 void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
                                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-/// Expects the same bits from a second instance, twice, and others from another first input.
+/// Expects the same bits in all outputs from a second instance, twice, and others from another first input.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
 

@@ -225,5 +225,49 @@ TEST(OpCase, PreparedOpsRunWithTheirPlan) {
   EXPECT_EQ(instance.check(), "");
 }
 
+TEST(OpCase, ThreadControlRunsForPreparedOpsAndPassesOverEmptyOutputs) {
+  OpCase item = doubling(Fault::none);
+  int prepared = 0;
+  item.prepare = [&prepared, run = item.run](Context&) {
+    ++prepared;
+    return PreparedOp{64, run};
+  };
+  item.run = {};
+  expect_same_bits_for_threads(item);
+  EXPECT_EQ(prepared, 6) << "three thread counts, with and without the flipped bit";
+
+  OpCase two = doubling(Fault::none);
+  two.outputs.insert(two.outputs.begin(), {"none", Shape{0}, DType::f32, {}});
+  two.run = [run = two.run](Context& context, Views in, Views out, const TensorView& workspace) {
+    run(context, in, out.subspan(1), workspace);
+  };
+  expect_same_bits_for_threads(two);
+  two.outputs.pop_back();
+  two.run = [](Context&, Views, Views, const TensorView&) {};
+  expect_same_bits_for_threads(two);
+}
+
+TEST(OpCase, RepeatableMeansAllOutputs) {
+  CpuContext context;
+  OpCase item = doubling(Fault::none);
+  item.outputs.push_back({"count", Shape{1}, DType::f32, {}});
+  item.run = [run = item.run](Context& on, Views in, Views out, const TensorView& workspace) {
+    run(on, in, out, workspace);
+    out[1].span<float>()[0] = 1;
+  };
+  expect_repeatable(item, context);
+  int calls = 0;
+  item.run = [&calls, run = item.run](Context& on, Views in, Views out, const TensorView& workspace) {
+    run(on, in, out, workspace);
+    out[1].span<float>()[0] = static_cast<float>(++calls > 1);
+  };
+  ::testing::TestPartResultArray failures;
+  {
+    const ::testing::ScopedFakeTestPartResultReporter reporter(&failures);
+    expect_repeatable(item, context);
+  }
+  EXPECT_EQ(failures.size(), 2) << "both repeats differ from the first run in the second output";
+}
+
 }  // namespace
 }  // namespace lockstep::testing
