@@ -563,9 +563,9 @@ cudaError_t launch(cudaStream_t stream, std::function<void(std::span<const Devic
   if (queue == nullptr || queue->device != thread_state().device) {
     return machine.violate("cudaLaunchKernel: not a stream of the current device", cudaErrorInvalidResourceHandle);
   }
-  machine.enqueue(*queue,
-                  {.name = "cudaLaunchKernel",
-                   .run = [&machine, device = queue->device, run = std::move(run)] { machine.run_kernel(device, run); }});
+  machine.enqueue(*queue, {.name = "cudaLaunchKernel", .run = [&machine, device = queue->device, run = std::move(run)] {
+                             machine.run_kernel(device, run);
+                           }});
   return cudaSuccess;
 }
 
