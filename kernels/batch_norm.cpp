@@ -21,6 +21,14 @@ void check_input(std::string_view op, const TensorView& x) {
   require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
 }
 
+/// Statistics and parameters beside no tensor: of the types that there are beside one.
+void check_parameters(std::string_view op, const Operand& operand) {
+  const auto& [view, name] = operand;
+  require_compute_dtype(op, name, view);
+  require<DTypeError>(view.dtype == accumulation_dtype(view.dtype), op, ": ", name, " is ", view.dtype, ", expected ",
+                      accumulation_dtype(view.dtype));
+}
+
 void check(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
   const auto& [view, name] = operand;
   require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
@@ -49,15 +57,7 @@ void check_mask(std::string_view op, const TensorView& mask, std::int64_t numel)
 }
 
 void check_workspace(std::string_view op, const Context& context, const TensorView& x, const TensorView& workspace) {
-  const std::size_t bytes = batch_norm_workspace_bytes(context, x);
-  if (bytes == 0) {
-    return;
-  }
-  require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, op, ": workspace is ", workspace.shape,
-                      ", expected ", bytes, " contiguous bytes");
-  require<DTypeError>(workspace.dtype == DType::u8, op, ": workspace is ", workspace.dtype, ", expected u8");
-  require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0, op,
-                      ": workspace at ", workspace.data, ", expected an address aligned to ", kWorkspaceAlignment);
+  require_workspace(op, workspace, batch_norm_workspace_bytes(context, x), kWorkspaceAlignment);
 }
 
 /// No output may share memory with an input or with another output, unless it is exactly one of `in_place`.
@@ -90,9 +90,9 @@ std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView&
   constexpr std::string_view kOp = "batch_norm_workspace_bytes";
   check_input(kOp, x);
   require_on(context.device(), kOp, {&x});
-  require<UnsupportedError>(context.device().kind == DeviceKind::cpu, kOp, ": no implementation for ", context.device(),
-                            " in this build");
-  return backend::batch_norm_workspace_bytes(static_cast<const CpuContext&>(context), x);
+  return ask(context, kOp, [&](const auto& c) -> decltype(backend::batch_norm_workspace_bytes(c, x)) {
+    return backend::batch_norm_workspace_bytes(c, x);
+  });
 }
 
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
@@ -101,7 +101,7 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
   require_on(context.device(), kOp, {&x, &valid, &stats, &workspace});
   check_input(kOp, x);
   check_valid(kOp, valid);
-  check(kOp, {stats, "stats"}, x.dtype, Shape{2 * x.shape.back() + 1});
+  check(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_workspace(kOp, context, x, workspace);
   check_apart(kOp, {{stats, "stats"}, {workspace, "workspace"}}, {{x, "x"}, {valid, "valid"}});
   dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_stats(c, x, valid, stats, workspace)) {
@@ -114,7 +114,7 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
                          const TensorView& coefficients) {
   constexpr std::string_view kOp = "batch_norm_finalize";
   require_on(context.device(), kOp, {&stats, &weight, &bias, &running_mean, &running_var, &coefficients});
-  require_compute_dtype(kOp, "stats", stats);
+  check_parameters(kOp, {stats, "stats"});
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const std::int64_t channels = weight.shape[0];
@@ -143,7 +143,7 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
                                    const TensorView& coefficients) {
   constexpr std::string_view kOp = "batch_norm_finalize_inference";
   require_on(context.device(), kOp, {&running_mean, &running_var, &weight, &bias, &coefficients});
-  require_compute_dtype(kOp, "weight", weight);
+  check_parameters(kOp, {weight, "weight"});
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const Shape channels = weight.shape;
@@ -167,7 +167,8 @@ void batch_norm_apply(Context& context, const TensorView& x, const TensorView& c
   constexpr std::string_view kOp = "batch_norm_apply";
   require_on(context.device(), kOp, {&x, &coefficients, &residual, &y, &mask});
   check_input(kOp, x);
-  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, x.shape.back()});
+  const DType parameters = accumulation_dtype(x.dtype);
+  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
   check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
   check(kOp, {y, "y"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
@@ -187,16 +188,17 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
   constexpr std::string_view kOp = "batch_norm_backward_reduce";
   require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &workspace});
   check_input(kOp, x);
+  const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
   check(kOp, {dy, "dy"}, x.dtype, x.shape);
   check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
-  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, channels});
+  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
   check_valid(kOp, valid);
-  check(kOp, {sums, "sums"}, x.dtype, Shape{2, channels});
+  check(kOp, {sums, "sums"}, parameters, Shape{2, channels});
   if (mode != GradMode::ignore) {
-    check(kOp, {dweight, "dweight"}, x.dtype, Shape{channels});
-    check(kOp, {dbias, "dbias"}, x.dtype, Shape{channels});
+    check(kOp, {dweight, "dweight"}, parameters, Shape{channels});
+    check(kOp, {dbias, "dbias"}, parameters, Shape{channels});
   }
   check_workspace(kOp, context, x, workspace);
   const TensorView none;
@@ -221,13 +223,14 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
   constexpr std::string_view kOp = "batch_norm_backward_apply";
   require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &sums, &stats, &valid, &dx, &dresidual});
   check_input(kOp, x);
+  const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
   check(kOp, {dy, "dy"}, x.dtype, x.shape);
   check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
-  check(kOp, {coefficients, "coefficients"}, x.dtype, Shape{4, channels});
-  check(kOp, {sums, "sums"}, x.dtype, Shape{2, channels});
-  check(kOp, {stats, "stats"}, x.dtype, Shape{2 * channels + 1});
+  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
+  check(kOp, {sums, "sums"}, parameters, Shape{2, channels});
+  check(kOp, {stats, "stats"}, parameters, Shape{2 * channels + 1});
   check_valid(kOp, valid);
   check(kOp, {dx, "dx"}, x.dtype, x.shape);
   check_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);

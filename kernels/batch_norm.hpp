@@ -10,13 +10,18 @@ namespace lockstep::ops {
 
 // Batch normalisation (Ioffe and Szegedy, 2015) cut into steps that SyncBN, virtual ranks and fusions can recombine.
 //
-//   x, y, dy ..: (N, ..., C) contiguous, rank >= 2, channels last, f32 or f64; all of one type
+//   x, y, dy, dx, residual ..: (N, ..., C) contiguous, rank >= 2, channels last; all of one type: f32 or f64 on the
+//                host, f32, bf16 or f16 on a GPU
+//   stats, coefficients, sums, weight, bias, running_mean, running_var, dweight, dbias: contiguous, of x's type, f32
+//                beside the 16-bit types
 //   valid:       i64 scalar (numel 1) on the device: the first `valid` samples of the batch count, the rest is
-//                padding that takes no part in any sum; not given: all N count. 0 <= valid <= N
+//                padding that takes no part in any sum; not given: all N count. 0 <= valid <= N: another value is
+//                refused on the host and taken for the nearest of these on a GPU
 //   stats:       (2C + 1): mean[C], M2[C] (sum of squared deviations from the mean), count (rows, as a float)
 //   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 where y[i] > 0 after the ReLU
 //
-// Sums run in fixed chunks of rows joined in order: the bits do not depend on the number of threads.
+// Sums run in fixed chunks of rows joined in order: the bits do not depend on the number of threads. On a GPU they
+// depend on the shape, and on whether all tensors allow 16-byte accesses.
 
 /// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
@@ -81,6 +86,26 @@ void batch_norm_backward_reduce(CpuContext&, const TensorView& dy, const TensorV
                                 GradMode mode, const TensorView& sums, const TensorView& dweight,
                                 const TensorView& dbias, const TensorView& workspace);
 void batch_norm_backward_apply(CpuContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual);
+
+std::size_t batch_norm_workspace_bytes(const CudaContext&, const TensorView& x);
+void batch_norm_stats(CudaContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
+                      const TensorView& workspace);
+void batch_norm_finalize(CudaContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,
+                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
+                         const TensorView& coefficients);
+void batch_norm_finalize_inference(CudaContext&, const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& weight, const TensorView& bias, double epsilon,
+                                   const TensorView& coefficients);
+void batch_norm_apply(CudaContext&, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                      bool relu, const TensorView& y, const TensorView& mask);
+void batch_norm_backward_reduce(CudaContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
+                                GradMode mode, const TensorView& sums, const TensorView& dweight,
+                                const TensorView& dbias, const TensorView& workspace);
+void batch_norm_backward_apply(CudaContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                const TensorView& x, const TensorView& coefficients, const TensorView& sums,
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
                                const TensorView& dresidual);

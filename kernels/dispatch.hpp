@@ -1,7 +1,10 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
+#include <type_traits>
 
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/error.hpp>
@@ -26,6 +29,19 @@ inline void require_compute_dtype(std::string_view op, std::string_view name, co
 /// The type of sums, statistics and parameters beside tensors of type t: f32 for the 16-bit types, else t.
 [[nodiscard]] inline DType accumulation_dtype(DType t) {
   return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
+}
+
+/// Checks a workspace view: u8, contiguous, at least `bytes` bytes, aligned. With bytes == 0 it may be missing.
+inline void require_workspace(std::string_view op, const TensorView& workspace, std::size_t bytes,
+                              std::size_t alignment) {
+  if (bytes == 0) {
+    return;
+  }
+  require<DTypeError>(workspace.dtype == DType::u8, op, ": workspace is ", workspace.dtype, ", expected u8");
+  require<ShapeError>(workspace.given() && workspace.is_contiguous() && workspace.bytes() >= bytes, op,
+                      ": workspace is ", workspace.shape, ", expected ", bytes, " contiguous bytes");
+  require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % alignment == 0, op, ": workspace at ",
+                      workspace.data, ", expected an address aligned to ", alignment);
 }
 
 namespace detail {
@@ -58,6 +74,21 @@ void dispatch(Context& context, std::string_view op, F f) {
     if constexpr (detail::kCudaOverloads && std::invocable<F&, CudaContext&>) {
       f(static_cast<CudaContext&>(context));  // enqueues kernels on the CUDA stream itself
       return;
+    }
+  }
+  throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
+}
+
+/// What f returns for the concrete context, f(const CpuContext&) or f(const CudaContext&), called at once: for
+/// questions that put no work on the stream, such as the size of a workspace. UnsupportedError like dispatch().
+template <class F>
+auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {
+  if (context.device().kind == DeviceKind::cpu) {
+    return f(static_cast<const CpuContext&>(context));
+  }
+  if (context.device().kind == DeviceKind::cuda) {
+    if constexpr (detail::kCudaOverloads && std::invocable<F&, const CudaContext&>) {
+      return f(static_cast<const CudaContext&>(context));
     }
   }
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));

@@ -1,212 +1,11 @@
 #pragma once
 
-#include <string>
+#include <utility>
 #include <vector>
 
-#include <lockstep/kernels/batch_norm.hpp>
-
-#include "tests/support/op_case.hpp"
+#include "tests/kernels/batch_norm_calls.hpp"
 
 namespace lockstep::testing {
-
-/// Which of the optional tensors a call gets.
-struct BatchNormParams {
-  Shape shape;
-  DType dtype = DType::f32;
-  std::int64_t valid = -1;  ///< -1: not given
-  bool residual = false;    ///< forward: a residual is added; backward: dresidual is wanted
-  bool relu = false;        ///< with a mask
-  bool second = false;      ///< a second incoming gradient
-};
-
-inline std::string name_of_case(const char* op, const BatchNormParams& p) {
-  return concat("batch_norm_", op, ' ', p.dtype, ' ', p.shape,
-                p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.residual ? " residual" : "",
-                p.relu ? " relu" : "", p.second ? " dy2" : "");
-}
-
-inline Shape mask_shape(const Shape& shape) {
-  return {static_cast<std::int64_t>(ops::relu_mask_bytes(shape.numel()))};
-}
-
-inline std::int64_t rows_of(const Shape& shape) {
-  return shape.numel() / shape.back();
-}
-
-/// (4, C): scale, shift, mean, inv_std, as a forward pass could have made them.
-inline Generator batch_norm_coefficients(std::int64_t channels) {
-  return [=](GuardedTensor& t) {
-    t.normal(11);
-    std::vector<double> values = t.values();
-    for (std::int64_t c = 0; c < channels; ++c) {
-      double& inv_std = values[static_cast<std::size_t>(3 * channels + c)];
-      inv_std = 0.5 + (inv_std < 0 ? -inv_std : inv_std);
-    }
-    t.assign(values);
-  };
-}
-
-/// (2C + 1): anything but the count, which is `rows`.
-inline Generator batch_norm_stats_values(std::int64_t rows) {
-  return [=](GuardedTensor& t) {
-    t.uniform(12, 1, 2);
-    std::vector<double> values = t.values();
-    values.back() = static_cast<double>(rows);
-    t.assign(values);
-  };
-}
-
-inline std::int64_t valid_rows_of(const BatchNormParams& p) {
-  return p.valid < 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
-}
-
-/// inputs: x, valid; outputs: stats.
-inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5, double deviation = 2) {
-  OpCase item;
-  item.name = name_of_case("stats", p);
-  item.dtype = p.dtype;
-  item.inputs = {{"x", p.shape, p.dtype, normal(1, deviation, mean)},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  item.outputs = {{"stats", Shape{2 * p.shape.back() + 1}, p.dtype, {}}};
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::batch_norm_stats(context, in[0], p.valid >= 0 ? in[1] : TensorView(), out[0], workspace);
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = 4.0 * static_cast<double>(p.shape.numel());
-  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
-  return item;
-}
-
-/// inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
-inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::int64_t rows, bool running) {
-  OpCase item;
-  item.name = concat("batch_norm_finalize ", dtype, " (", channels, ") count ", rows, running ? "" : " stateless");
-  item.dtype = dtype;
-  const Shape shape{channels};
-  item.inputs = {{"stats", Shape{2 * channels + 1}, dtype, batch_norm_stats_values(rows)},
-                 {"weight", shape, dtype, normal(2)},
-                 {"bias", shape, dtype, normal(3)}};
-  item.outputs = {{"running_mean", shape, dtype, normal(4)},
-                  {"running_var", shape, dtype, uniform(5, 0.5, 2)},
-                  {"coefficients", Shape{4, channels}, dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_finalize(context, in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(),
-                             running ? out[1] : TensorView(), out[2]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
-}
-
-/// inputs: x, coefficients, residual; outputs: y, mask.
-inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
-  OpCase item;
-  item.name = name_of_case("apply", p);
-  item.dtype = p.dtype;
-  item.inputs = {{"x", p.shape, p.dtype, normal(1)},
-                 {"coefficients", Shape{4, p.shape.back()}, p.dtype, batch_norm_coefficients(p.shape.back())}};
-  if (p.residual) {
-    item.inputs.push_back({"residual", p.shape, p.dtype, normal(2)});
-  }
-  item.outputs = {{"y", p.shape, p.dtype, {}}};
-  if (p.relu) {
-    item.outputs.push_back({"mask", mask_shape(p.shape), DType::u8, {}});
-  }
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_apply(context, in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0],
-                          p.relu ? out[1] : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
-}
-
-/// inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias.
-inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode) {
-  const std::int64_t channels = p.shape.back();
-  OpCase item;
-  item.name = name_of_case("backward_reduce", p) + (mode == ops::GradMode::accumulate ? " accumulate"
-                                                    : mode == ops::GradMode::ignore   ? " ignore"
-                                                                                      : "");
-  item.dtype = p.dtype;
-  item.inputs = {{"dy", p.shape, p.dtype, normal(1, 1, 0.5)},
-                 {"x", p.shape, p.dtype, normal(2)},
-                 {"coefficients", Shape{4, channels}, p.dtype, batch_norm_coefficients(channels)},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  if (p.relu) {
-    item.inputs.push_back({"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
-  }
-  if (p.second) {
-    item.inputs.push_back({"dy2", p.shape, p.dtype, normal(4)});
-  }
-  item.outputs = {{"sums", Shape{2, channels}, p.dtype, {}}};
-  if (mode != ops::GradMode::ignore) {
-    const Generator start = mode == ops::GradMode::accumulate ? normal(5) : Generator();
-    item.outputs.push_back({"dweight", Shape{channels}, p.dtype, start});
-    item.outputs.push_back({"dbias", Shape{channels}, p.dtype, start});
-  }
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    const bool wanted = mode != ops::GradMode::ignore;
-    ops::batch_norm_backward_reduce(context, in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(),
-                                    in[1], in[2], p.valid >= 0 ? in[3] : TensorView(), mode, out[0],
-                                    wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(), workspace);
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = 4.0 * static_cast<double>(p.shape.numel());
-  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
-  return item;
-}
-
-/// Where backward_apply puts its results.
-enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
-
-/// inputs: x, coefficients, sums, stats, valid, then mask, dy2 and dy when they are inputs; outputs: dx, dresidual. An
-/// output that starts as dy has dy's values before.
-inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientPlace place = GradientPlace::apart) {
-  const std::int64_t channels = p.shape.back();
-  OpCase item;
-  item.name = name_of_case("backward_apply", p) + (place == GradientPlace::dx_in_dy          ? " dx in dy"
-                                                   : place == GradientPlace::dresidual_in_dy ? " dresidual in dy"
-                                                                                             : "");
-  item.dtype = p.dtype;
-  item.inputs = {{"x", p.shape, p.dtype, normal(2)},
-                 {"coefficients", Shape{4, channels}, p.dtype, batch_norm_coefficients(channels)},
-                 {"sums", Shape{2, channels}, p.dtype, normal(6, 3)},
-                 {"stats", Shape{2 * channels + 1}, p.dtype, batch_norm_stats_values(valid_rows_of(p))},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  if (p.relu) {
-    item.inputs.push_back({"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
-  }
-  if (p.second) {
-    item.inputs.push_back({"dy2", p.shape, p.dtype, normal(4)});
-  }
-  if (place == GradientPlace::apart) {
-    item.inputs.push_back({"dy", p.shape, p.dtype, normal(1)});
-  }
-  item.outputs = {{"dx", p.shape, p.dtype, place == GradientPlace::dx_in_dy ? normal(1) : Generator()}};
-  if (p.residual) {
-    item.outputs.push_back(
-        {"dresidual", p.shape, p.dtype, place == GradientPlace::dresidual_in_dy ? normal(1) : Generator()});
-  }
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    const TensorView dy = place == GradientPlace::apart      ? in.back()
-                          : place == GradientPlace::dx_in_dy ? out[0]
-                                                             : out[1];
-    ops::batch_norm_backward_apply(context, dy, p.second ? in[p.relu ? 6 : 5] : TensorView(),
-                                   p.relu ? in[5] : TensorView(), in[0], in[1], in[2], in[3],
-                                   p.valid >= 0 ? in[4] : TensorView(), out[0], p.residual ? out[1] : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = 5.0 * static_cast<double>(p.shape.numel());
-  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
-  return item;
-}
 
 /// Channels of 1, odd, prime, multiples of 8 and longer than what is kept on a stack; rows from 1 to several chunks.
 inline std::vector<BatchNormParams> batch_norm_params() {
@@ -252,6 +51,65 @@ inline std::vector<OpCase> batch_norm_cases() {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       items.push_back(batch_norm_finalize_case(17, dtype, rows, true));
     }
+  }
+  return items;
+}
+
+/// On a GPU: channels of less than a 16-byte column, of columns, of a tile and of several; rows of none to three chunks
+/// for the sums, pieces for more threads than the emulation has.
+inline std::vector<BatchNormParams> batch_norm_device_params() {
+  std::vector<BatchNormParams> all;
+  const Shape shapes[] = {{0, 5},   {1, 1},       {5, 1},         {2, 3},      {3, 17},       {7, 31},   {3, 33},
+                          {50, 12}, {4, 5, 3, 3}, {6, 11, 13, 7}, {3, 2048},   {67, 9, 9, 3}, {3000, 1}, {66, 512},
+                          {9, 64},  {700, 16},    {17, 4, 257},   {3, 4, 520}, {2, 3, 1031}};
+  int turn = 0;
+  for (const Shape& shape : shapes) {
+    const std::int64_t valid = turn % 2 == 0 ? shape[0] * 2 / 3 : -1;
+    const int bits = turn++ % 8;
+    all.push_back({shape, DType::f32, valid, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  }
+  for (int bits = 0; bits < 8; ++bits) {
+    all.push_back({{6, 11, 16}, DType::f32, 5, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  }
+  return all;
+}
+
+inline std::vector<DeviceCase> batch_norm_device_cases() {
+  std::vector<DeviceCase> items;
+  const auto add = [&](const BatchNormParams& p, auto make, bool rounded) {
+    std::vector<DeviceCase> more = device_cases([&](DType dtype) {
+      BatchNormParams with_type = p;
+      with_type.dtype = dtype;
+      return make(with_type);
+    });
+    for (DeviceCase& item : more) {
+      item.tolerance = rounded ? item.tolerance : item.host.tolerance;
+    }
+    append(items, std::move(more));
+  };
+  int turn = 0;
+  for (const BatchNormParams& p : batch_norm_device_params()) {
+    const auto mode = static_cast<ops::GradMode>(turn++ % 3);
+    add(
+        p, [](const BatchNormParams& q) { return batch_norm_stats_case(q); }, false);
+    add(
+        p, [=](const BatchNormParams& q) { return batch_norm_backward_reduce_case(q, mode); }, false);
+    add(
+        p, [](const BatchNormParams& q) { return batch_norm_apply_case(q); }, true);
+    for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
+      if (p.residual || place != GradientPlace::dresidual_in_dy) {
+        add(
+            p, [=](const BatchNormParams& q) { return batch_norm_backward_apply_case(q, place); }, true);
+      }
+    }
+  }
+  for (const std::int64_t channels : {1, 17, 2048}) {
+    for (const std::int64_t rows : {0, 1, 2, 1000}) {
+      const OpCase item = batch_norm_finalize_case(channels, DType::f32, rows, rows != 2);
+      items.push_back({item, item, item.tolerance});
+    }
+    const OpCase item = batch_norm_finalize_inference_case(channels, DType::f32);
+    items.push_back({item, item, item.tolerance});
   }
   return items;
 }

@@ -1,0 +1,277 @@
+// Batch norm on a GPU beyond the cases that all ops share: precision of the statistics, values of `valid` that cannot
+// be, padding that is not to be read, masks of rounded values, more than 2^31 elements.
+#include <cmath>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "tests/kernels/batch_norm_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using testing::BatchNormParams;
+using testing::compare;
+using testing::Generator;
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::OpInstance;
+
+using CudaBatchNorm = testing::CudaTest;
+
+/// Mean and M2 of a channel in two passes.
+struct Moments {
+  long double mean = 0;
+  long double squares = 0;
+
+  Moments(const std::vector<double>& x, std::int64_t channel, std::int64_t channels) {
+    const auto first = static_cast<std::size_t>(channel);
+    const auto step = static_cast<std::size_t>(channels);
+    long double count = 0;
+    for (std::size_t i = first; i < x.size(); i += step) {
+      mean += x[i];
+      count += 1;
+    }
+    mean /= count;
+    for (std::size_t i = first; i < x.size(); i += step) {
+      squares += (x[i] - mean) * (x[i] - mean);
+    }
+  }
+};
+
+/// Every mean to a rounding of itself and `tolerance` of the deviation, every M2 to `tolerance` of itself.
+void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
+  OpCase item = testing::batch_norm_stats_case(p);
+  item.inputs[0].start = x;
+  OpInstance instance(item, context);
+  testing::run_checked(instance);
+  const std::int64_t channels = p.shape.back();
+  const std::vector<double> values = instance.inputs()[0].values();
+  const std::vector<double> stats = instance.output(0).values();
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const Moments expected(values, c, channels);
+    const double mean = stats[static_cast<std::size_t>(c)];
+    const double squares = stats[static_cast<std::size_t>(channels + c)];
+    const double deviation =
+        std::sqrt(static_cast<double>(expected.squares) / static_cast<double>(testing::rows_of(p.shape)));
+    const double wrong = std::abs(mean - static_cast<double>(expected.mean));
+    EXPECT_TRUE(wrong <= 1e-7 * std::abs(mean) + tolerance * deviation)
+        << item.name << " channel " << c << ": " << mean;
+    EXPECT_TRUE(std::abs(squares - static_cast<double>(expected.squares)) <=
+                tolerance * static_cast<double>(expected.squares))
+        << item.name << " channel " << c << ": " << squares << " is not " << static_cast<double>(expected.squares);
+  }
+}
+
+TEST_F(CudaBatchNorm, StatsOfEveryChannel) {
+  for (const Shape& shape : {Shape{900, 64}, Shape{7, 31, 3}, Shape{3000, 1}, Shape{130, 257}, Shape{33, 7, 17}}) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      expect_moments(cuda(), {shape, dtype}, testing::normal(1, 2, 0.5), 1e-6);
+    }
+  }
+}
+
+TEST_F(CudaBatchNorm, StatsKeepASmallDeviationOfALargeMean) {
+  for (const Shape& shape : {Shape{900, 64}, Shape{7, 31, 3}, Shape{3000, 1}, Shape{130, 257}}) {
+    expect_moments(cuda(), {shape, DType::f32}, testing::normal(1, 0.1, 1000), 2e-6);
+  }
+}
+
+TEST_F(CudaBatchNorm, StatsTakeOutliersInTheFirstRows) {
+  for (const std::int64_t outliers : {1, 7, 64}) {
+    const auto fill = [=](GuardedTensor& x) {
+      x.normal(1, 0.1, -2);
+      const TensorView first = x.view().slice(0, 0, outliers);
+      testing::from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
+    };
+    expect_moments(cuda(), {{3000, 16}, DType::f32}, fill, 1e-5);
+  }
+}
+
+TEST_F(CudaBatchNorm, StatsOfAConstantHaveNoDeviation) {
+  OpCase item = testing::batch_norm_stats_case({{777, 5}, DType::f32});
+  item.inputs[0].start = testing::constant(0.1);
+  OpInstance instance(item, cuda());
+  testing::run_checked(instance);
+  const std::vector<double> stats = instance.output(0).values();
+  for (std::size_t c = 0; c < 5; ++c) {
+    EXPECT_EQ(stats[c], static_cast<double>(0.1F));
+    EXPECT_EQ(stats[5 + c], 0);
+  }
+}
+
+/// What `valid` says is `told`; the outputs must have the bits of `meant`.
+void expect_taken_for(Context& context, OpCase item, std::size_t valid, std::int64_t told, std::int64_t meant) {
+  item.inputs.at(valid).start = testing::constant(static_cast<double>(told));
+  OpInstance wrong(item, context);
+  testing::run_checked(wrong);
+  item.inputs.at(valid).start = testing::constant(static_cast<double>(meant));
+  OpInstance right(item, context);
+  testing::run_checked(right);
+  for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+    testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
+  }
+}
+
+TEST_F(CudaBatchNorm, ValidOutsideTheBatchIsTheNearestInside) {
+  const BatchNormParams p{{6, 11, 16}, DType::f32, 6, true};
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{7}, kMost, -kMost}) {
+    const std::int64_t meant = told < 0 ? 0 : 6;
+    expect_taken_for(cuda(), testing::batch_norm_stats_case(p), 1, told, meant);
+    expect_taken_for(cuda(), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), 3, told, meant);
+    expect_taken_for(cuda(), testing::batch_norm_backward_apply_case(p), 4, told, meant);
+  }
+}
+
+/// normal() in the first rows, NaN in the others.
+Generator with_padding(std::int64_t elements) {
+  return [=](GuardedTensor& x) {
+    x.normal(1);
+    std::vector<double> values = x.values();
+    for (std::size_t i = static_cast<std::size_t>(elements); i < values.size(); ++i) {
+      values[i] = std::nan("");
+    }
+    x.assign(values);
+  };
+}
+
+TEST_F(CudaBatchNorm, PaddingTakesNoPart) {
+  for (const std::int64_t channels : {3, 16, 17}) {
+    for (const DType dtype : {DType::f32, DType::f16}) {
+      const BatchNormParams p{{7, 5, channels}, dtype, 4, true, true, true};
+      BatchNormParams host = p;
+      host.dtype = DType::f32;
+      const Generator start = with_padding(4 * 5 * channels);
+      const double tolerance = dtype == DType::f32 ? 1e-5 : 1.0 / 1024;
+      const auto check = [&](OpCase device, OpCase twin, std::initializer_list<std::size_t> inputs) {
+        for (const std::size_t i : inputs) {
+          device.inputs.at(i).start = twin.inputs.at(i).start = start;
+        }
+        compare(device, cuda(), twin, cpu(), tolerance);
+      };
+      check(testing::batch_norm_stats_case(p), testing::batch_norm_stats_case(host), {0});
+      check(testing::batch_norm_backward_reduce_case(p, GradMode::accumulate),
+            testing::batch_norm_backward_reduce_case(host, GradMode::accumulate), {0, 1, 5});
+      check(testing::batch_norm_backward_apply_case(p), testing::batch_norm_backward_apply_case(host), {0, 6, 7});
+    }
+  }
+}
+
+TEST_F(CudaBatchNorm, NaNIsNotHidden) {
+  const BatchNormParams p{{40, 3}, DType::f32, -1, false, true};
+  const Generator start = [](GuardedTensor& x) {
+    x.normal(1);
+    x.span<float>()[100] = std::nanf("");  // channel 1
+  };
+  OpCase item = testing::batch_norm_stats_case(p);
+  item.inputs[0].start = start;
+  OpInstance stats(item, cuda());
+  testing::run_checked(stats);
+  for (std::size_t c = 0; c < 3; ++c) {
+    EXPECT_EQ(std::isnan(stats.output(0).values()[c]), c == 1);
+    EXPECT_EQ(std::isnan(stats.output(0).values()[3 + c]), c == 1);
+  }
+  item = testing::batch_norm_apply_case(p);
+  item.inputs[0].start = start;
+  OpInstance apply(item, cuda());
+  testing::run_checked(apply);
+  EXPECT_TRUE(std::isnan(apply.output(0).values()[100]));
+  EXPECT_EQ(static_cast<int>(apply.output(1).values()[12]) >> 4 & 1, 0);
+}
+
+TEST_F(CudaBatchNorm, MaskIsOfTheRoundedValue) {
+  for (const DType dtype : {DType::f32, DType::f16}) {
+    OpCase item = testing::batch_norm_apply_case({{3, 17}, dtype, -1, false, true});
+    item.inputs[0].start = testing::constant(1);
+    item.inputs[1].start = [](GuardedTensor& coefficients) {
+      coefficients.constant(0);
+      for (std::size_t c = 0; c < 17; ++c) {
+        coefficients.span<float>()[c] = 1e-9F;  // 0 in f16
+      }
+    };
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    const bool kept = dtype == DType::f32;
+    EXPECT_EQ(instance.output(0).values()[50] > 0, kept);
+    EXPECT_EQ(instance.output(1).values()[0], kept ? 255 : 0);
+    EXPECT_EQ(instance.output(1).values()[6], kept ? 7 : 0);  // 51 elements
+  }
+}
+
+TEST_F(CudaBatchNorm, SameBitsEveryTime) {
+  const BatchNormParams p{{300, 64}, DType::bf16, 299, true, true, true};
+  testing::expect_repeatable(testing::batch_norm_stats_case(p), cuda());
+  testing::expect_repeatable(testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), cuda());
+}
+
+TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
+  const auto view = [](DType dtype, const Shape& shape) { return TensorView(nullptr, dtype, Device::cuda(0), shape); };
+  EXPECT_THROW((void)ops::batch_norm_workspace_bytes(cuda(), view(DType::f64, {4, 2})), DTypeError);
+  const TensorView x = view(DType::bf16, {4, 2});
+  const TensorView coefficients = view(DType::f32, {4, 2});
+  EXPECT_THROW(ops::batch_norm_apply(cuda(), x, view(DType::bf16, {4, 2}), {}, false, x, {}), DTypeError);
+  EXPECT_THROW(ops::batch_norm_apply(cuda(), x, coefficients, view(DType::f32, {4, 2}), false, x, {}), DTypeError);
+  for (const DType dtype : {DType::bf16, DType::f64}) {
+    const TensorView channel = view(dtype, {2});
+    EXPECT_THROW(ops::batch_norm_finalize(cuda(), view(dtype, {5}), channel, channel, 1e-5, 0.1, {}, {}, coefficients),
+                 DTypeError);
+    EXPECT_THROW(ops::batch_norm_finalize_inference(cuda(), channel, channel, channel, channel, 1e-5, coefficients),
+                 DTypeError);
+  }
+}
+
+/// So many rows that a thread takes more of them than the least.
+TEST_F(CudaBatchNorm, SumsOfLongChunks) {
+  const BatchNormParams p{{2100001, 1}, DType::f32};
+  expect_moments(cuda(), p, testing::normal(1, 2, 0.5), 1e-6);
+  const OpCase item = testing::batch_norm_backward_reduce_case(p, GradMode::ignore);
+  compare(item, cuda(), item, cpu(), 1e-5);
+}
+
+TEST_F(CudaBatchNorm, Beyond2To31Elements) {
+  constexpr std::int64_t kChannels = 64;
+  const std::int64_t rows = (std::int64_t{1} << 25) + 3;
+  Tensor x;
+  Tensor mask;
+  Tensor workspace;
+  try {
+    x = Tensor::empty(cuda(), Shape{rows, kChannels}, DType::bf16);
+    mask = Tensor::empty(cuda(), testing::mask_shape(x.view().shape), DType::u8);
+    const auto bytes = static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(cuda(), x));
+    workspace = Tensor::empty(cuda(), Shape{bytes}, DType::u8);
+  } catch (const OutOfMemory& error) {
+    GTEST_SKIP() << error.what();
+  }
+  // 1 everywhere, 4 in the last row
+  ops::fill(cuda(), 1, x);
+  ops::fill(cuda(), 4, x.view().slice(0, rows - 1, rows));
+  const Tensor stats = Tensor::empty(cuda(), Shape{2 * kChannels + 1}, DType::f32);
+  ops::batch_norm_stats(cuda(), x, {}, stats, workspace);
+  GuardedTensor host_stats(Shape{2 * kChannels + 1}, DType::f32);
+  copy(cuda(), stats, host_stats);
+  // y = x - 2: -1 becomes 0
+  const Tensor coefficients = Tensor::empty(cuda(), Shape{4, kChannels}, DType::f32);
+  ops::fill(cuda(), 1, coefficients);
+  ops::fill(cuda(), -2, coefficients.view().slice(0, 1, 2));
+  ops::batch_norm_apply(cuda(), x, coefficients, {}, true, x, mask);
+  GuardedTensor end(Shape{2, kChannels}, DType::bf16);
+  copy(cuda(), x.view().slice(0, rows - 2, rows), end);
+  GuardedTensor bits(Shape{2 * kChannels / 8}, DType::u8);
+  copy(cuda(), mask.view().slice(0, (rows - 2) * kChannels / 8, rows * kChannels / 8), bits);
+  cuda().synchronize();
+  for (std::size_t c = 0; c < kChannels; ++c) {
+    EXPECT_FLOAT_EQ(host_stats.span<float>()[c], 1);
+    EXPECT_NEAR(host_stats.span<float>()[kChannels + c], 9, 1e-4);
+    EXPECT_EQ(end.values()[c], 0);
+    EXPECT_EQ(end.values()[kChannels + c], 2);
+    EXPECT_EQ(bits.values()[c / 8], 0);
+    EXPECT_EQ(bits.values()[kChannels / 8 + c / 8], 255);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
