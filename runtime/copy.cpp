@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/parallel.hpp>
@@ -58,6 +59,20 @@ Loops make_loops(const TensorView& src, const TensorView& dst) {
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
+/// Toward zero; beyond the range of To its nearest value, NaN gives 0. All bounds are exact in From.
+template <class To, class From>
+To to_integer(From value) {
+  constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
+  constexpr From kEnd = 2 * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);  // one past the maximum
+  if (value >= kEnd) {
+    return std::numeric_limits<To>::max();
+  }
+  if (value <= kLow) {
+    return std::numeric_limits<To>::min();
+  }
+  return value == value ? static_cast<To>(value) : To{0};
+}
+
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -66,6 +81,8 @@ To convert(From value) {
     return convert<To>(static_cast<float>(value));
   } else if constexpr (kIsHalf<To>) {
     return To(static_cast<float>(value));
+  } else if constexpr (std::is_floating_point_v<From> && std::is_integral_v<To>) {
+    return to_integer<To>(value);
   } else {
     return static_cast<To>(value);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 #if defined(__AVX2__)
@@ -78,7 +79,7 @@ struct Layout {
   /// scratch of its first chunk for all of them.
   [[nodiscard]] std::size_t slot_bytes(std::size_t element) const {
     const std::size_t bytes = joined_bytes() + static_cast<std::size_t>(period) * 3 * element;
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return align_up(bytes, kAlignment);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 // Plain loops that do everything a ConvDesc can say, in a fixed order whatever the number of threads: the oracle of
@@ -268,7 +269,7 @@ class Plan final : public ConvPlan {
       return 0;
     }
     const std::size_t bytes = static_cast<std::size_t>(desc().weights_shape().numel()) * size_of(desc().dtype);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return align_up(bytes, kAlignment);
   }
   bool deterministic() const override { return true; }
   std::string choice() const override { return std::string(kConv.name); }

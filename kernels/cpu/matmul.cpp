@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 // Plain loops in a fixed order whatever the number of threads: the oracle of the other providers.
@@ -62,7 +63,7 @@ class Plan final : public MatmulPlan {
       return 0;
     }
     const std::size_t bytes = static_cast<std::size_t>(desc().n * desc().k) * size_of(desc().dtype);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return align_up(bytes, kAlignment);
   }
   bool deterministic() const override { return true; }
   std::string choice() const override { return std::string(kMatmul.name); }

@@ -4,6 +4,8 @@
 
 #include <omp.h>
 
+#include <lockstep/runtime/align.hpp>
+
 namespace lockstep::ops::onednn {
 namespace {
 
@@ -129,7 +131,7 @@ dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc) {
 
 std::size_t WorkspaceLayout::add(std::size_t bytes) {
   const std::size_t offset = bytes_;
-  bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes_ += align_up(bytes, kAlignment);
   return offset;
 }
 

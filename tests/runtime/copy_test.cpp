@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tests/support/compare.hpp"
@@ -77,6 +78,52 @@ TEST(Copy, ConversionsByHand) {
   std::vector<std::uint64_t> u64(2);
   copy(context, TensorView(std::span(i64), Shape{2}), TensorView(std::span(u64), Shape{2}));
   EXPECT_EQ(u64, (std::vector<std::uint64_t>{(std::uint64_t{1} << 53) + 1, ~std::uint64_t{0}}));
+}
+
+template <class From, class To>
+std::vector<To> converted(std::vector<From> src) {
+  CpuContext context;
+  std::vector<To> dst(src.size(), To{77});
+  const Shape shape{static_cast<std::int64_t>(src.size())};
+  copy(context, TensorView(std::span(src), shape), TensorView(std::span(dst), shape));
+  return dst;
+}
+
+template <class From>
+void check_integers_out_of_range() {
+  const From inf = std::numeric_limits<From>::infinity();
+  const std::vector<From> src{inf, From(1e30), -inf, From(-1e30), std::numeric_limits<From>::quiet_NaN(), From(-1.5)};
+  EXPECT_EQ((converted<From, std::uint8_t>(src)), (std::vector<std::uint8_t>{255, 255, 0, 0, 0, 0}));
+  constexpr std::int32_t kMin32 = -2147483647 - 1;
+  EXPECT_EQ((converted<From, std::int32_t>(src)),
+            (std::vector<std::int32_t>{2147483647, 2147483647, kMin32, kMin32, 0, -1}));
+  constexpr std::int64_t kMin64 = -9223372036854775807LL - 1;
+  EXPECT_EQ((converted<From, std::int64_t>(src)),
+            (std::vector<std::int64_t>{9223372036854775807LL, 9223372036854775807LL, kMin64, kMin64, 0, -1}));
+  EXPECT_EQ((converted<From, std::uint64_t>(src)),
+            (std::vector<std::uint64_t>{~std::uint64_t{0}, ~std::uint64_t{0}, 0, 0, 0, 0}));
+  // At the edges: 2^31 and 2^63 are one too many, the float below is not.
+  EXPECT_EQ((converted<From, std::uint8_t>({255, From(255.5), 256, 254})),
+            (std::vector<std::uint8_t>{255, 255, 255, 254}));
+  EXPECT_EQ((converted<From, std::int32_t>({From(2147483648.0), From(2147483520.0), From(-2147483648.0)})),
+            (std::vector<std::int32_t>{2147483647, 2147483520, kMin32}));
+  EXPECT_EQ((converted<From, std::int64_t>({From(9223372036854775808.0), From(9223371487098961920.0)})),
+            (std::vector<std::int64_t>{9223372036854775807LL, 9223371487098961920LL}));
+  EXPECT_EQ((converted<From, std::uint64_t>({From(18446744073709551616.0), From(9223372036854775808.0)})),
+            (std::vector<std::uint64_t>{~std::uint64_t{0}, std::uint64_t{1} << 63}));
+}
+
+TEST(Copy, FloatingToIntegerStopsAtTheRange) {
+  check_integers_out_of_range<float>();
+  check_integers_out_of_range<double>();
+  EXPECT_EQ((converted<double, std::int32_t>({2147483647.9, -2147483648.9})),
+            (std::vector<std::int32_t>{2147483647, -2147483647 - 1}));
+  CpuContext context;
+  GuardedTensor half(Shape{4}, DType::f16);
+  half.assign({HUGE_VAL, -HUGE_VAL, std::nan(""), 300});
+  GuardedTensor bytes(Shape{4}, DType::u8);
+  copy(context, half, bytes);
+  EXPECT_EQ(bytes.values(), (std::vector<double>{255, 0, 0, 255}));
 }
 
 TEST(Copy, SameTypeKeepsTheBits) {
