@@ -51,7 +51,8 @@ lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand)' runtime kernels comm n
   check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt"
 lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn examples |
   { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
-lines_with '#include [<"]mpi\.h' runtime kernels nn examples | check "mpi.h only in comm"
+lines_with '#include [<"]mpi\.h' runtime kernels comm nn examples |
+  { grep -vE '^[^:]*/mpi/' || true; } | check "mpi.h only in folders named mpi"
 
 lines_with '(^|[^A-Za-z0-9_.$}])/(work|root|home)/' '*' | check "no path of somebody's machine"
 lines_with '\b(TODO|FIXME|XXX)\b' '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.cmake' '*.sh' '*CMakeLists.txt' |
