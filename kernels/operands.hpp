@@ -1,0 +1,35 @@
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+
+#include <lockstep/kernels/dispatch.hpp>
+
+namespace lockstep::ops {
+
+/// A tensor of an op and what its contract calls it.
+struct Operand {
+  const TensorView& view;
+  std::string_view name;
+};
+
+/// The checks of elementwise ops. All operands are like the first: contiguous, one shape, one type, and one that their
+/// device computes in.
+inline void require_alike(std::string_view op, std::initializer_list<Operand> operands) {
+  const auto& [first, first_name] = *operands.begin();
+  require_compute_dtype(op, first_name, first);
+  for (const auto& [view, name] : operands) {
+    require<DTypeError>(view.dtype == first.dtype, op, ": ", name, " is ", view.dtype, ", expected ", first.dtype);
+    require<ShapeError>(view.shape == first.shape, op, ": ", name, " is ", view.shape, ", expected ", first.shape);
+    require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
+                        " is not contiguous");
+  }
+}
+
+/// ShapeError when `out` shares memory with `in` and does not begin where it does.
+inline void require_same_or_apart(std::string_view op, const Operand& out, const Operand& in) {
+  require<ShapeError>(out.view.data == in.view.data || !overlaps(out.view, in.view), op, ": ", out.name, " overlaps ",
+                      in.name, " without being it");
+}
+
+}  // namespace lockstep::ops

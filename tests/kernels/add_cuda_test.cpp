@@ -1,0 +1,52 @@
+// add on a GPU beyond the cases that all ops share: in place, and beyond 2^31 elements.
+#include <array>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "tests/kernels/add_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::OpCase;
+
+using CudaAdd = testing::CudaTest;
+
+TEST_F(CudaAdd, InPlace) {
+  for (const bool first : {true, false}) {
+    OpCase item;
+    item.name = first ? "add, out is a" : "add, out is b";
+    item.inputs = {{"other", Shape{1031}, DType::f32, testing::normal(1)}};
+    item.outputs = {{"out", Shape{1031}, DType::f32, testing::normal(2)}};
+    item.run = [=](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+      ops::add(context, first ? out[0] : in[0], first ? in[0] : out[0], out[0]);
+    };
+    testing::compare(item, cpu(), item, cuda(), 0);
+  }
+}
+
+TEST_F(CudaAdd, Beyond2To31Elements) {
+  const std::int64_t count = (std::int64_t{1} << 31) + 77;
+  Tensor out;
+  try {
+    out = Tensor::empty(cuda(), Shape{count}, DType::bf16);
+  } catch (const OutOfMemory& error) {
+    GTEST_SKIP() << error.what();
+  }
+  ops::fill(cuda(), 1.5, out);
+  ops::add(cuda(), out, out, out);
+  for (const std::int64_t begin : {std::int64_t{0}, (std::int64_t{1} << 31) - 8, count - 16}) {
+    std::array<float, 16> part{};
+    copy(cuda(), out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
+    cuda().synchronize();
+    for (const float value : part) {
+      EXPECT_EQ(value, 3) << begin;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
