@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string_view>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// With Phi the distribution function of the standard normal, phi its density, and sigma(x) = 1 / (1 + exp(-x)):
+///
+///   gelu       x * Phi(x) = x / 2 * (1 + erf(x / sqrt(2)))                          Hendrycks and Gimpel 2016
+///   gelu_tanh  x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), near gelu   the same, section 2
+///   silu       x * sigma(x), also called swish                                       Elfwing, Uchibe and Doya 2017
+///   tanh       tanh(x)
+///   sigmoid    sigma(x)
+enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid };
+
+/// "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"
+[[nodiscard]] std::string_view name_of(Activation kind);
+
+// x, y, dy, dx: contiguous, one shape; f32 or f64 on the host, f32, bf16 or f16 on a GPU, computed in f32 there.
+// Deterministic, no workspace. Finite x gives finite results; NaN stays NaN, and gelu, gelu_tanh and silu of an
+// infinity may be NaN (infinity times zero).
+
+/// y = kind(x). y may be x.
+void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y);
+
+/// dx = dy * kind'(x); x is the input of activation_forward. dx may be dy or x.
+void activation_backward(Context& context, Activation kind, const TensorView& x, const TensorView& dy,
+                         const TensorView& dx);
+
+namespace backend {  // called after the checks of activation.cpp
+void activation_forward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& y);
+void activation_backward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& dy,
+                         const TensorView& dx);
+void activation_forward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& y);
+void activation_backward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& dy,
+                         const TensorView& dx);
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,218 @@
+#include "tests/kernels/activation_cases.hpp"
+
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::Activation;
+using testing::GuardedTensor;
+using testing::OpCase;
+
+/// The formulas of the contract in 64 bits of mantissa. gelu by erf, where the op uses erfc.
+long double function(Activation kind, long double x) {
+  constexpr long double kPi = std::numbers::pi_v<long double>;
+  switch (kind) {
+    case Activation::gelu:
+      return x / 2 * (1 + std::erf(x / std::sqrt(2.0L)));
+    case Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / kPi) * (x + 0.044715L * x * x * x)));
+    case Activation::silu:
+      return x / (1 + std::exp(-x));
+    case Activation::tanh:
+      return std::tanh(x);
+    case Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+  }
+  return NAN;
+}
+
+/// Five-point difference: off by about 1e-13.
+long double derivative(Activation kind, long double x) {
+  constexpr long double h = 1e-3L;
+  const auto f = [&](long double at) { return function(kind, at); };
+  return (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
+}
+
+TEST(Activation, ByHand) {
+  struct Row {
+    Activation kind;
+    std::vector<double> y;  // of -3, -0.5, 0, 1, 2
+  };
+  const Row rows[] = {
+      {Activation::gelu, {-0.00404969409489031, -0.15426876936299344, 0, 0.8413447460685429, 1.9544997361036416}},
+      {Activation::gelu_tanh, {-0.0036373920817729943, -0.15428599017485606, 0, 0.8411919906082768, 1.954597694087775}},
+      {Activation::silu, {-0.14227761953270035, -0.1887703343990727, 0, 0.7310585786300049, 1.7615941559557646}},
+      {Activation::tanh, {-0.9950547536867305, -0.46211715726000974, 0, 0.7615941559557649, 0.9640275800758169}},
+      {Activation::sigmoid, {0.04742587317756678, 0.3775406687981454, 0.5, 0.7310585786300049, 0.8807970779778823}}};
+  CpuContext context;
+  for (const Row& row : rows) {
+    std::vector<double> x{-3, -0.5, 0, 1, 2};
+    std::vector<double> y(5, NAN);
+    ops::activation_forward(context, row.kind, TensorView(std::span(x), Shape{5}), TensorView(std::span(y), Shape{5}));
+    for (std::size_t i = 0; i < 5; ++i) {
+      EXPECT_NEAR(y[i], row.y[i], 1e-15) << ops::name_of(row.kind) << " of " << x[i];
+    }
+  }
+}
+
+TEST(Activation, MatchesTheFormulas) {
+  CpuContext context({.threads = 2});
+  for (const Activation kind : testing::kActivations) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      for (const Shape& shape : testing::activation_shapes()) {
+        for (const bool in_place : {false, true}) {
+          testing::expect_matches(testing::activation_forward_case(kind, shape, dtype, in_place), context,
+                                  [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+                                    std::vector<double> values = in_place ? expected[0].values() : in[0].values();
+                                    for (double& value : values) {
+                                      value = static_cast<double>(function(kind, value));
+                                    }
+                                    expected[0].assign(values);
+                                  });
+          OpCase backward = testing::activation_backward_case(kind, shape, dtype, in_place);
+          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;  // of the difference quotient
+          testing::expect_matches(backward, context,
+                                  [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+                                    const std::vector<double> x = in[0].values();
+                                    std::vector<double> dx = in_place ? expected[0].values() : in[1].values();
+                                    for (std::size_t i = 0; i < dx.size(); ++i) {
+                                      dx[i] *= static_cast<double>(derivative(kind, x[i]));
+                                    }
+                                    expected[0].assign(dx);
+                                  });
+        }
+      }
+    }
+  }
+}
+
+/// What x goes to far out: 0, 1, -1 or x itself, for the value and its slope.
+template <class T>
+void expect_limits() {
+  CpuContext context;
+  constexpr T kLargest = std::numeric_limits<T>::max();
+  for (const Activation kind : testing::kActivations) {
+    for (const T far : {T(50), T(1000), T(1e20), kLargest}) {
+      std::vector<T> x{far, -far};
+      std::vector<T> y(2, NAN);
+      std::vector<T> dx(2, NAN);
+      std::vector<T> one(2, 1);
+      const TensorView vx{std::span(x), Shape{2}};
+      ops::activation_forward(context, kind, vx, TensorView(std::span(y), Shape{2}));
+      ops::activation_backward(context, kind, vx, TensorView(std::span(one), Shape{2}),
+                               TensorView(std::span(dx), Shape{2}));
+      const bool linear = kind != Activation::tanh && kind != Activation::sigmoid;
+      const std::string what = concat(ops::name_of(kind), " at ", far);
+      EXPECT_EQ(y[0], linear ? far : T(1)) << what;
+      EXPECT_NEAR(y[1], kind == Activation::tanh ? T(-1) : T(0), 1e-19) << what;
+      EXPECT_NEAR(dx[0], linear ? T(1) : T(0), 1e-19) << what;
+      EXPECT_NEAR(dx[1], T(0), 1e-19) << what;
+    }
+    std::vector<T> nan{NAN};
+    std::vector<T> out{0};
+    ops::activation_forward(context, kind, TensorView(std::span(nan), Shape{1}), TensorView(std::span(out), Shape{1}));
+    EXPECT_TRUE(std::isnan(out[0])) << ops::name_of(kind);
+    ops::activation_backward(context, kind, TensorView(std::span(nan), Shape{1}), TensorView(std::span(out), Shape{1}),
+                             TensorView(std::span(out), Shape{1}));
+    EXPECT_TRUE(std::isnan(out[0])) << ops::name_of(kind);
+  }
+}
+
+TEST(Activation, FarOutNothingOverflows) {
+  expect_limits<float>();
+  expect_limits<double>();
+}
+
+TEST(Activation, TheSameBitsForAnyNumberOfThreads) {
+  for (const OpCase& item : {testing::activation_forward_case(Activation::gelu, {2, 10007}, DType::f32),
+                             testing::activation_backward_case(Activation::silu, {2, 10007}, DType::f64)}) {
+    testing::expect_same_bits_for_threads(item);
+  }
+}
+
+TEST(Activation, GradientIsTheDerivative) {
+  CpuContext context;
+  const Shape shape{5, 7};
+  for (const Activation kind : testing::kActivations) {
+    GuardedTensor x(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64), dx(shape, DType::f64);
+    x.normal(1);
+    dy.normal(2);
+    const auto forward = [&] {
+      ops::activation_forward(context, kind, x, y);
+      return testing::weighted_sum(y, dy);
+    };
+    ops::activation_backward(context, kind, x, dy, dx);
+    const testing::GradientPair pairs[] = {{"x", x, dx}};
+    EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8) << ops::name_of(kind);
+    dx.span<double>()[3] += 0.1;
+    EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3) << ops::name_of(kind);
+  }
+}
+
+TEST(Activation, TheGradientMayReplaceTheInput) {
+  CpuContext context;
+  GuardedTensor x(Shape{37}, DType::f32), dy(Shape{37}, DType::f32), dx(Shape{37}, DType::f32);
+  x.normal(1);
+  dy.normal(2);
+  ops::activation_backward(context, Activation::gelu, x, dy, dx);
+  ops::activation_backward(context, Activation::gelu, x, dy, x);
+  testing::expect_same_bits(x, dx);
+}
+
+TEST(Activation, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor a(Shape{4, 3}, DType::f32), b(Shape{4, 3}, DType::f32), c(Shape{4, 3}, DType::f32);
+  std::vector<TensorView> views{a, b, c};
+  Activation kind = Activation::gelu;
+  const auto forward = [&] { ops::activation_forward(context, kind, views[0], views[1]); };
+  const auto backward = [&] { ops::activation_backward(context, kind, views[0], views[1], views[2]); };
+  EXPECT_NO_THROW(forward());
+  EXPECT_NO_THROW(backward());
+  for (std::size_t i = 0; i < 3; ++i) {
+    const TensorView good = views[i];
+    const auto expect_both = [&](auto check) {
+      check(backward);
+      if (i < 2) {
+        check(forward);
+      }
+      views[i] = good;
+    };
+    views[i].device = Device::cuda(0);
+    expect_both([](const auto& call) { EXPECT_THROW(call(), DeviceError); });
+    views[i].dtype = DType::f64;
+    expect_both([](const auto& call) { EXPECT_THROW(call(), DTypeError); });
+    views[i].shape = views[i].strides = Shape{3, 4};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+    views[i].strides = Strides{1, 4};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+    views[i] = {};
+    expect_both([](const auto& call) { EXPECT_THROW(call(), ShapeError); });
+  }
+  for (TensorView& view : views) {
+    view.dtype = DType::bf16;
+  }
+  EXPECT_THROW(forward(), DTypeError) << "on the host";
+  EXPECT_THROW(backward(), DTypeError) << "on the host";
+  for (TensorView& view : views) {
+    view.dtype = DType::f32;
+  }
+  kind = static_cast<Activation>(5);
+  EXPECT_THROW(forward(), UsageError);
+  EXPECT_THROW(backward(), UsageError);
+
+  const GuardedTensor memory(Shape{40}, DType::f32);
+  const TensorView first(memory.view().data, DType::f32, Device::cpu(), Shape{4, 3});
+  const TensorView shifted(memory.span<float>().data() + 1, DType::f32, Device::cpu(), Shape{4, 3});
+  EXPECT_THROW(ops::activation_forward(context, Activation::tanh, first, shifted), ShapeError);
+  EXPECT_THROW(ops::activation_backward(context, Activation::tanh, b, first, shifted), ShapeError);
+  EXPECT_THROW(ops::activation_backward(context, Activation::tanh, first, b, shifted), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep
