@@ -1,0 +1,266 @@
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/layer_norm.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+constexpr int64_t kWarpRow = 1024;  // the longest row that one warp takes; a block takes longer ones
+
+// A row is read several times, by the same threads: memory sees it once, the first level cache (a row of 8192 floats is
+// 32 KiB) serves the rest. Rows are kThreads threads wide: a warp, so that 8 rows share a block, or a block.
+
+/// Sum over the kThreads threads of a row, in each of them.
+template <int kThreads>
+__device__ float row_sum(float value) {
+  if constexpr (kThreads == gpu::kWarp) {
+    return gpu::warp_sum(value);
+  } else {
+    return gpu::block_sum<kThreads>(value);
+  }
+}
+
+/// x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads the elements of x that it writes to y,
+/// and no others: y may be x.
+template <class T, int kThreads, int kCount>
+__global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, const T* x, const float* weight,
+                               const float* bias, T* y, float* mean, float* inv_std) {
+  constexpr int kRows = kBlock / kThreads;  // of a block
+  const int lane = static_cast<int>(threadIdx.x) % kThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
+  const float inv_channels = 1.0F / static_cast<float>(channels);
+  for (int64_t row = first; row < rows; row += static_cast<int64_t>(gridDim.x) * kRows) {
+    const T* const from = x + row * channels;
+    float sum = 0.0F;
+    for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
+      const auto values = gpu::load<kCount>(from + c);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        sum += gpu::to_float(values.at[j]);
+      }
+    }
+    const float m = row_sum<kThreads>(sum) * inv_channels;
+    float squares = 0.0F;
+    for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
+      const auto values = gpu::load<kCount>(from + c);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float deviation = gpu::to_float(values.at[j]) - m;
+        squares = fmaf(deviation, deviation, squares);
+      }
+    }
+    const float s = 1.0F / sqrtf(fmaf(row_sum<kThreads>(squares), inv_channels, epsilon));
+    for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
+      auto values = gpu::load<kCount>(from + c);
+      const auto w = gpu::load<kCount>(weight + c);
+      const auto b = gpu::load<kCount>(bias + c);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        values.at[j] = gpu::from_float<T>(fmaf((gpu::to_float(values.at[j]) - m) * s, w.at[j], b.at[j]));
+      }
+      gpu::store(y + row * channels + c, values);
+    }
+    if (mean != nullptr && lane == 0) {
+      mean[row] = m;
+      inv_std[row] = s;
+    }
+  }
+}
+
+/// dy, x, dx: (M, C), weight: (C), mean, inv_std: (M). dx may be dy, as y may be x in forward.
+template <class T, int kThreads, int kCount>
+__global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, const T* x, const float* weight,
+                                const float* mean, const float* inv_std, T* dx) {
+  constexpr int kRows = kBlock / kThreads;
+  const int lane = static_cast<int>(threadIdx.x) % kThreads;
+  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
+  const float inv_channels = 1.0F / static_cast<float>(channels);
+  for (int64_t row = first; row < rows; row += static_cast<int64_t>(gridDim.x) * kRows) {
+    const int64_t at = row * channels;
+    const float m = mean[row];
+    const float s = inv_std[row];
+    float sum = 0.0F;         // of g = dy * weight
+    float projection = 0.0F;  // of g * xhat
+    for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
+      const auto gradient = gpu::load<kCount>(dy + at + c);
+      const auto values = gpu::load<kCount>(x + at + c);
+      const auto w = gpu::load<kCount>(weight + c);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float g = gpu::to_float(gradient.at[j]) * w.at[j];
+        sum += g;
+        projection = fmaf(g, (gpu::to_float(values.at[j]) - m) * s, projection);
+      }
+    }
+    const float mean_sum = row_sum<kThreads>(sum) * inv_channels;
+    const float mean_projection = row_sum<kThreads>(projection) * inv_channels;
+    for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
+      auto gradient = gpu::load<kCount>(dy + at + c);
+      const auto values = gpu::load<kCount>(x + at + c);
+      const auto w = gpu::load<kCount>(weight + c);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float g = gpu::to_float(gradient.at[j]) * w.at[j];
+        const float xhat = (gpu::to_float(values.at[j]) - m) * s;
+        gradient.at[j] = gpu::from_float<T>(s * (g - fmaf(xhat, mean_projection, mean_sum)));
+      }
+      gpu::store(dx + at + c, gradient);
+    }
+  }
+}
+
+constexpr int kLanes = 8;  // threads that share the rows of one column in the two kernels below
+constexpr int64_t kChunkRows = 64;
+constexpr int64_t kMostChunks = 256;
+
+/// Rows that one block sums: depends on the shape only.
+int64_t chunk_rows(int64_t rows) {
+  const int64_t share = (rows + kMostChunks - 1) / kMostChunks;
+  return share > kChunkRows ? share : kChunkRows;
+}
+
+int64_t chunks_of(int64_t rows) {
+  return (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
+}
+
+/// partial[chunk] = the sums of dy * xhat and of dy over a chunk of rows. A block takes 32 pieces of kCount columns;
+/// lane k takes rows k, k + 8, ... of the chunk. dy, x: (M, C), mean, inv_std: (M), partial: (chunks, 2, C).
+template <class T, int kCount>
+__global__ void partial_kernel(int64_t rows, int64_t channels, int64_t rows_per_chunk, int64_t chunks, const T* dy,
+                               const T* x, const float* mean, const float* inv_std, float* partial) {
+  const int64_t pieces = channels / kCount;
+  const int64_t tiles = (pieces + gpu::kWarp - 1) / gpu::kWarp;
+  for (int64_t task = blockIdx.x; task < chunks * tiles; task += gridDim.x) {
+    const int64_t chunk = task / tiles;
+    const int64_t piece = task % tiles * gpu::kWarp + threadIdx.x;
+    const int64_t begin = chunk * rows_per_chunk;
+    const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
+    float weights[kCount] = {};
+    float biases[kCount] = {};
+    if (piece < pieces) {
+      for (int64_t row = begin + threadIdx.y; row < end; row += kLanes) {
+        const auto gradient = gpu::load<kCount>(dy + row * channels + piece * kCount);
+        const auto values = gpu::load<kCount>(x + row * channels + piece * kCount);
+        const float m = mean[row];
+        const float s = inv_std[row];
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          const float g = gpu::to_float(gradient.at[j]);
+          weights[j] = fmaf(g, (gpu::to_float(values.at[j]) - m) * s, weights[j]);
+          biases[j] += g;
+        }
+      }
+    }
+    gpu::sum_lanes<kLanes>(weights);
+    gpu::sum_lanes<kLanes>(biases);
+    if (threadIdx.y == 0 && piece < pieces) {
+      gpu::Pack<float, kCount> weight_sums;
+      gpu::Pack<float, kCount> bias_sums;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        weight_sums.at[j] = weights[j];
+        bias_sums.at[j] = biases[j];
+      }
+      float* const to = partial + chunk * 2 * channels + piece * kCount;
+      gpu::store(to, weight_sums);
+      gpu::store(to + channels, bias_sums);
+    }
+  }
+}
+
+/// Joins the chunks: lane k takes chunks k, k + 8, ... partial: (chunks, 2, C), dweight, dbias: (C).
+__global__ void join_kernel(int64_t channels, int64_t chunks, bool add, const float* partial, float* dweight,
+                            float* dbias) {
+  const int64_t tiles = (2 * channels + gpu::kWarp - 1) / gpu::kWarp;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t column = tile * gpu::kWarp + threadIdx.x;
+    float sum[1] = {};
+    if (column < 2 * channels) {
+      for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += kLanes) {
+        sum[0] += partial[chunk * 2 * channels + column];
+      }
+    }
+    gpu::sum_lanes<kLanes>(sum);
+    if (threadIdx.y == 0 && column < 2 * channels) {
+      float* const to = column < channels ? dweight + column : dbias + (column - channels);
+      *to = add ? *to + sum[0] : sum[0];
+    }
+  }
+}
+
+/// Calls f(kThreads) with the threads that a row of `channels` is worth.
+template <class F>
+void visit_row_threads(int64_t channels, F&& f) {
+  if (channels <= kWarpRow) {
+    f(std::integral_constant<int, gpu::kWarp>{});
+  } else {
+    f(std::integral_constant<int, kBlock>{});
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std) {
+  if (x.numel() == 0) {
+    return;
+  }
+  const int64_t channels = x.shape.back();
+  const int64_t rows = x.numel() / channels;
+  gpu::visit_element(x.dtype, "layer_norm_forward", [&]<class T>(std::type_identity<T>) {
+    const bool aligned =
+        gpu::aligned_to_vectors(gpu::data<T>(x), gpu::data<T>(y), gpu::data<float>(weight), gpu::data<float>(bias));
+    gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
+        gpu::launch(forward_kernel<T, kThreads, kCount>, dim3(gpu::blocks_for(rows, kBlock / kThreads)), dim3(kBlock),
+                    0, context.stream(), rows, channels, static_cast<float>(epsilon), gpu::data<T>(x),
+                    gpu::data<float>(weight), gpu::data<float>(bias), gpu::data<T>(y), gpu::data<float>(mean),
+                    gpu::data<float>(inv_std));
+      });
+    });
+  });
+}
+
+std::size_t layer_norm_workspace_bytes(const CudaContext& /*context*/, const TensorView& x) {
+  const int64_t channels = x.shape.back();
+  return static_cast<std::size_t>(chunks_of(x.numel() / channels) * 2 * channels) * sizeof(float);
+}
+
+void layer_norm_backward(CudaContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
+                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
+  const int64_t channels = x.shape.back();
+  const int64_t rows = x.numel() / channels;
+  gpu::visit_element(x.dtype, "layer_norm_backward", [&]<class T>(std::type_identity<T>) {
+    const bool aligned =
+        gpu::aligned_to_vectors(gpu::data<T>(dy), gpu::data<T>(x), gpu::data<T>(dx), gpu::data<float>(weight));
+    gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const auto* const m = gpu::data<const float>(mean);
+      const auto* const s = gpu::data<const float>(inv_std);
+      const dim3 block(gpu::kWarp, kLanes);
+      if (mode != GradMode::ignore) {
+        const int64_t chunks = chunks_of(rows);
+        const int64_t tiles = (channels / kCount + gpu::kWarp - 1) / gpu::kWarp;
+        auto* const partial = gpu::data<float>(workspace);
+        if (chunks > 0) {
+          gpu::launch(partial_kernel<T, kCount>, dim3(gpu::blocks_for(chunks * tiles, 1)), block, 0, context.stream(),
+                      rows, channels, chunk_rows(rows), chunks, gpu::data<T>(dy), gpu::data<T>(x), m, s, partial);
+        }
+        gpu::launch(join_kernel, dim3(gpu::blocks_for(2 * channels, gpu::kWarp)), block, 0, context.stream(), channels,
+                    chunks, mode == GradMode::accumulate, partial, gpu::data<float>(dweight), gpu::data<float>(dbias));
+      }
+      if (dx.given() && rows > 0) {  // last, because it may take the place of dy
+        visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
+          gpu::launch(backward_kernel<T, kThreads, kCount>, dim3(gpu::blocks_for(rows, kBlock / kThreads)),
+                      dim3(kBlock), 0, context.stream(), rows, channels, gpu::data<T>(dy), gpu::data<T>(x),
+                      gpu::data<float>(weight), m, s, gpu::data<T>(dx));
+        });
+      }
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,107 @@
+#include <lockstep/kernels/layer_norm.hpp>
+
+#include <initializer_list>
+#include <string_view>
+
+#include <lockstep/kernels/operands.hpp>
+
+namespace lockstep::ops {
+namespace {
+
+constexpr std::size_t kWorkspaceAlignment = 64;
+
+void check_rows(std::string_view op, std::initializer_list<Operand> operands) {
+  require_alike(op, operands);
+  const Operand& first = *operands.begin();
+  require<ShapeError>(first.view.shape.rank() >= 1 && first.view.shape.back() >= 1, op, ": ", first.name, " is ",
+                      first.view.shape, ", expected (..., C) with C at least 1");
+}
+
+/// One number a channel or a row.
+void check_vector(std::string_view op, const Operand& operand, const TensorView& x, std::int64_t extent) {
+  const auto& [view, name] = operand;
+  const DType dtype = accumulation_dtype(x.dtype);
+  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype, " beside ",
+                      x.dtype);
+  require<ShapeError>(view.shape == Shape{extent}, op, ": ", name, " is ", view.shape, ", expected ", Shape{extent});
+  require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
+                      " is not contiguous");
+}
+
+void check_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
+  for (const Operand& other : others) {
+    require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);
+  }
+}
+
+}  // namespace
+
+void layer_norm_forward(Context& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std) {
+  constexpr std::string_view kOp = "layer_norm_forward";
+  require_on(context.device(), kOp, {&x, &weight, &bias, &y, &mean, &inv_std});
+  require<UsageError>(mean.given() == inv_std.given(), kOp, ": ", mean.given() ? "inv_std" : "mean",
+                      " is missing, expected mean and inv_std or neither");
+  check_rows(kOp, {{x, "x"}, {y, "y"}});
+  const std::int64_t channels = x.shape.back();
+  check_vector(kOp, {weight, "weight"}, x, channels);
+  check_vector(kOp, {bias, "bias"}, x, channels);
+  require_same_or_apart(kOp, {y, "y"}, {x, "x"});
+  check_apart(kOp, {y, "y"}, {{weight, "weight"}, {bias, "bias"}});
+  if (mean.given()) {
+    check_vector(kOp, {mean, "mean"}, x, x.numel() / channels);
+    check_vector(kOp, {inv_std, "inv_std"}, x, x.numel() / channels);
+    check_apart(kOp, {mean, "mean"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}, {inv_std, "inv_std"}});
+    check_apart(kOp, {inv_std, "inv_std"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}});
+  }
+  require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected a positive number");
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::layer_norm_forward(c, x, weight, bias, epsilon, y, mean, inv_std)) {
+             backend::layer_norm_forward(c, x, weight, bias, epsilon, y, mean, inv_std);
+           });
+}
+
+std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView& x) {
+  constexpr std::string_view kOp = "layer_norm_workspace_bytes";
+  require_on(context.device(), kOp, {&x});
+  check_rows(kOp, {{x, "x"}});
+  return ask(context, kOp, [&](const auto& c) -> decltype(backend::layer_norm_workspace_bytes(c, x)) {
+    return backend::layer_norm_workspace_bytes(c, x);
+  });
+}
+
+void layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
+                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
+  constexpr std::string_view kOp = "layer_norm_backward";
+  require_on(context.device(), kOp, {&dy, &x, &weight, &mean, &inv_std, &dx, &dweight, &dbias, &workspace});
+  check_rows(kOp, {{x, "x"}, {dy, "dy"}});
+  const std::int64_t channels = x.shape.back();
+  const std::int64_t rows = x.numel() / channels;
+  check_vector(kOp, {weight, "weight"}, x, channels);
+  check_vector(kOp, {mean, "mean"}, x, rows);
+  check_vector(kOp, {inv_std, "inv_std"}, x, rows);
+  if (dx.given()) {
+    require_alike(kOp, {{x, "x"}, {dx, "dx"}});
+    require_same_or_apart(kOp, {dx, "dx"}, {dy, "dy"});
+    check_apart(kOp, {dx, "dx"}, {{x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}});
+  }
+  if (mode != GradMode::ignore) {
+    check_vector(kOp, {dweight, "dweight"}, x, channels);
+    check_vector(kOp, {dbias, "dbias"}, x, channels);
+    require_workspace(kOp, workspace, layer_norm_workspace_bytes(context, x), kWorkspaceAlignment);
+    for (const Operand& out : {Operand{dweight, "dweight"}, Operand{dbias, "dbias"}, Operand{workspace, "workspace"}}) {
+      check_apart(kOp, out,
+                  {{dy, "dy"}, {x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}, {dx, "dx"}});
+    }
+    check_apart(kOp, {dweight, "dweight"}, {{dbias, "dbias"}, {workspace, "workspace"}});
+    check_apart(kOp, {dbias, "dbias"}, {{workspace, "workspace"}});
+  }
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::layer_norm_backward(c, dy, x, weight, mean, inv_std, mode, dx, dweight,
+                                                                 dbias, workspace)) {
+             backend::layer_norm_backward(c, dy, x, weight, mean, inv_std, mode, dx, dweight, dbias, workspace);
+           });
+}
+
+}  // namespace lockstep::ops

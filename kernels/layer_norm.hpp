@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last axis: every row of C elements by itself.
+//
+//   x, y, dy, dx:   (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32 or f64 on the
+//   host,
+//                   f32, bf16 or f16 on a GPU
+//   weight, bias, dweight, dbias: (C), mean, inv_std: (M): contiguous, of x's type, f32 beside the 16-bit types
+//
+// Sums over a row and over rows have a fixed order: the bits do not depend on the number of threads. On a GPU they
+// depend on the shape, and on whether all tensors allow 16-byte accesses.
+
+/// y = (x - mean) * inv_std * weight + bias, with mean and inv_std = 1 / sqrt(variance + epsilon) of the row, the
+/// variance biased (over C) and from the deviations. mean and inv_std are outputs for backward, both or neither given.
+/// epsilon > 0. y may be x.
+void layer_norm_forward(Context& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
+
+/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that layer_norm_backward needs for x on this device.
+[[nodiscard]] std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView& x);
+
+/// With xhat = (x - mean) * inv_std and g = dy * weight:
+///   dx      = inv_std * (g - (sum of g + xhat * sum of g * xhat) / C), the sums over the row; not given: not computed
+///   dweight = sum over rows of dy * xhat, dbias = sum over rows of dy, as mode says; ignore: they may be missing
+/// dx may be dy.
+void layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
+                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
+
+namespace backend {  // called after the checks of layer_norm.cpp
+std::size_t layer_norm_workspace_bytes(const CpuContext& context, const TensorView& x);
+void layer_norm_forward(CpuContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
+void layer_norm_backward(CpuContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
+                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
+std::size_t layer_norm_workspace_bytes(const CudaContext& context, const TensorView& x);
+void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
+                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
+void layer_norm_backward(CudaContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
+                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
+                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
+}  // namespace backend
+
+}  // namespace lockstep::ops
