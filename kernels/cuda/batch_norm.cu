@@ -95,10 +95,8 @@ struct Tiling {
 };
 
 /// What a thread of a sum holds, and what it hands to another one.
-template <class Real_, int kValues_>
+template <class Real, int kValues>
 struct Part {
-  using Real = Real_;
-  static constexpr int kValues = kValues_;
   Real at[kValues];
 };
 
@@ -206,7 +204,7 @@ __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, i
 
 /// x: (rows, C); means: (chunks, C); squares: (chunks, C). Reads the valid rows of x once; writes 12 bytes for each
 /// chunk and channel, a chunk being 64 rows at least.
-template <int kCount, class T>
+template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 3)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares) {
   const int64_t valid_row = valid_rows(batch, valid);
@@ -291,7 +289,7 @@ __global__ void __launch_bounds__(kBlock) stats_merge_kernel(Tiling tiling, Batc
 /// dy, dy2 (or null), x: (rows, C); mask or null; coefficients: (4, C); partial: (2, chunks, C), sum g and
 /// sum g * (x - mean). Reads the valid rows of dy, dy2 and x once and a bit of the mask for each element; writes 8
 /// bytes for each chunk and channel.
-template <int kCount, bool kSecond, bool kMask, class T>
+template <class T, bool kSecond, bool kMask, int kCount>
 __global__ void __launch_bounds__(kBlock)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
                          const float* coefficients, const int64_t* valid, float* partial) {
@@ -533,7 +531,8 @@ __global__ void __launch_bounds__(kBlock) apply_kernel(Pieces pieces, const T* x
 }
 
 /// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask or null; coefficients: (4, C); sums: (2, C); stats:
-/// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; nothing is read of padding rows.
+/// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; padding rows are not read, but for the
+/// piece on the edge.
 ///   dx = scale * g + (x - mean) * slope + offset
 template <class T>
 __global__ void __launch_bounds__(kBlock)
@@ -616,14 +615,14 @@ void visit_flag(bool flag, F&& f) {
   flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
-template <int kCount, class T>
+template <class T, int kCount>
 void stats_of(CudaContext& context, const TensorView& x, const int64_t* valid, float* stats, void* workspace) {
   const Tiling tiling = tiling_of(x, kCount);
   const Batch batch = batch_of(x);
   auto* means = static_cast<double*>(workspace);
   auto* squares = reinterpret_cast<float*>(means + tiling.chunks * tiling.channels);
   if (tiling.chunks > 0) {
-    gpu::launch(stats_kernel<kCount, T>, dim3(tiling.blocks()), dim3(kBlock), 0, context.stream(), tiling, batch,
+    gpu::launch(stats_kernel<T, kCount>, dim3(tiling.blocks()), dim3(kBlock), 0, context.stream(), tiling, batch,
                 gpu::data<const T>(x), valid, means, squares);
   }
   gpu::launch(stats_merge_kernel, dim3(merge_blocks(tiling.channels)), dim3(kBlock), 0, context.stream(), tiling, batch,
@@ -646,7 +645,7 @@ void batch_norm_stats(CudaContext& context, const TensorView& x, const TensorVie
   gpu::visit_element(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
     const bool aligned = gpu::aligned_to_vectors(gpu::data<const T>(x));
     gpu::visit_pieces<T>(aligned, x.shape.back(), [&](auto count) {
-      stats_of<count(), T>(context, x, pointer<const int64_t>(valid), gpu::data<float>(stats), workspace.data);
+      stats_of<T, count()>(context, x, pointer<const int64_t>(valid), gpu::data<float>(stats), workspace.data);
     });
   });
 }
@@ -696,7 +695,7 @@ void batch_norm_backward_reduce(CudaContext& context, const TensorView& dy, cons
                        std::bool_constant<kMask>) {
     const Tiling tiling = tiling_of(x, kCount);
     if (tiling.chunks > 0) {
-      gpu::launch(backward_sums_kernel<kCount, kSecond, kMask, T>, dim3(tiling.blocks()), dim3(kBlock), 0,
+      gpu::launch(backward_sums_kernel<T, kSecond, kMask, kCount>, dim3(tiling.blocks()), dim3(kBlock), 0,
                   context.stream(), tiling, batch, gpu::data<const T>(dy), pointer<const T>(dy2),
                   pointer<const std::uint8_t>(mask), gpu::data<const T>(x), table, samples, partial);
     }
