@@ -255,7 +255,13 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
     } catch (const AgreedFailure& e) {
       return e.code();
     } catch (const Error& e) {
-      session.abort(e.what(), e.code());
+      if (dynamic_cast<const FoundTogether*>(&e) == nullptr) {
+        session.abort(e.what(), e.code());
+      }
+      if (session.rank() == 0) {
+        print_error(-1, e.what());
+      }
+      return e.code();
     } catch (const std::bad_alloc&) {
       session.abort(kOutOfHostMemory, exit_code::kFailure);
     } catch (const std::exception& e) {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/comm/error.hpp>
 
 namespace lockstep::comm {
 
@@ -67,9 +67,10 @@ class Session {
 };
 
 /// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure ends
-/// quietly with its code; any other exception is this rank's alone and goes through Session::abort() with the code
-/// of its kind (3 when it is not an Error). An exception unwinds body's frame first: memory there that the
-/// communication stream uses must stay until that stream is idle (GradientReducer sees to it for the arena).
+/// quietly with its code, and so does an error of every rank (comm/error.hpp), which rank 0 prints; any other exception
+/// is this rank's alone and goes through Session::abort() with the code of its kind (3 when it is not an Error). An
+/// exception unwinds body's frame first: memory there that the communication stream uses must stay until that stream is
+/// idle (GradientReducer sees to it for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept;
 
 }  // namespace lockstep::comm

@@ -105,6 +105,11 @@ int run(const std::string& mode, Session& session) {
   if (mode == "throw_int") {
     return fail_alone(session, [] { throw 7; });
   }
+  if (mode == "throw_together") {  // with communicators that are destroyed on the way out
+    const auto half = session.control().split(session.rank() % 2, 0);
+    const std::string text = comm::broadcast_text(session.control(), "no room\nfor the checkpoint");
+    throw comm::OnEveryRank<DataError>(text);
+  }
   if (mode == "abort") {
     return fail_alone(session, [&] { session.abort("gave up", 76); });
   }

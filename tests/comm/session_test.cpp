@@ -160,6 +160,19 @@ TEST(Session, AgreeLeavesTheRankOutWhenAllSayTheSame) {
   EXPECT_EQ(different.count("lockstep: error: rank 0: from 0"), 1) << different.all();
 }
 
+TEST(Session, AnErrorOfEveryRankIsPrintedOnce) {
+  const Outcome alone = run(0, "throw_together");
+  EXPECT_EQ(alone.code, 2) << alone.all();
+  EXPECT_EQ(alone.count("lockstep: error: no room for the checkpoint"), 1) << alone.all();
+  EXPECT_EQ(alone.count("ended with 2"), 1) << alone.all();
+  NEEDS_MPI();
+  EXPECT_EQ(run(3, "throw_together").code, 2);
+  const Outcome o = run(3, "throw_together", kWaitForAll);
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: no room for the checkpoint"), 1) << o.all();
+  EXPECT_EQ(o.count("ended with 2"), 3) << o.all();
+}
+
 TEST(Session, AgreeAlone) {
   const Outcome o = run(0, "agree_all");
   EXPECT_EQ(o.code, 2) << o.all();
