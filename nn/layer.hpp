@@ -40,11 +40,15 @@ struct ParameterSpec {
   [[nodiscard]] Shape stored_shape() const;
 };
 
-/// State of a layer that is not learned (running statistics), in the dtype of the parameters.
+/// State of a layer that is not learned (running statistics), in the dtype of the parameters. Stored contiguously, the
+/// last axis padded to `stored_last`.
 struct BufferSpec {
   std::string name;
-  Shape shape;
+  Shape shape;  ///< logical
   double initial = 0;
+  std::int64_t stored_last = 0;
+
+  [[nodiscard]] Shape stored_shape() const;
 };
 
 /// The immutable description of one step of a model: shapes, parameters, and how to plan it. Owns no tensor; one

@@ -30,6 +30,12 @@ Shape ParameterSpec::stored_shape() const {
   return stored;
 }
 
+Shape BufferSpec::stored_shape() const {
+  Shape stored = shape;
+  stored[stored.rank() - 1] = stored_last;
+  return stored;
+}
+
 std::vector<Model::Parameter> Model::parameters() const {
   std::vector<Parameter> list;
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
@@ -77,18 +83,34 @@ ModelBuilder::ModelBuilder(std::string name, const Shape& input) {
                       ": input shape is ", input, ", expected (H, W, C) or (features)");
   model_.name_ = std::move(name);
   model_.input_shape_ = input;
-  model_.nodes_.push_back({.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input)});
+  model_.nodes_.push_back(
+      {.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input), .channels = input.back()});
 }
 
 NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
-  Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}};
+  Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
   for (const NodeId input : node.inputs) {
     require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
                         model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
   }
   node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  node.channels = node.shape.back();
   model_.nodes_.push_back(std::move(node));
   return model_.output();
+}
+
+NodeId ModelBuilder::add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
+  const NodeId node = add(std::move(layer), std::move(inputs));
+  Node& added = model_.nodes_.back();
+  added.channels = 0;
+  for (const NodeId input : added.inputs) {
+    added.channels = std::max(added.channels, channels(input));
+  }
+  return node;
+}
+
+std::int64_t ModelBuilder::channels(NodeId node) const {
+  return model_.nodes_.at(static_cast<std::size_t>(node.index)).channels;
 }
 
 const Shape& ModelBuilder::shape(NodeId node) const {
@@ -101,9 +123,7 @@ Model ModelBuilder::build() {
 }
 
 NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
-  // The input of the model stores 3 channels as 4; its logical number decides counts, names and initialisation.
-  const std::int64_t logical = x == input() ? model_.input_shape_.back() : shape(x).back();
-  return add(std::make_shared<Conv2dLayer>(name, logical, channels, options), {x});
+  return add(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
 }
 
 NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
@@ -111,20 +131,20 @@ NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNo
   if (options.residual.index >= 0) {
     inputs.push_back(options.residual);
   }
-  return add(std::make_shared<BatchNormLayer>(name, options), std::move(inputs));
+  return add_channelwise(std::make_shared<BatchNormLayer>(name, channels(x), options), std::move(inputs));
 }
 
 NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
-  return add(std::make_shared<ReluLayer>(name), {x});
+  return add_channelwise(std::make_shared<ReluLayer>(name), {x});
 }
 
 NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
                               std::int64_t pad) {
-  return add(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
+  return add_channelwise(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
 }
 
 NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
-  return add(std::make_shared<GlobalAveragePoolLayer>(name), {x});
+  return add_channelwise(std::make_shared<GlobalAveragePoolLayer>(name), {x});
 }
 
 NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
@@ -133,9 +153,7 @@ NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64
 
 NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, bool he_init) {
   Shape logical = shape(x);
-  if (x == input()) {
-    logical = model_.input_shape_;
-  }
+  logical[logical.rank() - 1] = channels(x);
   return add(std::make_shared<LinearLayer>(name, logical, features, he_init), {x});
 }
 

@@ -19,6 +19,7 @@ struct Node {
   std::shared_ptr<const Layer> layer;  ///< null for the input
   std::vector<NodeId> inputs;          ///< all earlier nodes
   Shape shape;                         ///< one sample as stored, channels last
+  std::int64_t channels = 0;           ///< of the last axis; those that are stored beyond them are zero
 };
 
 /// An immutable graph of layers from one input to one output. Knows no device, batch size or dtype; made by a
@@ -88,6 +89,9 @@ class ModelBuilder {
   [[nodiscard]] const Shape& shape(NodeId node) const;
 
  private:
+  [[nodiscard]] std::int64_t channels(NodeId node) const;
+  /// For a layer that leaves channels that are zero in its input zero.
+  NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   Model model_;
 };
 

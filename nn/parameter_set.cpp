@@ -60,17 +60,20 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   }
   for (const BufferSpec& spec : buffer_specs_) {
     buffer_offsets_.push_back(buffer_numel_);
-    buffer_numel_ += round_up(spec.shape.numel(), step);
+    buffer_numel_ += round_up(spec.stored_shape().numel(), step);
   }
   const auto make = [&](std::int64_t numel) {
-    Buffer buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream());
-    ops::fill(context, 0, arena_view(buffer, dtype, numel));
-    return buffer;
+    return Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream());
   };
   values_ = make(numel_);
   gradients_ = make(numel_);
   buffers_ = make(buffer_numel_);
   evaluation_buffers_ = make(buffer_numel_);
+  // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
+  ops::fill(context, 0, arena_view(values_, dtype, numel_));
+  ops::fill(context, 0, arena_view(gradients_, dtype, numel_));
+  ops::fill(context, 0, arena_view(buffers_, dtype, buffer_numel_));
+  ops::fill(context, 0, arena_view(evaluation_buffers_, dtype, buffer_numel_));
 }
 
 int ParameterSet::find(const std::string& name) const {
@@ -154,12 +157,17 @@ TensorView ParameterSet::evaluation_buffer_arena() const {
 
 TensorView ParameterSet::buffer(int index) const {
   const auto i = static_cast<std::size_t>(index);
-  return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].shape);
+  return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
 }
 
 TensorView ParameterSet::evaluation_buffer(int index) const {
   const auto i = static_cast<std::size_t>(index);
-  return part(evaluation_buffer_arena(), buffer_offsets_[i], buffer_specs_[i].shape);
+  return part(evaluation_buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
+}
+
+TensorView ParameterSet::logical_buffer(int index, const TensorView& stored) const {
+  const Shape& shape = buffer_specs_[static_cast<std::size_t>(index)].shape;
+  return stored.slice(shape.rank() - 1, 0, shape.back());
 }
 
 void ParameterSet::initialise(Context& context, std::uint64_t seed) {

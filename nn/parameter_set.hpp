@@ -55,11 +55,13 @@ class ParameterSet {
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
-  [[nodiscard]] TensorView buffer(int index) const;
+  [[nodiscard]] TensorView buffer(int index) const;  ///< stored shape
   [[nodiscard]] int find_buffer(const std::string& name) const;
   /// The buffers that evaluation, inference and checkpoints use: the average over ranks, written by whoever reduces.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
-  [[nodiscard]] TensorView evaluation_buffer(int index) const;
+  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
+  /// The logical tensor in a view of a buffer as it is stored.
+  [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
 
   /// Initial values from (seed, parameter name); buffers to their initial values, states and gradients to zero.
   void initialise(Context& context, std::uint64_t seed);

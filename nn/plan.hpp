@@ -70,7 +70,7 @@ struct Call {
   std::function<void(Context&, const Frame&)> run;
 };
 
-/// Library choices by "layer pass shape", kept in checkpoints and reused on resume.
+/// Library choices by "layer pass" ("layer1.0.conv1 backward_data"), kept in checkpoints and reused on resume.
 using Choices = std::map<std::string, std::string>;
 
 struct PlanOptions {
@@ -78,7 +78,9 @@ struct PlanOptions {
   bool uint8_input = true;  ///< true: images come as u8 and go through `augment`; false: StateField::input as stored
   ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
   double label_smoothing = 0;
-  Choices choices = {};      ///< where a call has none, the provider's first guess is taken
+  Choices choices = {};  ///< where a call has none, the provider's first guess is taken
+  /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
+  bool choices_required = true;
   bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
 };
 

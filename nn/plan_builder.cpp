@@ -77,7 +77,7 @@ SlotId PlanBuilder::buffer(const std::string& name) {
       return new_slot({.name = name,
                        .kind = SlotKind::buffer,
                        .dtype = options_.dtype,
-                       .shape = buffers[i].shape,
+                       .shape = buffers[i].stored_shape(),
                        .source = static_cast<int>(i)});
     }
   }
@@ -216,11 +216,6 @@ void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget
   call("reduce_rows", {dy}, {dbias.slot}, 0, [=](Context& context, const Frame& frame) {
     ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot]);
   });
-}
-
-std::string PlanBuilder::choice(const std::string& key) const {
-  const auto found = options_.choices.find(key);
-  return found == options_.choices.end() ? std::string() : found->second;
 }
 
 void PlanBuilder::merge_pending() {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/nn/plan.hpp>
+#include <lockstep/runtime/error.hpp>
 
 namespace lockstep::nn {
 
@@ -60,9 +62,14 @@ class PlanBuilder {
 
   /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
-  /// The stored library choice for a call, empty when there is none; and the one that was made.
-  [[nodiscard]] std::string choice(const std::string& key) const;
-  void chose(const std::string& key, const std::string& choice) { contents_.choices[key] = choice; }
+  /// Plans a library call (plan_conv2d, plan_matmul): make(choice) with the choice that the options hold for `key`, or
+  /// with an empty one for the provider's first guess. Notes the choice that was made.
+  template <class Make>
+  [[nodiscard]] auto planned(const std::string& key, Make&& make) {
+    auto plan = shared(make_with_choice(key, make));
+    contents_.choices[key] = plan->choice();
+    return plan;
+  }
 
   // --- backward (train mode only; ignored otherwise)
   /// `emit` runs after all forward calls, in reverse order of the layers; inside it the functions above still speak
@@ -86,6 +93,26 @@ class PlanBuilder {
     int uses = 0;
   };
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
+  template <class Plan>
+  static std::shared_ptr<const Plan> shared(std::unique_ptr<Plan> plan) {
+    return plan;
+  }
+  template <class Make>
+  auto make_with_choice(const std::string& key, Make&& make) {
+    const auto found = options_.choices.find(key);
+    if (found == options_.choices.end()) {
+      return make(std::string());
+    }
+    if (options_.choices_required) {
+      return make(found->second);
+    }
+    try {
+      return make(found->second);
+    } catch (const UsageError&) {  // this build has no such provider
+    } catch (const UnsupportedError&) {
+    }
+    return make(std::string());
+  }
   SlotId new_slot(SlotInfo info);
   void merge_pending();
 

@@ -11,13 +11,12 @@ Shape BatchNormLayer::output_shape(std::span<const Shape> inputs) const {
 }
 
 std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inputs) const {
-  const std::int64_t channels = inputs[0].back();
   const auto spec = [&](const char* suffix, ParameterRole role, double value) {
     return ParameterSpec{.name = name() + suffix,
-                         .shape = {channels},
-                         .dims = {channels},
+                         .shape = {channels_},
+                         .dims = {channels_},
                          .axes = {0},
-                         .stored_last = channels,
+                         .stored_last = inputs[0].back(),
                          .role = role,
                          .init = {Initialiser::Kind::constant, value}};
   };
@@ -26,8 +25,8 @@ std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inp
 }
 
 std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) const {
-  const std::int64_t channels = inputs[0].back();
-  return {{name() + ".running_mean", {channels}, 0}, {name() + ".running_var", {channels}, 1}};
+  const std::int64_t stored = inputs[0].back();
+  return {{name() + ".running_mean", {channels_}, 0, stored}, {name() + ".running_var", {channels_}, 1, stored}};
 }
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {
@@ -97,10 +96,15 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
     const GradientTarget dx = b.input_gradient(0, dy, false);
     const GradientTarget dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};
-    b.call("batch_norm backward_apply", {dy, dy2, mask, x, coefficients, sums, stats, valid}, {dx.slot, dresidual.slot},
+    if (!dx.wanted() && !dresidual.wanted()) {
+      return;
+    }
+    // The model's input wants no gradient, but the op always writes one.
+    const SlotId dx_slot = dx.wanted() ? dx.slot : b.alias(dy, "d(input) of " + name(), shape);
+    b.call("batch_norm backward_apply", {dy, dy2, mask, x, coefficients, sums, stats, valid}, {dx_slot, dresidual.slot},
            0, [=](Context& context, const Frame& frame) {
              ops::batch_norm_backward_apply(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
-                                            frame[sums], frame[stats], frame[valid], frame[dx.slot],
+                                            frame[sums], frame[stats], frame[valid], frame[dx_slot],
                                             frame[dresidual.slot]);
            });
   });

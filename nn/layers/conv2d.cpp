@@ -29,12 +29,10 @@ ops::ConvDesc describe_conv(const Shape& input, std::int64_t channels, const Con
   return desc;
 }
 
-/// Plans one pass with the stored choice, if there is one, and notes the choice that was made.
 std::shared_ptr<const ops::ConvPlan> plan_pass(PlanBuilder& builder, const std::string& key, const ops::ConvDesc& desc,
                                                ops::ConvPass pass) {
-  std::shared_ptr<const ops::ConvPlan> plan = ops::plan_conv2d(builder.context(), desc, pass, builder.choice(key));
-  builder.chose(key, plan->choice());
-  return plan;
+  return builder.planned(
+      key, [&](const std::string& choice) { return ops::plan_conv2d(builder.context(), desc, pass, choice); });
 }
 
 }  // namespace

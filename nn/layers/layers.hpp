@@ -31,7 +31,8 @@ class Conv2dLayer final : public Layer {
 /// Batch norm over all but the last axis, then the residual (second input) and the ReLU.
 class BatchNormLayer final : public Layer {
  public:
-  BatchNormLayer(std::string name, const BatchNormOptions& options) : Layer(std::move(name)), options_(options) {}
+  BatchNormLayer(std::string name, std::int64_t logical_channels, const BatchNormOptions& options)
+      : Layer(std::move(name)), channels_(logical_channels), options_(options) {}
   [[nodiscard]] std::string kind() const override { return "batch_norm"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
@@ -41,6 +42,7 @@ class BatchNormLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
+  std::int64_t channels_;
   BatchNormOptions options_;
 };
 

@@ -9,12 +9,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Plans a matmul with the stored choice, if there is one, and notes the choice that was made.
 std::shared_ptr<const ops::MatmulPlan> plan_product(PlanBuilder& builder, const std::string& key,
                                                     const ops::MatmulDesc& desc) {
-  std::shared_ptr<const ops::MatmulPlan> plan = ops::plan_matmul(builder.context(), desc, builder.choice(key));
-  builder.chose(key, plan->choice());
-  return plan;
+  return builder.planned(key,
+                         [&](const std::string& choice) { return ops::plan_matmul(builder.context(), desc, choice); });
 }
 
 }  // namespace

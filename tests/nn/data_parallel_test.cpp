@@ -11,6 +11,8 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -27,15 +29,6 @@ Model plain_net() {
   x = b.relu("r3", b.linear("l1", b.max_pool("pool", x, 2, 2, 0), 16, true));
   b.linear("fc", x, 5);
   return b.build();
-}
-
-std::vector<double> as_doubles(const TensorView& view) {
-  std::vector<double> values(static_cast<std::size_t>(view.numel()));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = view.dtype == DType::f64 ? static_cast<double*>(view.data)[i]
-                                         : static_cast<double>(static_cast<float*>(view.data)[i]);
-  }
-  return values;
 }
 
 /// Rows [begin, begin + count) of the whole batch's input and labels.
@@ -80,29 +73,24 @@ std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap,
     net.plan().run(net.context(), [&](int parameter) { reducer.written(parameter); });
     reducer.finish();
     net.context().synchronize();
-    result[static_cast<std::size_t>(rank)] = as_doubles(net.parameters().gradients());
+    result[static_cast<std::size_t>(rank)] = testing::to_doubles(net.parameters().gradients());
   });
   EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 
-/// ||a - b|| / ||b|| over each parameter, the largest. NaN counts as infinite.
-double worst_error(const std::vector<double>& a, const std::vector<double>& b) {
+/// testing::relative_error of each parameter, the largest.
+double worst_error(std::vector<double> a, std::vector<double> b) {
   CpuContext context;
   const ParameterSet layout(context, plain_net(), DType::f32);
   const ParameterSet layout64(context, plain_net(), DType::f64);
   const ParameterSet& set = static_cast<std::int64_t>(b.size()) == layout.numel() ? layout : layout64;
   double worst = 0;
   for (const ParameterInfo& info : set.parameters()) {
-    double difference = 0;
-    double norm = 0;
-    for (std::int64_t i = info.offset; i < info.offset + info.numel; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      difference += (a[at] - b[at]) * (a[at] - b[at]);
-      norm += b[at] * b[at];
-    }
-    const double error = std::sqrt(difference / norm);
-    worst = error <= worst ? worst : (std::isnan(error) ? INFINITY : error);
+    const auto part = [&](std::vector<double>& arena) {
+      return TensorView(arena.data() + info.offset, DType::f64, Device::cpu(), {info.numel});
+    };
+    worst = std::max(worst, testing::relative_error(part(a), part(b)));
   }
   return worst;
 }
@@ -150,6 +138,9 @@ TEST(DataParallel, RanksAgreeBitForBitAndTheCheckSeesAWrongShare) {
   for (double& value : wrong) {
     value *= 1 + 1e-9;
   }
+  EXPECT_FALSE(worst_error(wrong, three[0]) <= 1e-12);
+  wrong = three[0];
+  wrong[0] = NAN;
   EXPECT_FALSE(worst_error(wrong, three[0]) <= 1e-12);
 }
 

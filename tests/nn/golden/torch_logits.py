@@ -55,7 +55,6 @@ for depth in (18, 50):
     count = sum(p.numel() for p in net.parameters())
     print(f"inline constexpr std::int64_t kParameters{depth} = {count};")
     picked = logits[:, ::25].reshape(-1)
-    print(f"inline constexpr double kLargest{depth} = {np.abs(logits).max():.9g};")
     print(f"inline constexpr std::array<double, {picked.size}> kLogits{depth}{{")
     for i in range(0, picked.size, 6):
         print("    " + ", ".join(f"{v:.9g}" for v in picked[i:i + 6]) + ",")
