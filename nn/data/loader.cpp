@@ -15,10 +15,8 @@
 namespace lockstep::nn {
 namespace {
 
-constexpr int kMaxWorkers = 256;
-constexpr int kMaxPrefetch = 1024;
-// The batch that the caller holds and the one before it.
-constexpr std::int64_t kHeld = 2;
+// The batch that the caller holds and the two before it.
+constexpr std::int64_t kHeld = 3;
 
 std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -29,6 +27,29 @@ std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
   require<UsageError>(!__builtin_mul_overflow(rows, row_bytes, &bytes) && bytes < (std::int64_t{1} << 48),
                       "loader: ", rows, " rows of ", row_bytes, " bytes are more than a batch can be");
   return static_cast<std::size_t>(bytes);
+}
+
+/// Where the tensors of a batch lie in its buffer.
+struct Layout {
+  Layout(const Dataset& dataset, const Sampler& sampler)
+      : images(aligned(checked_bytes(sampler.capacity(), dataset.image_bytes()))),
+        labels(aligned(checked_bytes(sampler.capacity(), sizeof(std::int32_t)))),
+        ids(aligned(checked_bytes(sampler.capacity(), sizeof(std::int64_t)))) {}
+  std::size_t images;
+  std::size_t labels;
+  std::size_t ids;
+  [[nodiscard]] std::size_t bytes() const { return images + labels + ids; }
+};
+
+void check_amounts(const LoaderOptions& options) {
+  require<UsageError>(options.workers >= 0 && options.workers <= Loader::kMaxWorkers, "loader: ", options.workers,
+                      " workers, expected 0 to ", Loader::kMaxWorkers);
+  require<UsageError>(options.prefetch >= 1 && options.prefetch <= Loader::kMaxPrefetch, "loader: prefetch ",
+                      options.prefetch, ", expected 1 to ", Loader::kMaxPrefetch);
+}
+
+std::int64_t slot_count(const LoaderOptions& options) {
+  return kHeld + (options.workers > 0 ? options.prefetch : 0);
 }
 
 }  // namespace
@@ -107,7 +128,7 @@ struct Loader::State {
     while (!stop) {
       const std::int64_t number = next_to_fill++;
       Slot& slot = slots[static_cast<std::size_t>(number % count)];
-      // The caller holds batches taken - kHeld and taken - 1, and with its next call lets go of the older one.
+      // The caller holds batches taken - kHeld to taken - 1, and with its next call lets go of the oldest.
       space.wait(lock, [&] { return stop || number < taken - kHeld + count; });
       if (stop) {
         return;
@@ -139,10 +160,7 @@ struct Loader::State {
 };
 
 Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options) {
-  require<UsageError>(options.workers >= 0 && options.workers <= kMaxWorkers, "loader: ", options.workers,
-                      " workers, expected 0 to ", kMaxWorkers);
-  require<UsageError>(options.prefetch >= 1 && options.prefetch <= kMaxPrefetch, "loader: prefetch ", options.prefetch,
-                      ", expected 1 to ", kMaxPrefetch);
+  check_amounts(options);
   require<UsageError>(options.epoch >= 0 && options.batch >= 0 && options.batch < sampler.batches(),
                       "loader: start at batch ", options.batch, " of epoch ", options.epoch, ", expected 0 to ",
                       sampler.batches() - 1, " and at least 0");
@@ -151,21 +169,24 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
   require<DeviceError>(memory.device() == Device::cpu(), "loader: memory on ", memory.device(), ", expected the host");
   state_ = std::make_unique<State>(dataset, sampler, options);
   const std::int64_t rows = sampler.capacity();
-  const std::size_t image_bytes = aligned(checked_bytes(rows, dataset.image_bytes()));
-  const std::size_t label_bytes = aligned(checked_bytes(rows, sizeof(std::int32_t)));
-  const std::size_t id_bytes = aligned(checked_bytes(rows, sizeof(std::int64_t)));
-  state_->count = kHeld + (options.workers > 0 ? options.prefetch : 0);
+  const Layout layout(dataset, sampler);
+  state_->count = slot_count(options);
   state_->slots.resize(static_cast<std::size_t>(state_->count));
   for (auto& slot : state_->slots) {
-    slot.buffer = Buffer(image_bytes + label_bytes + id_bytes, memory, state_->stream);
+    slot.buffer = Buffer(layout.bytes(), memory, state_->stream);
     std::byte* at = slot.buffer.data();
     slot.batch.images = TensorView(at, DType::u8, Device::cpu(), {rows, dataset.height(), dataset.width(), 3});
-    slot.batch.labels = TensorView(at + image_bytes, DType::i32, Device::cpu(), {rows});
-    slot.batch.sample_ids = TensorView(at + image_bytes + label_bytes, DType::i64, Device::cpu(), {rows});
+    slot.batch.labels = TensorView(at + layout.images, DType::i32, Device::cpu(), {rows});
+    slot.batch.sample_ids = TensorView(at + layout.images + layout.labels, DType::i64, Device::cpu(), {rows});
   }
   for (int i = 0; i < options.workers; ++i) {
     state_->workers.emplace_back([state = state_.get()] { state->work(); });
   }
+}
+
+std::size_t Loader::memory_bytes(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options) {
+  check_amounts(options);
+  return static_cast<std::size_t>(slot_count(options)) * Layout(dataset, sampler).bytes();
 }
 
 Loader::Loader(Loader&&) noexcept = default;

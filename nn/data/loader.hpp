@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -37,13 +38,19 @@ class Loader {
   /// `dataset` and `memory` must outlive the loader; memory is of the host (pinned, for copies to a GPU).
   /// UsageError: options out of range, or a sampler for another number of samples.
   Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options = {});
+  static constexpr int kMaxWorkers = 256;
+  static constexpr int kMaxPrefetch = 1024;
+  /// What a loader takes from its memory resource. UsageError for numbers of workers or batches out of range.
+  [[nodiscard]] static std::size_t memory_bytes(const Dataset& dataset, const Sampler& sampler,
+                                                const LoaderOptions& options);
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
   ~Loader();  ///< stops the workers after the image they are reading
 
-  /// The next batch; waits for it when the workers are behind. It and the batch before it stay as they are until the
-  /// next call, so that one may be computed on while the other is copied; older ones are overwritten. An exception
-  /// of Dataset::read comes out here, in the place of its batch, and again from every later call.
+  /// The next batch; waits for it when the workers are behind. It and the two batches before it stay as they are until
+  /// the next call, so that a caller that has seen the end of batch k - 2's copy may take batch k + 1 while those of
+  /// k - 1 and k are still queued; older ones are overwritten. An exception of Dataset::read comes out here, in the
+  /// place of its batch, and again from every later call.
   const Batch& next();
 
   /// Seconds that next() has spent waiting for workers (without workers: reading), over all calls.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -138,19 +140,22 @@ TEST(Loader, RanksWithoutSamplesGetZeroRows) {
   EXPECT_EQ(std::count(batches[1].images.begin(), batches[1].images.end(), 0), 2 * 45);
 }
 
-TEST(Loader, TheLastTwoBatchesStay) {
+TEST(Loader, TheLastThreeBatchesStay) {
   const Numbers data(64);
   const Sampler sampler({64, 4, 1, 0, true, false, 3});
   for (const int workers : {0, 3}) {
     HostMemoryResource memory;
     Loader loader(data, sampler, memory, {workers, 1, 0, 0});
-    const Batch* before = &loader.next();
-    Copy kept = copy_of(*before);
+    std::deque<std::pair<const Batch*, Copy>> held;
     for (int i = 0; i < 200; ++i) {
       const Batch& now = loader.next();
-      EXPECT_EQ(copy_of(*before), kept);
-      before = &now;
-      kept = copy_of(now);
+      held.emplace_back(&now, copy_of(now));
+      for (const auto& [batch, kept] : held) {
+        EXPECT_EQ(copy_of(*batch), kept);
+      }
+      if (held.size() == 3) {
+        held.pop_front();
+      }
     }
   }
 }
@@ -179,7 +184,8 @@ TEST(Loader, TakesItsMemoryAtTheStart) {
   {
     Loader loader(data, sampler, memory, {2, 3, 0, 0});
     const auto after_start = memory.counts();
-    EXPECT_EQ(after_start.allocations, 5);  // prefetch + 2
+    EXPECT_EQ(after_start.allocations, 6);  // prefetch + 3
+    EXPECT_EQ(after_start.bytes_in_use, Loader::memory_bytes(data, sampler, {2, 3, 0, 0}));
     for (int i = 0; i < 100; ++i) {
       (void)loader.next();
     }
