@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <filesystem>
 #include <span>
+#include <utility>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/nn/atomic_folder.hpp>
 #include <lockstep/nn/file.hpp>
@@ -22,92 +22,106 @@ constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr std::int64_t kFormat = 1;
 
-/// An arena copied to the host, so that strides and types are converted there for every device alike.
-class HostArena {
- public:
-  explicit HostArena(const TensorView& like)
-      : bytes_(like.bytes()), view_(bytes_.data(), like.dtype, Device::cpu(), like.shape) {}
-  void download(Context& context, const TensorView& arena) {
-    copy(context, arena, view_);
-    context.synchronize();
-  }
-  void upload(Context& context, const TensorView& arena) {
-    copy(context, view_, arena);
-    context.synchronize();
-  }
-  [[nodiscard]] const TensorView& view() const { return view_; }
-  /// The elements of `device_part` (a view into the arena `device_arena`) in this copy.
-  [[nodiscard]] TensorView same_part(const TensorView& device_part, const TensorView& device_arena) {
-    TensorView part = device_part;
-    part.data =
-        bytes_.data() + (static_cast<std::byte*>(device_part.data) - static_cast<std::byte*>(device_arena.data));
-    part.device = Device::cpu();
-    return part;
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  TensorView view_;
-};
-
 std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// Tensors to write, with the row-major bytes that they point to.
-class TensorList {
- public:
-  void add(std::string name, const Shape& shape, const TensorView& strided) {
-    CpuContext host({.threads = 1});
-    std::vector<std::byte>& bytes = storage_.emplace_back(strided.bytes());
-    copy(host, strided, TensorView(bytes.data(), strided.dtype, Device::cpu(), strided.shape));
-    tensors_.push_back(
-        {.name = std::move(name), .dtype = strided.dtype, .shape = extents(shape), .data = bytes, .fill = {}});
-  }
-  void write(const std::string& path) const { write_safetensors(path, tensors_, {{"format", "pt"}}); }
-
- private:
-  std::vector<std::vector<std::byte>> storage_;
-  std::vector<SafetensorsTensor> tensors_;
+/// A tensor of the run and its form in a file.
+struct Piece {
+  std::string name;
+  Shape shape;         ///< in the file
+  TensorView stored;   ///< contiguous, padding included
+  TensorView logical;  ///< in the same memory: axes in the order of the file, no padding
 };
 
-void write_model(const std::string& path, Context& context, ParameterSet& parameters) {
-  TensorList list;
-  HostArena values(parameters.values());
-  values.download(context, parameters.values());
+/// The parameters, as they lie in `arena`, each name followed by `suffix`.
+void add_arena(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
+               const std::string& suffix) {
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
-    const ParameterSpec& spec = parameters.parameters()[i].spec;
-    list.add(spec.name, spec.shape, parameters.logical(static_cast<int>(i), values.view()));
+    const ParameterInfo& info = parameters.parameters()[i];
+    pieces.push_back({.name = info.spec.name + suffix,
+                      .shape = info.spec.shape,
+                      .stored = arena.slice(0, info.offset, info.offset + info.numel),
+                      .logical = parameters.logical(static_cast<int>(i), arena)});
   }
-  HostArena buffers(parameters.evaluation_buffer_arena());
-  buffers.download(context, parameters.evaluation_buffer_arena());
+}
+
+/// Parameters and averaged statistics.
+std::vector<Piece> model_pieces(const ParameterSet& parameters) {
+  std::vector<Piece> pieces;
+  add_arena(pieces, parameters, parameters.values(), "");
   for (std::size_t i = 0; i < parameters.buffers().size(); ++i) {
-    const TensorView part =
-        buffers.same_part(parameters.evaluation_buffer(static_cast<int>(i)), parameters.evaluation_buffer_arena());
-    list.add(parameters.buffers()[i].name, part.shape, part);
+    const TensorView stored = parameters.evaluation_buffer(static_cast<int>(i));
+    pieces.push_back({.name = parameters.buffers()[i].name,
+                      .shape = parameters.buffers()[i].shape,
+                      .stored = stored,
+                      .logical = parameters.logical_buffer(static_cast<int>(i), stored)});
   }
-  list.write(path);
+  return pieces;
 }
 
-/// Optimizer state as "<parameter>.<state>", and "rank_buffers" (ranks, buffer elements as they lie in the arena).
-void write_optimizer(const std::string& path, Context& context, ParameterSet& parameters,
-                     std::vector<double>& rank_buffers, int ranks) {
-  TensorList list;
+/// Optimizer state as "<parameter>.<state>".
+std::vector<Piece> state_pieces(const ParameterSet& parameters) {
+  std::vector<Piece> pieces;
   for (const std::string& name : parameters.state_names()) {
-    HostArena state(parameters.state(name));
-    state.download(context, parameters.state(name));
-    for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
-      const ParameterSpec& spec = parameters.parameters()[i].spec;
-      list.add(spec.name + "." + name, spec.shape, parameters.logical(static_cast<int>(i), state.view()));
-    }
+    add_arena(pieces, parameters, parameters.state(name), "." + name);
   }
-  const Shape shape{ranks, static_cast<std::int64_t>(rank_buffers.size()) / ranks};
-  list.add("rank_buffers", shape, TensorView(std::span<double>(rank_buffers), shape));
-  list.write(path);
+  return pieces;
 }
 
-/// Reads one tensor of a file into a strided host view, converting its type.
-void read_tensor(const SafetensorsFile& file, const std::string& name, const Shape& shape, const TensorView& target) {
+/// One tensor at a time on the host, where strides and types are converted for every device alike.
+class Staging {
+ public:
+  explicit Staging(Context& context) : context_(context) {}
+
+  /// Copies a piece to the host and returns its logical view there; finish() with the same piece copies it back.
+  TensorView begin(const Piece& piece) {
+    bytes_.resize(piece.stored.bytes());
+    copy(context_, piece.stored, host_view(piece));
+    context_.synchronize();
+    TensorView logical = piece.logical;
+    logical.data = bytes_.data();
+    logical.device = Device::cpu();
+    return logical;
+  }
+  void finish(const Piece& piece) {
+    copy(context_, host_view(piece), piece.stored);
+    context_.synchronize();
+  }
+
+ private:
+  TensorView host_view(const Piece& piece) {
+    return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
+  }
+  Context& context_;
+  std::vector<std::byte> bytes_;
+};
+
+/// Writes the pieces, and `more` tensors that are on the host, with one piece at a time in host memory.
+void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
+                  std::vector<SafetensorsTensor> more = {}) {
+  Staging staging(context);
+  CpuContext host({.threads = 1});
+  std::vector<std::byte> row_major;
+  std::vector<SafetensorsTensor> tensors = std::move(more);
+  for (const Piece& piece : pieces) {
+    const auto fill = [&](std::int64_t first, std::span<std::byte> out) {
+      if (first == 0) {
+        const TensorView logical = staging.begin(piece);
+        row_major.resize(logical.bytes());
+        copy(host, logical, TensorView(row_major.data(), logical.dtype, Device::cpu(), logical.shape));
+      }
+      const auto begin = static_cast<std::size_t>(first) * size_of(piece.stored.dtype);
+      std::copy_n(row_major.begin() + static_cast<std::ptrdiff_t>(begin), out.size(), out.begin());
+    };
+    tensors.push_back(
+        {.name = piece.name, .dtype = piece.stored.dtype, .shape = extents(piece.shape), .data = {}, .fill = fill});
+  }
+  write_safetensors(path, tensors, {{"format", "pt"}});
+}
+
+/// The tensor of a file that has this shape and a floating type.
+const SafetensorsEntry& checked_entry(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
   const SafetensorsEntry* entry = file.find(name);
   require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name,
                      "'; the checkpoint is of another model");
@@ -117,10 +131,28 @@ void read_tensor(const SafetensorsFile& file, const std::string& name, const Sha
       ", expected ", shape, "; the checkpoint is of another model");
   require<DataError>(entry->type().has_value() && is_floating(*entry->type()), file.path(), ": tensor '", name, "' is ",
                      entry->dtype, ", expected F32, F64, F16 or BF16");
-  std::vector<std::byte> bytes(entry->bytes);
-  file.read(*entry, bytes);
+  return *entry;
+}
+
+/// Reads one tensor of a file into a strided host view, converting its type.
+void read_tensor(const SafetensorsFile& file, const std::string& name, const Shape& shape, const TensorView& target) {
+  const SafetensorsEntry& entry = checked_entry(file, name, shape);
+  std::vector<std::byte> bytes(entry.bytes);
+  file.read(entry, bytes);
   CpuContext host({.threads = 1});
-  copy(host, TensorView(bytes.data(), *entry->type(), Device::cpu(), target.shape), target);
+  copy(host, TensorView(bytes.data(), *entry.type(), Device::cpu(), target.shape), target);
+}
+
+/// Reads the pieces with one at a time in host memory. Nothing is changed before all of them are found to fit.
+void read_pieces(const SafetensorsFile& file, Context& context, const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) {
+    (void)checked_entry(file, piece.name, piece.shape);
+  }
+  Staging staging(context);
+  for (const Piece& piece : pieces) {
+    read_tensor(file, piece.name, piece.shape, staging.begin(piece));  // the padding stays
+    staging.finish(piece);
+  }
 }
 
 Json to_json(const RunIdentity& identity) {
@@ -172,8 +204,10 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   identity.width = json.get<std::int64_t>("width", source);
   identity.hidden = integers(json, "hidden", source);
   identity.seed = json.get<std::uint64_t>("seed", source);
-  identity.ranks = static_cast<int>(json.get<std::int64_t>("ranks", source));
-  identity.threads = static_cast<int>(json.get<std::int64_t>("threads", source));
+  identity.ranks = json.get<int>("ranks", source);
+  identity.threads = json.get<int>("threads", source);
+  require<DataError>(identity.ranks >= 1 && identity.threads >= 1, source, ": ranks ", identity.ranks, ", threads ",
+                     identity.threads, ", expected at least 1 of each");
   identity.global_batch = json.get<std::int64_t>("global_batch", source);
   identity.options = texts(json, "options", source);
   identity.choices = texts(json, "choices", source);
@@ -218,14 +252,19 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress) {
   trainer.reduce_buffers();
-  std::vector<double> rank_buffers = trainer.gather_rank_buffers();
+  const std::vector<double> rank_buffers = trainer.gather_rank_buffers();
   std::string failure;
   if (control.rank() == 0) {
     try {
       AtomicFolder folder(dir);
-      write_model(folder.file(kModelFile), trainer.context(), trainer.parameters());
-      write_optimizer(folder.file(kOptimizerFile), trainer.context(), trainer.parameters(), rank_buffers,
-                      control.size());
+      write_pieces(folder.file(kModelFile), trainer.context(), model_pieces(trainer.parameters()));
+      // Each rank's own statistics as they lie in the arena.
+      write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()),
+                   {{.name = "rank_buffers",
+                     .dtype = DType::f64,
+                     .shape = {control.size(), static_cast<std::int64_t>(rank_buffers.size()) / control.size()},
+                     .data = std::as_bytes(std::span(rank_buffers)),
+                     .fill = {}}});
       const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
       const Json state = Json::Object{{"format", kFormat},
                                       {"identity", to_json(identity)},
@@ -242,7 +281,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
     }
   }
   failure = comm::broadcast_text(control, failure);
-  require<DataError>(failure.empty(), failure);
+  require<comm::OnEveryRank<DataError>>(failure.empty(), failure);
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {
@@ -259,6 +298,8 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   state.progress.test_accuracy = json.get<double>("test_accuracy", path);
   for (const Json& item : json.get<Json::Array>("samples_seen", path)) {
     state.progress.samples_seen.push_back(item.as<double>(path + ": samples_seen"));
+    require<DataError>(state.progress.samples_seen.back() >= 0, path, ": samples_seen holds ",
+                       state.progress.samples_seen.back(), ", expected none negative");
   }
   const Position& at = state.progress.position;
   require<DataError>(at.epoch >= 0 && at.batch >= 0 && at.step >= 0, path, ": epoch ", at.epoch, ", batch ", at.batch,
@@ -268,52 +309,30 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
 
 void load_model(const std::string& dir, Context& context, ParameterSet& parameters) {
   const SafetensorsFile file(existing_folder(dir) + "/" + kModelFile);
-  std::size_t used = 0;
-  HostArena values(parameters.values());
-  values.download(context, parameters.values());  // keeps the padding
-  for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
-    const ParameterSpec& spec = parameters.parameters()[i].spec;
-    read_tensor(file, spec.name, spec.shape, parameters.logical(static_cast<int>(i), values.view()));
-    ++used;
-  }
-  HostArena buffers(parameters.evaluation_buffer_arena());
-  buffers.download(context, parameters.evaluation_buffer_arena());
-  for (std::size_t i = 0; i < parameters.buffers().size(); ++i) {
-    const BufferSpec& spec = parameters.buffers()[i];
-    read_tensor(
-        file, spec.name, spec.shape,
-        buffers.same_part(parameters.evaluation_buffer(static_cast<int>(i)), parameters.evaluation_buffer_arena()));
-    ++used;
-  }
-  for (const SafetensorsEntry& entry : file.entries()) {
-    // PyTorch counts batches there; nothing here needs the count.
-    if (entry.name.ends_with(".num_batches_tracked")) {
-      ++used;
-    }
-  }
-  require<DataError>(used == file.entries().size(), file.path(), ": ", file.entries().size(), " tensors, expected ",
-                     used, "; the checkpoint is of another model");
-  values.upload(context, parameters.values());
-  buffers.upload(context, parameters.evaluation_buffer_arena());
-  buffers.upload(context, parameters.buffer_arena());
+  const std::vector<Piece> pieces = model_pieces(parameters);
+  // PyTorch counts batches there; nothing here needs the count.
+  const auto counters = static_cast<std::size_t>(
+      std::count_if(file.entries().begin(), file.entries().end(),
+                    [](const SafetensorsEntry& entry) { return entry.name.ends_with(".num_batches_tracked"); }));
+  require<DataError>(file.entries().size() == pieces.size() + counters, file.path(), ": ", file.entries().size(),
+                     " tensors, expected ", pieces.size() + counters, "; the checkpoint is of another model");
+  read_pieces(file, context, pieces);
+  copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
+  context.synchronize();
 }
 
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
   const CheckpointState saved = read_checkpoint_state(dir);
+  const Position& at = saved.progress.position;
+  require<DataError>(at.batch < trainer.batches_per_epoch(), existing_folder(dir), "/", kStateFile, ": epoch ",
+                     at.epoch, ", batch ", at.batch, ", but this run has ", trainer.batches_per_epoch(),
+                     " batches an epoch");
   ParameterSet& parameters = trainer.parameters();
   Context& context = trainer.context();
   load_model(dir, context, parameters);
   const SafetensorsFile file(existing_folder(dir) + "/" + kOptimizerFile);
-  for (const std::string& name : parameters.state_names()) {
-    HostArena state(parameters.state(name));
-    state.download(context, parameters.state(name));
-    for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
-      const ParameterSpec& spec = parameters.parameters()[i].spec;
-      read_tensor(file, spec.name + "." + name, spec.shape, parameters.logical(static_cast<int>(i), state.view()));
-    }
-    state.upload(context, parameters.state(name));
-  }
+  read_pieces(file, context, state_pieces(parameters));
   const std::int64_t elements = parameters.buffer_arena().numel();
   std::vector<double> own(static_cast<std::size_t>(elements));
   double seen = 0;

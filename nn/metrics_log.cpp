@@ -40,11 +40,12 @@ void MetricsLog::on_epoch(const EpochEvent& event) {
 }
 
 void MetricsLog::on_end(int exit_code, std::int64_t step, const RunResult& result) {
+  const auto measured = [](double accuracy) { return accuracy < 0 ? Json() : Json(accuracy); };
   write(Json::Object{{"event", "end"},
                      {"exit_code", exit_code},
                      {"step", step},
-                     {"test_accuracy", result.test_accuracy},
-                     {"best_accuracy", result.best_accuracy}});
+                     {"test_accuracy", measured(result.test_accuracy)},
+                     {"best_accuracy", measured(result.best_accuracy)}});
 }
 
 }  // namespace lockstep::nn

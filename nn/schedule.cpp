@@ -29,15 +29,23 @@ double Schedule::at(std::int64_t step) const {
   return base;
 }
 
+std::string_view name_of(Schedule::Kind kind) {
+  switch (kind) {
+    case Schedule::Kind::constant:
+      return "constant";
+    case Schedule::Kind::step:
+      return "step";
+    case Schedule::Kind::cosine:
+      break;
+  }
+  return "cosine";
+}
+
 Schedule::Kind parse_schedule(const std::string& text) {
-  if (text == "constant") {
-    return Schedule::Kind::constant;
-  }
-  if (text == "step") {
-    return Schedule::Kind::step;
-  }
-  if (text == "cosine") {
-    return Schedule::Kind::cosine;
+  for (const Schedule::Kind kind : {Schedule::Kind::constant, Schedule::Kind::step, Schedule::Kind::cosine}) {
+    if (text == name_of(kind)) {
+      return kind;
+    }
   }
   throw UsageError("unknown schedule '" + text + "', expected constant, step or cosine");
 }

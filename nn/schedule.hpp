@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::nn {
@@ -19,6 +20,7 @@ struct Schedule {
   [[nodiscard]] double at(std::int64_t step) const;
 };
 
+[[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine"
 [[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< UsageError listing the names
 
 }  // namespace lockstep::nn

@@ -1,10 +1,13 @@
 #include <lockstep/nn/trainer.hpp>
 
 #include <algorithm>
-#include <optional>
+#include <bit>
+#include <cstddef>
+#include <cstring>
 #include <sstream>
 #include <utility>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/version.hpp>
@@ -21,6 +24,23 @@ std::vector<std::string> lines_of(const std::string& text) {
   }
   return lines;
 }
+
+/// Waits for a stream before the memory that its queued work uses goes, also when an exception unwinds.
+class IdleAtEnd {
+ public:
+  explicit IdleAtEnd(Stream& stream) : stream_(stream) {}
+  IdleAtEnd(const IdleAtEnd&) = delete;
+  IdleAtEnd& operator=(const IdleAtEnd&) = delete;
+  ~IdleAtEnd() {
+    try {
+      stream_.synchronize();
+    } catch (...) {  // whoever destroys after a failure knows
+    }
+  }
+
+ private:
+  Stream& stream_;
+};
 
 /// Metrics travel to the host one step late: a ring of two host slots, each with the event that completes it.
 class MetricsRing {
@@ -80,7 +100,7 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
 }
 
 /// Everything that must be equal on all ranks, one item a line.
-std::string contract(const Model& model, const DataSplit& data, const TrainerOptions& options) {
+std::string contract(const Model& model, const DataSplit& data, const TrainerOptions& options, const Choices& choices) {
   std::ostringstream text;
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
@@ -89,22 +109,36 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   for (const BufferSpec& buffer : model.buffers()) {
     text << "buffer " << buffer.name << ' ' << buffer.shape << '\n';
   }
-  text.precision(17);
-  text << "seed " << options.seed << '\n'
-       << "global batch " << options.global_batch << '\n'
-       << "momentum " << options.sgd.momentum << " nesterov " << options.sgd.nesterov << '\n'
-       << "weight decay " << options.weight_decay << " on all " << options.decay_all << '\n'
-       << "schedule " << static_cast<int>(options.schedule.kind) << ' ' << options.schedule.base << ' '
-       << options.schedule.warmup_steps << ' ' << options.schedule.total_steps << '\n'
-       << "label smoothing " << options.plan.label_smoothing << '\n'
-       << "augmentation " << options.plan.augment.pad << ' ' << options.plan.augment.flip << '\n'
-       << "keep last " << options.keep_last << '\n'
+  text << "training images " << data.train->size() << '\n'
+       << "test images " << data.test->size() << '\n'
+       << "seed " << options.seed << '\n'
+       << "global_batch " << options.global_batch << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
-       << options.buckets.head_bytes << '\n'
-       << "training data " << data.train->name() << ' ' << data.train->size() << ' ' << data.train->fingerprint()
-       << '\n'
-       << "test data " << data.test->name() << ' ' << data.test->size() << ' ' << data.test->fingerprint() << '\n';
+       << options.buckets.head_bytes << '\n';
+  for (const auto& [name, value] : option_texts(options, data)) {
+    text << name << ' ' << value << '\n';
+  }
+  for (const auto& [call, choice] : choices) {
+    text << "choice for " << call << ' ' << choice << '\n';
+  }
   return text.str();
+}
+
+/// Hash of the bytes of an arena, a piece at a time on the host. Arenas are whole numbers of 64-bit words.
+std::uint64_t hash_of(Context& context, const TensorView& arena) {
+  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements
+  std::uint64_t hash = 14695981039346656037ULL;
+  std::vector<std::uint64_t> words;
+  for (std::int64_t begin = 0; begin < arena.numel(); begin += kPiece) {
+    const TensorView piece = arena.slice(0, begin, std::min(begin + kPiece, arena.numel()));
+    words.assign((piece.bytes() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t), 0);
+    copy(context, piece, TensorView(words.data(), piece.dtype, Device::cpu(), piece.shape));
+    context.synchronize();
+    for (const std::uint64_t word : words) {
+      hash = std::rotl((hash ^ word) * 1099511628211ULL, 23);
+    }
+  }
+  return hash;
 }
 
 std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
@@ -130,21 +164,64 @@ void require_same_on_all_ranks(comm::Communicator& control, const std::string& t
     for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
       const std::string a = i < first.size() ? first[i] : "nothing";
       const std::string b = i < other.size() ? other[i] : "nothing";
-      require<UsageError>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '", b,
-                          "'; start every rank with the same program, options and data");
+      require<comm::OnEveryRank<UsageError>>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '",
+                                             b,
+                                             "'; start every rank with the same program, options, data and checkpoint");
     }
   }
+}
+
+std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data) {
+  const auto text = [](const auto&... values) {
+    std::ostringstream out;
+    out.precision(17);
+    const char* separator = "";
+    ((out << std::exchange(separator, " ") << values), ...);
+    return out.str();
+  };
+  const ops::AugmentDesc& augment = options.plan.augment;
+  std::string milestones;
+  for (const std::int64_t milestone : options.schedule.milestones) {
+    milestones += concat(milestones.empty() ? "" : " ", milestone);
+  }
+  return {{"dtype", text(options.plan.dtype)},
+          {"learning_rate", text(options.schedule.base)},
+          {"schedule", text(name_of(options.schedule.kind))},
+          {"warmup_steps", text(options.schedule.warmup_steps)},
+          {"total_steps", text(options.schedule.total_steps)},
+          {"milestones", milestones},
+          {"gamma", text(options.schedule.gamma)},
+          {"momentum", text(options.sgd.momentum)},
+          {"nesterov", text(options.sgd.nesterov)},
+          {"weight_decay", text(options.weight_decay)},
+          {"decay_norm_and_bias", text(options.decay_all)},
+          {"label_smoothing", text(options.plan.label_smoothing)},
+          {"pad", text(augment.pad)},
+          {"flip", text(augment.flip)},
+          {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},
+          {"std", text(augment.std[0], augment.std[1], augment.std[2])},
+          {"augmentation_seed", text(augment.seed)},
+          {"keep_last", text(options.keep_last)},
+          {"training_data", text(data.train->fingerprint())},
+          {"test_data", text(data.test->fingerprint())}};
 }
 
 struct Trainer::State {
   State(Context& ctx, const Ranks& r, const Model& m, const DataSplit& d, const TrainerOptions& o)
       : context(ctx),
         ranks(r),
+        data(d),
         options(o),
-        capacity((o.global_batch + r.grad.size() - 1) / r.grad.size()),
+        train_sampler(sampler_of(*d.train, true, r, o)),
+        test_sampler(sampler_of(*d.test, false, r, o)),
+        loader_bytes(Loader::memory_bytes(*d.train, train_sampler, loader_options()) +
+                     Loader::memory_bytes(*d.test, test_sampler, loader_options())),
+        capacity(train_sampler.capacity()),
         parameters(ctx, m, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .memory = nullptr}),
+        idle_parameters(ctx.stream()),
         sgd(ctx, parameters, o.sgd),
         step_state(ctx, capacity, m.input_shape(), o.plan.dtype, o.plan.uint8_input),
+        idle_step_state(ctx.stream()),
         train(ctx, m, Mode::train, capacity, o.plan),
         evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
         workspace(std::max(train.workspace_bytes(), evaluation.workspace_bytes()), ctx),
@@ -152,7 +229,8 @@ struct Trainer::State {
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients()),
         written([this](int parameter) { reducer.written(parameter); }),
         ring(ctx.device()),
-        data(d) {
+        contract(nn::contract(m, d, o, train.choices())),
+        idle(ctx.stream()) {
     train.bind(parameters, step_state, workspace);
     evaluation.bind(parameters, step_state, workspace);
   }
@@ -163,18 +241,27 @@ struct Trainer::State {
     return buckets;
   }
 
-  [[nodiscard]] Sampler sampler(const Dataset& dataset, bool training) const {
+  static Sampler sampler_of(const Dataset& dataset, bool training, const Ranks& r, const TrainerOptions& o) {
     return Sampler({.size = dataset.size(),
-                    .batch_size = options.global_batch,
-                    .ranks = ranks.grad.size(),
-                    .rank = ranks.grad.rank(),
+                    .batch_size = o.global_batch,
+                    .ranks = r.grad.size(),
+                    .rank = r.grad.rank(),
                     .shuffle = training,
-                    .keep_last = !training || options.keep_last,
-                    .seed = options.seed});
+                    .keep_last = !training || o.keep_last,
+                    .seed = o.seed});
   }
 
   [[nodiscard]] LoaderOptions loader_options() const {
     return {.workers = options.loader_workers, .prefetch = options.prefetch, .epoch = 0, .batch = 0};
+  }
+
+  /// The loader of the training set, from the current position on.
+  void open_loader() {
+    loader.reset();
+    LoaderOptions from_here = loader_options();
+    from_here.epoch = position.epoch;
+    from_here.batch = position.batch;
+    loader = std::make_unique<Loader>(*data.train, train_sampler, host_memory, from_here);
   }
 
   /// Copies a batch into the step state and sets the scalars that go with it.
@@ -190,25 +277,30 @@ struct Trainer::State {
 
   Context& context;
   Ranks ranks;
+  const DataSplit& data;
   TrainerOptions options;
+  Sampler train_sampler;
+  Sampler test_sampler;
+  std::size_t loader_bytes;
   std::int64_t capacity;
   ParameterSet parameters;
+  IdleAtEnd idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
   Sgd sgd;
   StepState step_state;
+  IdleAtEnd idle_step_state;
   Plan train;
   Plan evaluation;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> written;
   MetricsRing ring;
-  const DataSplit& data;
   HostMemoryResource host_memory;
   std::unique_ptr<Loader> loader;
   std::string contract;
   Position position;
-  std::int64_t batches = 0;
   Metrics window;
   double samples_seen = 0;
+  IdleAtEnd idle;  ///< goes first
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
@@ -216,10 +308,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
   require<UsageError>(options.global_batch >= ranks.grad.size(), "the batch size is ", options.global_batch,
                       ", expected at least one sample for each of the ", ranks.grad.size(), " ranks");
   state_ = std::make_unique<State>(context, ranks, model, data, options);
-  State& s = *state_;
-  s.batches = s.sampler(*data.train, true).batches();
-  s.contract = contract(model, data, options);
-  s.parameters.initialise(context, options.seed);
+  state_->parameters.initialise(context, options.seed);
 }
 
 Trainer::~Trainer() = default;
@@ -227,16 +316,24 @@ Trainer::~Trainer() = default;
 void Trainer::start() {
   require_same_on_all_ranks(state_->ranks.control, state_->contract);
   broadcast_state();
+  state_->open_loader();  // last: it may fail on one rank alone
+}
+
+void Trainer::require_same_state() {
+  State& s = *state_;
+  std::ostringstream text;
+  text << "epoch " << s.position.epoch << ", batch " << s.position.batch << ", step " << s.position.step << '\n'
+       << "parameters with hash " << hash_of(s.context, s.parameters.values()) << '\n';
+  for (const std::string& name : s.parameters.state_names()) {
+    text << name << " with hash " << hash_of(s.context, s.parameters.state(name)) << '\n';
+  }
+  text << "averaged statistics with hash " << hash_of(s.context, s.parameters.evaluation_buffer_arena()) << '\n';
+  require_same_on_all_ranks(s.ranks.control, text.str());
 }
 
 void Trainer::step() {
   State& s = *state_;
-  if (!s.loader) {
-    LoaderOptions loader = s.loader_options();
-    loader.epoch = s.position.epoch;
-    loader.batch = s.position.batch;
-    s.loader = std::make_unique<Loader>(*s.data.train, s.sampler(*s.data.train, true), s.host_memory, loader);
-  }
+  require<StateError>(s.loader != nullptr, "trainer: step() before start()");
   const Batch& batch = s.loader->next();
   s.load(batch, learning_rate());
   s.reducer.begin_step();
@@ -246,7 +343,7 @@ void Trainer::step() {
   s.ring.push(s.context, s.step_state.view(StateField::metrics), static_cast<double>(batch.valid), s.window);
   s.samples_seen += static_cast<double>(batch.valid);
   ++s.position.step;
-  if (++s.position.batch == s.batches) {
+  if (++s.position.batch == s.train_sampler.batches()) {
     s.position.batch = 0;
     ++s.position.epoch;
   }
@@ -256,7 +353,7 @@ const Position& Trainer::position() const {
   return state_->position;
 }
 std::int64_t Trainer::batches_per_epoch() const {
-  return state_->batches;
+  return state_->train_sampler.batches();
 }
 double Trainer::learning_rate() const {
   return state_->options.schedule.at(state_->position.step);
@@ -300,10 +397,10 @@ Metrics Trainer::evaluate() {
   State& s = *state_;
   reduce_buffers();
   Metrics own;
-  const Sampler sampler = s.sampler(*s.data.test, false);
-  Loader loader(*s.data.test, sampler, s.host_memory, s.loader_options());
+  Loader loader(*s.data.test, s.test_sampler, s.host_memory, s.loader_options());
   MetricsRing ring(s.context.device());
-  for (std::int64_t i = 0; i < sampler.batches(); ++i) {
+  const IdleAtEnd idle(s.context.stream());
+  for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     const Batch& batch = loader.next();
     s.load(batch, 0);
     s.evaluation.run(s.context);
@@ -338,12 +435,16 @@ void Trainer::restore(const Position& position, const std::vector<double>& own_b
   const std::int64_t n = s.parameters.buffer_arena().numel();
   require<ShapeError>(static_cast<std::int64_t>(own_buffers.size()) == n, "restore: ", own_buffers.size(),
                       " buffer elements, expected ", n);
+  require<UsageError>(
+      position.epoch >= 0 && position.step >= 0 && position.batch >= 0 && position.batch < s.train_sampler.batches(),
+      "restore: epoch ", position.epoch, ", batch ", position.batch, ", step ", position.step,
+      ", expected a batch from 0 to ", s.train_sampler.batches() - 1, " and nothing negative");
   std::vector<double> host = own_buffers;
   copy(s.context, TensorView(std::span<double>(host), {n}), s.parameters.buffer_arena());
   s.context.synchronize();
   s.position = position;
   s.samples_seen = samples_seen;
-  s.loader.reset();
+  s.open_loader();
 }
 
 void Trainer::broadcast_state() {
@@ -383,10 +484,7 @@ Context& Trainer::context() {
 
 std::size_t Trainer::planned_bytes() const {
   const State& s = *state_;
-  const Dataset& data = *s.data.train;
-  const auto image = static_cast<std::size_t>(data.image_bytes() + 12);
-  return s.parameters.bytes() + s.workspace.bytes() + s.step_state.bytes() +
-         static_cast<std::size_t>(s.options.prefetch + 2) * static_cast<std::size_t>(s.capacity) * image;
+  return s.parameters.bytes() + s.workspace.bytes() + s.step_state.bytes() + s.loader_bytes;
 }
 
 }  // namespace lockstep::nn

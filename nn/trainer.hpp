@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,12 +30,12 @@ struct Ranks {
 struct TrainerOptions {
   std::int64_t global_batch = 128;
   std::uint64_t seed = 1;
-  PlanOptions plan;
+  PlanOptions plan{};
   ops::SgdOptions sgd{.momentum = 0.9, .nesterov = false};
   double weight_decay = 1e-4;
   bool decay_all = true;
-  Schedule schedule;
-  comm::BucketOptions buckets;
+  Schedule schedule{};
+  comm::BucketOptions buckets{};
   bool keep_last = false;  ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that wait ready
@@ -57,21 +58,28 @@ struct Metrics {
 };
 
 /// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
-/// constructor is local (it may fail on one rank alone), every other function that is not const is collective over the
-/// ranks. After the first step a step allocates nothing.
+/// compute stream may be asynchronous. After the first step a step allocates nothing.
+///
+/// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
+/// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
 class Trainer {
  public:
-  /// Plans, allocates and initialises. UsageError when the batch does not fit the ranks or the data.
+  /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
+  /// when the batch does not fit the ranks or the data.
   Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
           const TrainerOptions& options);
-  ~Trainer();
+  ~Trainer();  ///< waits for the streams: queued work uses the memory that goes
 
-  /// Compares what must be equal on all ranks (parameter names, shapes, types, options, seed, data; UsageError on every
-  /// rank that names the item and the ranks), then sends rank 0's parameters to all.
+  /// Compares what must be equal on all ranks (parameter names, shapes, types, options, seed, data, library choices;
+  /// UsageError on every rank that names the item and the ranks), then sends rank 0's parameters to all and makes the
+  /// loader.
   void start();
+  /// Compares position, parameters, optimizer state and averaged statistics over the ranks; UsageError on every rank
+  /// that names what differs. For what each rank has read from files of its own.
+  void require_same_state();
 
-  /// One step: batch, forward, backward with reduction, update. DataError when a label of the step before was out of
-  /// range. Does not wait for the device.
+  /// One step: batch, forward, backward with reduction, update. DataError when a label of two steps before was out of
+  /// range, StateError before start(). Waits for the device only until the step before the last one is done.
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;
@@ -86,7 +94,8 @@ class Trainer {
   void reduce_buffers();
 
   /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
-  /// 0 returns them, others an empty vector), and how to set this rank's.
+  /// 0 returns them, others an empty vector), and how to set this rank's. restore() is local; UsageError for a position
+  /// that is none of this run.
   [[nodiscard]] std::vector<double> gather_rank_buffers();
   void restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen);
   [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
@@ -98,7 +107,8 @@ class Trainer {
   [[nodiscard]] const Plan& evaluation_plan() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();
-  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state, batches.
+  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state, batches (those of the training
+  /// and of the test set, which are both there during an evaluation).
   [[nodiscard]] std::size_t planned_bytes() const;
   [[nodiscard]] Context& context();
 
@@ -106,6 +116,10 @@ class Trainer {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a
+/// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
+[[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data);
 
 /// Throws UsageError on every rank when `text`, one item a line, differs between ranks; names the first line that
 /// differs and the ranks. For what must be equal before the first step.

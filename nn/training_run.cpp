@@ -41,6 +41,23 @@ void add(Metrics& sum, const Metrics& part) {
 
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {
+  struct Amount {
+    const char* name;
+    std::int64_t value;
+    std::int64_t least;
+  };
+  const Position& begin = trainer.position();
+  std::string same = concat("checkpoints ", options.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", begin.epoch,
+                            ", batch ", begin.batch, ", step ", begin.step, '\n');
+  for (const Amount& amount :
+       {Amount{"epochs", options.epochs, 0}, Amount{"steps", options.steps, 0},
+        Amount{"log_every", options.log_every, 1}, Amount{"checkpoint_every", options.checkpoint_every, 0}}) {
+    require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
+                        ", expected at least ", amount.least);
+    same += concat(amount.name, ' ', amount.value, '\n');
+  }
+  require_same_on_all_ranks(control, same);
+
   const std::int64_t per_epoch = trainer.batches_per_epoch();
   const auto steps_done = [&] { return options.steps > 0 && trainer.position().step >= options.steps; };
   const auto save = [&](const char* name) {
@@ -53,7 +70,12 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
 
   RunResult result{
       .end = RunEnd::finished, .test_accuracy = progress.test_accuracy, .best_accuracy = progress.best_accuracy};
+  bool stopped = false;
   while (trainer.position().epoch < options.epochs && !steps_done()) {
+    if (stopped) {  // at the last step of an epoch: its evaluation, event and checkpoints belong to it
+      result.end = RunEnd::stopped;
+      return result;
+    }
     const std::int64_t epoch = trainer.position().epoch;
     Metrics epoch_metrics;
     double train_s = 0;
@@ -88,7 +110,8 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
       // A signal reaches the ranks at different steps: they agree here.
       const double stop = options.stop != nullptr && options.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
       const std::vector<double> stops = comm::all_gather_value(control, stop);
-      if (std::any_of(stops.begin(), stops.end(), [](double s) { return s != 0; })) {
+      stopped = std::any_of(stops.begin(), stops.end(), [](double s) { return s != 0; });
+      if (stopped && !last) {
         save("last");
         result.end = RunEnd::stopped;
         return result;

@@ -44,23 +44,26 @@ class RunObserver {
 
 struct RunOptions {
   std::int64_t epochs = 1;
-  std::int64_t steps = 0;                  ///< stop after this many steps of the whole run; 0: no limit
-  std::int64_t log_every = 10;             ///< steps between StepEvents
-  std::string checkpoint_dir;              ///< "last" and "best" are kept there; empty: no checkpoints
-  std::int64_t checkpoint_every = 0;       ///< steps between checkpoints beside those at the end of an epoch; 0: none
-  const std::atomic<int>* stop = nullptr;  ///< set by a signal handler: stop at the next StepEvent, with a checkpoint
+  std::int64_t steps = 0;             ///< stop after this many steps of the whole run; 0: no limit
+  std::int64_t log_every = 10;        ///< steps between StepEvents
+  std::string checkpoint_dir{};       ///< "last" and "best" are kept there; empty: no checkpoints
+  std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
+  /// Set by a signal handler: stop at the next StepEvent, with a checkpoint. At the last step of an epoch its
+  /// evaluation comes first; at the last step of the run nothing is left to stop.
+  const std::atomic<int>* stop = nullptr;
 };
 
 enum class RunEnd : unsigned char { finished, stopped };
 
 struct RunResult {
   RunEnd end = RunEnd::finished;
-  double test_accuracy = 0;  ///< of the last evaluation
-  double best_accuracy = 0;
+  double test_accuracy = -1;  ///< of the last evaluation; -1: there was none
+  double best_accuracy = -1;
 };
 
 /// Trains until the epochs or steps are done: steps, events, an evaluation and a checkpoint after each epoch (and at
-/// the end). Collective. Does not print. `progress` is what a checkpoint brought, or a fresh one.
+/// the end). Collective. Does not print. `progress` is what a checkpoint brought, or a fresh one. UsageError for
+/// options out of range, and on every rank when the ranks differ in them or in the position.
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer);
 

@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/session.hpp>
+#include <lockstep/comm/text.hpp>
 #include <lockstep/nn/atomic_folder.hpp>
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/console.hpp>
@@ -115,9 +116,17 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
   t.buckets.bucket_bytes = static_cast<std::int64_t>(o.bucket_mb * (1 << 20));
 
   s.epochs = o.epochs > 0 ? o.epochs : 6;
-  const std::int64_t size = data.train->size();
-  const std::int64_t per_epoch = o.keep_last ? (size + o.batch_size - 1) / o.batch_size : size / o.batch_size;
-  s.total_steps = s.epochs * per_epoch;
+  const nn::Sampler sampler({.size = data.train->size(),
+                             .batch_size = o.batch_size,
+                             .ranks = session.size(),
+                             .rank = session.rank(),
+                             .shuffle = true,
+                             .keep_last = o.keep_last,
+                             .seed = o.seed});
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
+  require<UsageError>(s.epochs <= kMostSteps / sampler.batches(), "--epochs is ", s.epochs, ", of ", sampler.batches(),
+                      " batches each, expected at most ", kMostSteps / sampler.batches());
+  s.total_steps = s.epochs * sampler.batches();
   if (o.steps > 0) {
     s.total_steps = std::min(s.total_steps, o.steps);
   }
@@ -140,27 +149,8 @@ nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSpli
   id.ranks = session.size();
   id.threads = s.threads;
   id.global_batch = o.batch_size;
-  const auto text = [](auto value) {
-    std::ostringstream out;
-    out << std::setprecision(17) << value;
-    return out.str();
-  };
-  id.options = {{"dtype", o.dtype},
-                {"epochs", text(s.epochs)},
-                {"total_steps", text(s.total_steps)},
-                {"learning_rate", text(s.trainer.schedule.base)},
-                {"schedule", o.schedule},
-                {"warmup_steps", text(s.trainer.schedule.warmup_steps)},
-                {"momentum", text(o.momentum)},
-                {"nesterov", text(o.nesterov)},
-                {"weight_decay", text(o.weight_decay)},
-                {"decay_norm_and_bias", text(!o.no_decay_norm)},
-                {"label_smoothing", text(o.label_smoothing)},
-                {"pad", text(s.trainer.plan.augment.pad)},
-                {"flip", text(s.trainer.plan.augment.flip)},
-                {"keep_last", text(o.keep_last)},
-                {"training_data", text(data.train->fingerprint())},
-                {"test_data", text(data.test->fingerprint())}};
+  id.options = nn::option_texts(s.trainer, data);
+  id.options["epochs"] = std::to_string(s.epochs);
   return id;
 }
 
@@ -241,15 +231,16 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   Options& o = parsed.options;
 
+  // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
+  // file system of its own.
+  std::string resume_from = o.resume;
+  if (o.resume == "auto") {
+    session.agree([&] { resume_from = first && !nn::find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
+    resume_from = comm::broadcast_text(session.control(), resume_from);
+  }
   // A checkpoint that is only evaluated says itself which model it holds.
   std::optional<nn::CheckpointState> saved;
-  std::string resume_from;
   session.agree([&] {
-    if (o.resume == "auto") {
-      resume_from = nn::find_folder(o.out + "/last").empty() ? "" : o.out + "/last";
-    } else {
-      resume_from = o.resume;
-    }
     const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
     if (!source.empty()) {
       saved = nn::read_checkpoint_state(source);
@@ -270,8 +261,9 @@ int run(comm::Session& session, int argc, char** argv) {
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
     setup = resolve(o, data, share, session);
-    if (saved) {
+    if (saved && o.evaluate.empty()) {  // what cannot be planned here is reported as a difference below
       setup.trainer.plan.choices = saved->identity.choices;
+      setup.trainer.plan.choices_required = false;
     }
     context.emplace(CpuContextOptions{.threads = setup.threads});
     model.emplace(nn::make_model(setup.model));
@@ -300,6 +292,7 @@ int run(comm::Session& session, int argc, char** argv) {
   nn::RunProgress progress;
   if (!o.evaluate.empty()) {
     session.agree([&] { nn::load_model(o.evaluate, *context, trainer->parameters()); });
+    session.agree([&] { trainer->require_same_state(); });
     const nn::Metrics test = trainer->evaluate();
     if (first) {
       std::cout << "test loss " << test.loss() << "  accuracy " << std::fixed << std::setprecision(2)
@@ -316,6 +309,7 @@ int run(comm::Session& session, int argc, char** argv) {
       differences = nn::resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
     }
   });
+  session.agree([&] { trainer->require_same_state(); });
   if (first && !resume_from.empty()) {
     std::cout << "  resuming   " << resume_from << " at epoch " << progress.position.epoch << ", batch "
               << progress.position.batch << ", step " << progress.position.step << '\n';
@@ -354,12 +348,17 @@ int run(comm::Session& session, int argc, char** argv) {
                                                 progress, reports);
   const int code = result.end == nn::RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
   reports.on_end(code, trainer->position().step, result);
+  const auto percent = [](double accuracy) {
+    std::ostringstream out;
+    out << std::fixed << std::setprecision(2) << 100 * accuracy << " %";
+    return accuracy < 0 ? std::string("not measured") : out.str();
+  };
   if (first && code == exit_code::kStopped) {
     std::cout << "stopped by a signal at step " << trainer->position().step << "; --resume auto goes on from " << o.out
               << "/last\n";
   } else if (first) {
-    std::cout << "finished: test accuracy " << std::fixed << std::setprecision(2) << 100 * result.test_accuracy
-              << " %, best " << 100 * result.best_accuracy << " %; results in " << o.out << '\n';
+    std::cout << "finished: test accuracy " << percent(result.test_accuracy) << ", best "
+              << percent(result.best_accuracy) << "; results in " << o.out << '\n';
   }
   return code;
 }

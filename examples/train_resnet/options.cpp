@@ -23,15 +23,14 @@ constexpr const char* kAbout =
     "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
 
 constexpr const char* kFooter =
-    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), last/ and "
-    "best/\n"
-    "(checkpoints: model.safetensors, optimizer.safetensors, state.json).\n"
-    "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint (--resume "
-    "auto\n"
-    "goes on from there).\n"
-    "As root, with few slots or in a container mpirun wants: OMPI_ALLOW_RUN_AS_ROOT=1 "
-    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1\n"
-    "mpirun --oversubscribe (scripts/train.sh does this).";
+    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), and the\n"
+    "checkpoints last/ and best/ (model.safetensors, optimizer.safetensors, state.json).\n"
+    "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
+    "(--resume auto goes on from there).\n"
+    "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
+
+constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the system refuses it a thread
 
 }  // namespace
 
@@ -128,6 +127,11 @@ Parsed parse(int argc, const char* const* argv) {
   at_least("--batch-size", o.batch_size, 1);
   at_least("--workers", o.workers, 0);
   at_least("--threads", o.threads, 0);
+  const auto at_most = [](const char* name, auto value, auto most) {
+    require<UsageError>(value <= most, name, " is ", value, ", expected at most ", most);
+  };
+  at_most("--workers", o.workers, lockstep::nn::Loader::kMaxWorkers);
+  at_most("--threads", o.threads, kMaxThreads);
   at_least("--log-every", o.log_every, 1);
   at_least("--checkpoint-every", o.checkpoint_every, 0);
   at_least("--pad", o.pad, -1);

@@ -1,28 +1,87 @@
 #include "count_allocations.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <new>
 
-void* operator new(std::size_t bytes) {
-  if (count_allocations::counting) {
-    ++count_allocations::allocations;
+namespace {
+
+void note() {
+  using namespace count_allocations;  // NOLINT(google-build-using-namespace)
+  if ((counting || everywhere.load(std::memory_order_relaxed)) && !ignored) {
+    ++allocations;
   }
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) {
-    return memory;
-  }
-  throw std::bad_alloc();
 }
-// The library's own forwards to the one above, a sanitizer's does not: std::stable_sort takes its buffer with this one.
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  if (count_allocations::counting) {
-    ++count_allocations::allocations;
-  }
+
+void* plain(std::size_t bytes) {
+  note();
   return std::malloc(bytes == 0 ? 1 : bytes);
 }
+
+void* aligned(std::size_t bytes, std::align_val_t alignment) {
+  note();
+  void* memory = nullptr;
+  const auto boundary = std::max(static_cast<std::size_t>(alignment), sizeof(void*));
+  return posix_memalign(&memory, boundary, bytes == 0 ? 1 : bytes) == 0 ? memory : nullptr;
+}
+
+void* or_throw(void* memory) {
+  if (memory == nullptr) {
+    throw std::bad_alloc();
+  }
+  return memory;
+}
+
+}  // namespace
+
+// The library's own array and nothrow forms forward to these, a sanitizer's do not.
+void* operator new(std::size_t bytes) {
+  return or_throw(plain(bytes));
+}
+void* operator new[](std::size_t bytes) {
+  return or_throw(plain(bytes));
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return or_throw(aligned(bytes, alignment));
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment) {
+  return or_throw(aligned(bytes, alignment));
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return plain(bytes);
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept {
+  return plain(bytes);
+}
+void* operator new(std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return aligned(bytes, alignment);
+}
+void* operator new[](std::size_t bytes, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return aligned(bytes, alignment);
+}
+
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }

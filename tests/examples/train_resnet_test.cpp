@@ -68,6 +68,16 @@ Ended train_resnet(int ranks, const std::string& options) {
   return run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + program + " " + options);
 }
 
+/// Ranks with working folders of their own, as on nodes that share no file system.
+Ended train_resnet_in(const std::vector<std::string>& folders, const std::string& options) {
+  std::string command = MPIRUN;
+  for (const std::string& folder : folders) {
+    command += std::string(&folder == &folders.front() ? "" : " :") + " -np 1 --wdir " + folder + " " + TRAIN_RESNET +
+               " " + options;
+  }
+  return run_command(command);
+}
+
 /// The smallest job that goes through everything: 4 steps an epoch.
 const std::string kTiny =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 2 --log-every 2 --threads 1 ";
@@ -144,13 +154,84 @@ TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, step + 3);
 }
 
+TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const std::vector<std::string> nodes{path("a"), path("b")};
+  for (const std::string& node : nodes) {
+    fs::create_directories(node);
+  }
+  const std::string job = kTiny + "--out run --resume auto --steps ";
+  ASSERT_EQ(train_resnet_in(nodes, job + "2").code, 0);
+  EXPECT_FALSE(fs::exists(path("b/run"))) << "rank 0 writes";
+
+  // Rank 1 has nothing to read.
+  expect_refused(train_resnet_in(nodes, job + "4"), {"rank 1: ", "run/last", "no checkpoint"});
+  // Only rank 1 has something: a new run.
+  const Ended fresh = train_resnet_in({path("b"), path("a")}, job + "3");
+  EXPECT_EQ(fresh.code, 0) << fresh.output;
+  EXPECT_EQ(nn::read_checkpoint_state(path("b/run/last")).progress.position.step, 3);
+  // Both have something, but not the same.
+  expect_refused(train_resnet_in(nodes, job + "4"), {"the ranks do not agree", "step 2", "step 3"});
+  fs::remove_all(path("b/run"));
+  fs::copy(path("a/run"), path("b/run"), fs::copy_options::recursive);
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 2 --seed 8" + out("c")).code, 0);
+  fs::copy(path("c/last/model.safetensors"), path("b/run/last"), fs::copy_options::overwrite_existing);
+  expect_refused(train_resnet_in(nodes, job + "4"), {"the ranks do not agree", "parameters with hash"});
+  // The same on both.
+  fs::copy(path("a/run/last/model.safetensors"), path("b/run/last"), fs::copy_options::overwrite_existing);
+  const Ended resumed = train_resnet_in(nodes, job + "4");
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(nn::read_checkpoint_state(path("a/run/last")).progress.position.step, 4);
+}
+
+TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 2" + out("run")).code, 0);
+  std::string state = nn::read_file(path("run/last/state.json"), 1 << 20);
+  const auto choices = nn::read_checkpoint_state(path("run/last")).identity.choices;
+  ASSERT_FALSE(choices.empty());
+  for (const auto& [call, choice] : choices) {
+    const std::string from = "\"" + call + "\": \"" + choice + "\"";
+    const std::size_t at = state.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    state.replace(at, from.size(), "\"" + call + "\": \"another library:fast\"");
+  }
+  testing::put_file(path("run/last/state.json"), state);
+  const Ended evaluated = train_resnet(0, kTiny + "--evaluate " + path("run/last"));
+  EXPECT_EQ(evaluated.code, 0) << evaluated.output;
+  const Ended resumed = train_resnet(0, kTiny + "--steps 3 --resume auto" + out("run"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("differs    choices 'conv1 forward': checkpoint \"another library:fast\", now "),
+            std::string::npos)
+      << resumed.output;
+  EXPECT_NE(resumed.output.find("(the run continues, not bit for bit)"), std::string::npos) << resumed.output;
+}
+
+TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
+  const int ranks = kMpi ? 3 : 0;
+  // Found in the run: a checkpoint that cannot be written.
+  fs::create_directories(path("run"));
+  testing::put_file(path("run/last"), "not a folder");
+  expect_refused(train_resnet(ranks, kTiny + out("run")), {path("run/last")});
+  // Found on resume: a position that is none of this run.
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 2" + out("other")).code, 0);
+  expect_refused(train_resnet(ranks, kTiny + "--batch-size 64 --resume auto" + out("other")),
+                 {path("other/last"), "state.json", "epoch 0, batch 2", "1 batches an epoch"});
+}
+
 TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   const Ended dry = train_resnet(kMpi ? 2 : 0, kTiny + "--dry-run" + out("run"));
   EXPECT_EQ(dry.code, 0) << dry.output;
   EXPECT_NE(dry.output.find("layer3.2.conv2"), std::string::npos);
   EXPECT_NE(dry.output.find("workspace"), std::string::npos);
   EXPECT_FALSE(fs::exists(path("run")));
-  EXPECT_NE(train_resnet(0, "--help").output.find("--bucket-mb"), std::string::npos);
+  const std::string help = train_resnet(0, "--help").output;
+  EXPECT_NE(help.find("--bucket-mb"), std::string::npos);
+  std::istringstream lines(help.substr(help.find("Files in --out")));
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_TRUE(line.size() > 30 && line.size() <= 110) << line;
+  }
   EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
 }
 
@@ -158,6 +239,11 @@ TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
   expect_refused(train_resnet(ranks, "--nonsense"), {"--nonsense"});
   expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 0"});
+  expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
+  expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});
+  expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});
+  expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
+                 {"--epochs", "2000000000000000000", "at most"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});

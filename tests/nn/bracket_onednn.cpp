@@ -13,10 +13,9 @@ extern "C" dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive
   if (execute == nullptr) {
     return dnnl_runtime_error;
   }
-  const bool counting = count_allocations::counting;
-  count_allocations::counting = false;
+  count_allocations::ignored = true;
   const dnnl_status_t status = execute(primitive, stream, count, arguments);
-  count_allocations::counting = counting;
+  count_allocations::ignored = false;
   ++count_allocations::bracketed;
   return status;
 }

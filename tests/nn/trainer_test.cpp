@@ -1,11 +1,19 @@
 // Whole runs on ranks as threads: identity, resume, evaluation, checkpoints, allocations.
+#include <atomic>
+#include <barrier>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <memory>
+#include <new>
+#include <thread>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/nn/checkpoint.hpp>
+#include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/training_run.hpp>
 
@@ -34,6 +42,8 @@ struct RunSetup {
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
   bool augment = true;
+  std::int64_t stop_at = 0;  ///< step at whose event the run is told to stop; 0: never
+  RunResult* result = nullptr;
 };
 
 DataSplit small_data() {
@@ -54,12 +64,21 @@ RunIdentity identity_of(const RunSetup& setup) {
   return identity;
 }
 
-class LastEpoch final : public RunObserver {
+/// Keeps the last epoch and, on one rank, sets `stop` at the event of step `stop_at`.
+class Watch final : public RunObserver {
  public:
+  Watch(std::int64_t stop_at, std::atomic<int>& stop) : stop_at_(stop_at), stop_(stop) {}
+  void on_step(const StepEvent& event) override {
+    if (event.step == stop_at_) {
+      stop_ = 1;
+    }
+  }
   void on_epoch(const EpochEvent& event) override { last_ = event; }
   [[nodiscard]] const EpochEvent& last() const { return last_; }
 
  private:
+  std::int64_t stop_at_;
+  std::atomic<int>& stop_;
   EpochEvent last_;
 };
 
@@ -92,9 +111,14 @@ Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     if (setup.evaluate_only) {
       load_model(setup.dir, context, trainer.parameters());
     } else {
-      LastEpoch observer;
-      RunOptions run{.epochs = setup.epochs, .steps = setup.steps, .log_every = 3, .checkpoint_dir = setup.dir};
-      run_training(trainer, *control, identity, run, progress, observer);
+      std::atomic<int> stop{0};
+      Watch observer(grad.rank() == grad.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank alone
+      RunOptions run{
+          .epochs = setup.epochs, .steps = setup.steps, .log_every = 3, .checkpoint_dir = setup.dir, .stop = &stop};
+      const RunResult result = run_training(trainer, *control, identity, run, progress, observer);
+      if (setup.result != nullptr && grad.rank() == 0) {
+        *setup.result = result;
+      }
       if (last_epoch != nullptr && grad.rank() == 0) {
         *last_epoch = observer.last();
       }
@@ -148,6 +172,39 @@ TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
   }
 }
 
+TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
+  // 6 steps an epoch, an event every third step: in the middle of an epoch, and at the end of the first.
+  train({.ranks = 2, .dir = path("whole")});
+  for (const std::int64_t stop_at : {3, 6, 9}) {
+    const std::string dir = path("stopped at " + std::to_string(stop_at));
+    RunResult result;
+    EpochEvent last;
+    train({.ranks = 2, .dir = dir, .stop_at = stop_at, .result = &result}, &last);
+    EXPECT_EQ(result.end, RunEnd::stopped);
+    EXPECT_EQ(last.epoch, stop_at / 6) << "an epoch that is over is evaluated before the run stops";
+    EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, stop_at);
+    train({.ranks = 2, .dir = dir, .resume = dir + "/last", .result = &result});
+    EXPECT_EQ(result.end, RunEnd::finished);
+    for (const char* name : {"/last", "/best"}) {
+      EXPECT_TRUE(checkpoint_bytes(dir + name) == checkpoint_bytes(path("whole") + name)) << stop_at << name;
+    }
+  }
+}
+
+TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
+  train({.dir = path("whole")});
+  RunResult result;
+  train({.dir = path("stopped"), .stop_at = 12, .result = &result});
+  EXPECT_EQ(result.end, RunEnd::finished);
+  EXPECT_GE(result.test_accuracy, 0);
+  EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
+  // Nothing is left to do for who goes on from there, and the accuracy is known.
+  result = {};
+  train({.dir = path("stopped"), .resume = path("stopped/last"), .result = &result});
+  EXPECT_EQ(result.end, RunEnd::finished);
+  EXPECT_GE(result.test_accuracy, 0);
+}
+
 TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
   const Metrics three = train({.ranks = 3, .dir = path("run")});
   EXPECT_EQ(three.samples, 31) << "every sample once";
@@ -197,21 +254,366 @@ TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_THROW((void)read_checkpoint_state(path("nowhere")), DataError);
 }
 
-TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
+/// Runs body(trainer, control) on `ranks` threads, with options changed by change(options, rank).
+template <class Body>
+std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
+                                       Body&& body) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
-  const auto failures = comm::run_ranks(3, [&](comm::Communicator& grad) {
+  return comm::run_ranks(ranks, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, grad.rank());
     CpuContext context({.threads = 1});
     TrainerOptions options;
     options.global_batch = 11;
-    options.seed = grad.rank() == 2 ? 9 : 1;
+    change(options, grad.rank());
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-    trainer.start();
+    body(trainer, *control);
   });
+}
+
+void expect_all_say(const std::vector<std::string>& failures, const std::string& text) {
   for (const std::string& failure : failures) {
-    EXPECT_NE(failure.find("rank 0 has 'seed 1', rank 2 has 'seed 9'"), std::string::npos) << failure;
+    EXPECT_NE(failure.find(text), std::string::npos) << "'" << failure << "' lacks '" << text << "'";
   }
+}
+
+TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
+  struct Case {
+    std::string item;
+    std::function<void(TrainerOptions&)> change;
+  };
+  const std::vector<Case> cases{
+      {"seed", [](TrainerOptions& o) { o.seed = 9; }},
+      {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
+      {"momentum", [](TrainerOptions& o) { o.sgd.momentum = 0.8; }},
+      {"schedule", [](TrainerOptions& o) { o.schedule.kind = Schedule::Kind::step; }},
+      {"learning_rate", [](TrainerOptions& o) { o.schedule.base = 0.3; }},
+      {"milestones",
+       [](TrainerOptions& o) {
+         o.schedule.milestones = {3, 5};
+       }},
+      {"gamma", [](TrainerOptions& o) { o.schedule.gamma = 0.5; }},
+      {"mean", [](TrainerOptions& o) { o.plan.augment.mean[2] = 0.5F; }},
+      {"std", [](TrainerOptions& o) { o.plan.augment.std[1] = 0.25F; }},
+      {"augmentation_seed", [](TrainerOptions& o) { o.plan.augment.seed = 4; }},
+      {"buckets", [](TrainerOptions& o) { o.buckets.bucket_bytes = 1000; }},
+      {"keep_last", [](TrainerOptions& o) { o.keep_last = true; }},
+  };
+  for (const Case& item : cases) {
+    const auto change = [&](TrainerOptions& options, int rank) {
+      if (rank == 2) {
+        item.change(options);
+      }
+    };
+    expect_all_say(with_trainers(3, change, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "the ranks do not agree: rank 0 has '" + item.item + " ");
+  }
+  // A library choice that one rank alone makes otherwise.
+  const auto other_choice = [](TrainerOptions& options, int rank) {
+    options.plan.choices["fc forward"] = "reference";
+    options.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
+  };
+  if (LOCKSTEP_HAS_ONEDNN) {
+    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward reference', rank 1 has 'choice for conv1 forward onednn");
+  }
+}
+
+TEST_F(TrainerTest, RanksThatWouldRunDifferentlyAreNamed) {
+  struct Case {
+    std::string item;
+    std::function<void(RunOptions&)> change;
+  };
+  for (const Case& item :
+       {Case{"log_every", [](RunOptions& o) { o.log_every = 4; }},
+        Case{"checkpoint_every", [](RunOptions& o) { o.checkpoint_every = 2; }},
+        Case{"epochs", [](RunOptions& o) { o.epochs = 2; }}, Case{"steps", [](RunOptions& o) { o.steps = 2; }},
+        Case{"checkpoints", [this](RunOptions& o) { o.checkpoint_dir = path("one"); }}}) {
+    const auto failures = with_trainers(
+        2, [](TrainerOptions&, int) {},
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunOptions options;
+          if (control.rank() == 1) {
+            item.change(options);
+          }
+          RunObserver nobody;
+          run_training(trainer, control, {}, options, {}, nobody);
+        });
+    expect_all_say(failures, "the ranks do not agree: rank 0 has '" + item.item + " ");
+  }
+}
+
+TEST_F(TrainerTest, RunOptionsOutOfRangeAreRefused) {
+  const auto failures = with_trainers(
+      1, [](TrainerOptions&, int) {},
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        RunObserver nobody;
+        for (const RunOptions& options : {RunOptions{.log_every = 0}, RunOptions{.epochs = -1}, RunOptions{.steps = -1},
+                                          RunOptions{.checkpoint_every = -5}}) {
+          EXPECT_THROW(run_training(trainer, control, {}, options, {}, nobody), UsageError);
+        }
+      });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(TrainerTest, WhatRanksHaveReadThemselvesIsCompared) {
+  const auto failures = with_trainers(
+      3, [](TrainerOptions&, int) {},
+      [](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        trainer.require_same_state();
+        ParameterSet& parameters = trainer.parameters();
+        const std::vector<double> buffers(static_cast<std::size_t>(parameters.buffer_arena().numel()), 0.5);
+        if (control.rank() == 1) {
+          trainer.restore({.epoch = 0, .batch = 3, .step = 3}, buffers, 33);
+        }
+        EXPECT_THROW(trainer.require_same_state(), UsageError);
+        trainer.restore({.epoch = 0, .batch = 3, .step = 3}, buffers, 33);
+        trainer.require_same_state();
+        for (const TensorView& arena :
+             {parameters.values(), parameters.state("momentum_buffer"), parameters.evaluation_buffer_arena()}) {
+          float& last = arena.span<float>()[static_cast<std::size_t>(arena.numel() - 1)];
+          const float kept = last;
+          last = control.rank() == 2 ? 77.0F : kept;
+          try {
+            trainer.require_same_state();
+            ADD_FAILURE() << "nothing was found";
+          } catch (const UsageError& error) {
+            EXPECT_NE(std::string(error.what()).find(" with hash "), std::string::npos) << error.what();
+            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+          }
+          last = kept;
+        }
+      });
+  EXPECT_EQ(failures, comm::none_failed(3));
+}
+
+TEST_F(TrainerTest, AStepBeforeTheStartIsRefused) {
+  const auto failures = with_trainers(
+      1, [](TrainerOptions&, int) {},
+      [](Trainer& trainer, comm::Communicator&) { EXPECT_THROW(trainer.step(), StateError); });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  struct Case {
+    TrainerOptions options;
+    const char* text;
+  };
+  for (const Case& item : {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
+                           Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
+                           Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
+                           Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
+    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      HostMemoryResource host;
+      TrackingMemoryResource memory(host);
+      CpuContext context({.threads = 1, .memory = &memory});
+      try {
+        Trainer trainer(context, {grad, grad, context.stream()}, model, data, item.options);
+      } catch (const UsageError&) {
+        EXPECT_EQ(memory.counts().allocations, 0);
+        throw;
+      }
+    });
+    expect_all_say(failures, item.text);
+  }
+}
+
+/// The checkpoint's state.json with one text in the place of another.
+void edit_state(const std::string& dir, const std::string& from, const std::string& to) {
+  std::string text = file_text(dir + "/state.json");
+  const std::size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from << " in " << text;
+  text.replace(at, from.size(), to);
+  testing::put_file(dir + "/state.json", text);
+}
+
+TEST_F(TrainerTest, AStateThatCannotBeIsRefused) {
+  struct Case {
+    const char* from;
+    const char* to;
+    std::vector<std::string> words;
+  };
+  for (const Case& item : {Case{"\"batch\": 2", "\"batch\": 6", {"state.json", "batch 6", "6 batches an epoch"}},
+                           Case{"\"batch\": 2", "\"batch\": -1", {"state.json", "batch -1"}},
+                           Case{"\"ranks\": 1", "\"ranks\": 4294967297", {"state.json", "ranks"}},
+                           Case{"\"ranks\": 1", "\"ranks\": 0", {"state.json", "ranks 0", "at least 1"}},
+                           Case{"\"threads\": 1", "\"threads\": 4294967297", {"state.json", "threads"}}}) {
+    train({.steps = 8, .dir = path("run")});
+    edit_state(path("run/last"), item.from, item.to);
+    const auto failures = with_trainers(
+        1, [](TrainerOptions&, int) {},
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          const std::string text = testing::error_of<DataError>(
+              [&] { (void)resume_checkpoint(path("run/last"), trainer, control, {}, progress); });
+          for (const std::string& word : item.words) {
+            testing::expect_holds(text, word);
+          }
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+  }
+}
+
+TEST_F(TrainerTest, ACheckpointThatCannotBeWrittenFailsOnEveryRankAlike) {
+  testing::put_file(path("file"), "not a folder");
+  const auto failures = with_trainers(
+      3, [](TrainerOptions&, int) {},
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        try {
+          save_checkpoint(path("file/last"), trainer, control, {}, {});
+          ADD_FAILURE() << "it was written";
+        } catch (const DataError& error) {
+          EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+          throw;
+        }
+      });
+  expect_all_say(failures, path("file"));
+  EXPECT_EQ(failures[0], failures[2]);
+}
+
+TEST_F(TrainerTest, AChoiceThatCannotBePlannedHereGivesWayWhenItMay) {
+  CpuContext context({.threads = 1});
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const Choices first = Plan(context, model, Mode::train, 4).choices();
+  PlanOptions options;
+  options.choices = first;
+  for (const char* key : {"conv1 forward", "layer1.0.conv1 backward_data", "fc backward_weights"}) {
+    ASSERT_EQ(first.count(key), 1U) << key;
+    options.choices[key] = "another library:fast";
+  }
+  EXPECT_THROW(Plan(context, model, Mode::train, 4, options), UsageError);
+  options.choices_required = false;
+  EXPECT_EQ(Plan(context, model, Mode::train, 4, options).choices(), first);
+}
+
+TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
+  RunResult result;
+  train({.dir = path("run"), .stop_at = 3, .result = &result});
+  EXPECT_EQ(result.end, RunEnd::stopped);
+  MetricsLog(path("metrics.jsonl"), false).on_end(75, 3, result);
+  const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
+  EXPECT_TRUE(line.member("test_accuracy", "end").is_null());
+  EXPECT_TRUE(line.member("best_accuracy", "end").is_null());
+  result.test_accuracy = 0;
+  MetricsLog(path("metrics.jsonl"), false).on_end(0, 3, result);
+  EXPECT_EQ(parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl").get<double>("test_accuracy", "end"), 0);
+}
+
+/// Counts reads, so that a test can wait until the loader is as far ahead as it goes.
+class Counting final : public Dataset {
+ public:
+  explicit Counting(const Dataset& whole)
+      : Dataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}), whole_(whole) {}
+  std::int32_t label(std::int64_t index) const override { return whole_.label(index); }
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    whole_.read(index, image);
+    ++reads_;
+  }
+  std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
+  [[nodiscard]] std::int64_t reads() const { return reads_; }
+
+ private:
+  const Dataset& whole_;
+  mutable std::atomic<std::int64_t> reads_{0};
+};
+
+/// Steps on a compute stream that is behind: nothing is computed before the loader has filled every batch that it may.
+std::vector<float> train_on(Stream& stream, bool behind) {
+  const DataSplit whole = small_data();
+  DataSplit data;
+  auto counting = std::make_unique<Counting>(*whole.train);
+  const Counting& reads = *counting;
+  data.train = std::move(counting);
+  data.test = small_data().test;
+  std::vector<float> values;
+  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, 0);
+    CpuContext context({.threads = 1, .stream = &stream});
+    TrainerOptions options;
+    options.global_batch = 7;
+    options.plan.augment.seed = 1;
+    Trainer trainer(context, {grad, *control, stream}, cifar_resnet(8, 4, 12, 12), data, options);
+    trainer.start();
+    if (behind) {
+      // The third step hands out batch 2, and then waits for the first step: batches up to 2 + prefetch are filled.
+      const std::int64_t ahead = 7 * (3 + options.prefetch);
+      stream.enqueue([&reads, ahead] {
+        while (reads.reads() < ahead) {
+          std::this_thread::yield();
+        }
+      });
+    }
+    for (int i = 0; i < 12; ++i) {
+      trainer.step();
+    }
+    const Metrics train = trainer.take_metrics();
+    const Metrics test = trainer.evaluate();
+    const auto arena = trainer.parameters().values().span<float>();
+    values.assign(arena.begin(), arena.end());
+    for (const double value : {train.loss_sum, train.correct, test.loss_sum, test.correct}) {
+      values.push_back(static_cast<float>(value));
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(1));
+  return values;
+}
+
+TEST_F(TrainerTest, AnAsynchronousComputeStreamGivesTheSameBits) {
+  Stream here = Stream::host_inline();
+  const std::vector<float> expected = train_on(here, false);
+  Stream worker = Stream::host_worker("compute");
+  EXPECT_TRUE(train_on(worker, true) == expected);
+  EXPECT_TRUE(train_on(worker, false) == expected);
+}
+
+/// Host memory that must not be given back while the stream still works.
+class GivenBackIdle final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {
+    return host_.allocate(bytes, alignment, stream);
+  }
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override {
+    going = true;
+    EXPECT_TRUE(pointer == nullptr || last_work.complete()) << bytes << " bytes go while work that uses them is queued";
+    host_.deallocate(pointer, bytes, alignment, stream);
+  }
+  Device device() const override { return Device::cpu(); }
+  Event last_work{Device::cpu()};
+  std::atomic<bool> going{false};
+
+ private:
+  HostMemoryResource host_;
+};
+
+TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
+  const DataSplit data = small_data();
+  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, 0);
+    GivenBackIdle memory;
+    Stream worker = Stream::host_worker("compute");
+    CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
+    TrainerOptions options;
+    options.global_batch = 70;
+    Trainer trainer(context, {grad, *control, context.stream()}, cifar_resnet(8, 4, 12, 12), data, options);
+    trainer.start();
+    trainer.step();
+    trainer.step();
+    memory.going = false;
+    worker.enqueue([&memory] {  // long enough for memory to go too early
+      for (int i = 0; i < 10'000 && !memory.going; ++i) {
+        std::this_thread::yield();
+      }
+    });
+    worker.record(memory.last_work);
+  });
+  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
@@ -232,6 +634,7 @@ TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
 void expect_no_allocation(const std::string& choice) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
+  std::barrier together(2);
   const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, grad.rank());
     HostMemoryResource host;
@@ -254,11 +657,17 @@ void expect_no_allocation(const std::string& choice) {
     }
     const auto before = memory.counts();
     const std::int64_t allocations = count_allocations::allocations;
-    count_allocations::counting = true;
+    // All threads of both ranks: compute, communication, loaders.
+    together.arrive_and_wait();
+    count_allocations::everywhere = true;
+    together.arrive_and_wait();
     for (int i = 0; i < 8; ++i) {  // over the end of an epoch
       trainer.step();
     }
-    count_allocations::counting = false;
+    context.synchronize();
+    worker.synchronize();
+    together.arrive_and_wait();
+    count_allocations::everywhere = false;
     EXPECT_EQ(count_allocations::allocations, allocations);
     EXPECT_EQ(memory.counts().allocations, before.allocations);
   });
@@ -279,12 +688,34 @@ TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {
 }
 
 TEST_F(TrainerTest, TheCounterSeesAnAllocation) {
-  const std::int64_t before = count_allocations::allocations;
+  using count_allocations::allocations;
+  // Calls of the operator: a new-expression without use may be left out by the compiler.
+  const auto allocate = [] { ::operator delete(::operator new(40)); };
+  const auto allocate_aligned = [] {
+    ::operator delete (::operator new (40, std::align_val_t{64}), std::align_val_t{64});
+  };
+  const std::int64_t before = allocations;
+  allocate();
+  allocate_aligned();
+  EXPECT_EQ(allocations, before) << "nothing is counted unless asked for";
   count_allocations::counting = true;
-  void* memory = ::operator new(40);  // a new-expression without use may be left out by the compiler
+  allocate();
+  allocate_aligned();
   count_allocations::counting = false;
-  ::operator delete(memory);
-  EXPECT_EQ(count_allocations::allocations, before + 1);
+  EXPECT_EQ(allocations, before + 2);
+
+  Stream worker = Stream::host_worker("other");
+  count_allocations::counting = true;
+  worker.enqueue(allocate);
+  worker.synchronize();
+  count_allocations::counting = false;
+  EXPECT_EQ(allocations, before + 2) << "another thread's are not this one's";
+  count_allocations::everywhere = true;
+  worker.enqueue(allocate);
+  worker.enqueue(allocate_aligned);
+  worker.synchronize();
+  count_allocations::everywhere = false;
+  EXPECT_EQ(allocations, before + 4);
 }
 
 TEST_F(TrainerTest, LearnsWhatItTrainsOn) {
