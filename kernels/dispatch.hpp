@@ -37,9 +37,10 @@ inline void require_workspace(std::string_view op, const TensorView& workspace, 
   if (bytes == 0) {
     return;
   }
+  require<ShapeError>(workspace.given(), op, ": workspace is not given, expected ", bytes, " bytes");
   require<DTypeError>(workspace.dtype == DType::u8, op, ": workspace is ", workspace.dtype, ", expected u8");
-  require<ShapeError>(workspace.given() && workspace.is_contiguous() && workspace.bytes() >= bytes, op,
-                      ": workspace is ", workspace.shape, ", expected ", bytes, " contiguous bytes");
+  require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, op, ": workspace is ", workspace.shape,
+                      ", expected ", bytes, " contiguous bytes");
   require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % alignment == 0, op, ": workspace at ",
                       workspace.data, ", expected an address aligned to ", alignment);
 }
