@@ -134,8 +134,16 @@ NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNo
   return add_channelwise(std::make_shared<BatchNormLayer>(name, channels(x), options), std::move(inputs));
 }
 
+NodeId ModelBuilder::layer_norm(const std::string& name, NodeId x, double epsilon) {
+  return add(std::make_shared<LayerNormLayer>(name, epsilon), {x});
+}
+
 NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
   return add_channelwise(std::make_shared<ReluLayer>(name), {x});
+}
+
+NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activation function) {
+  return add(std::make_shared<ActivationLayer>(name, function), {x});
 }
 
 NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,

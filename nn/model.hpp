@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/nn/layer.hpp>
 
 namespace lockstep::nn {
@@ -75,7 +76,9 @@ class ModelBuilder {
   [[nodiscard]] NodeId input() const { return {0}; }
   NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options = {});
   NodeId batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options = {});
+  NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
+  NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);

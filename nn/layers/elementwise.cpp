@@ -1,3 +1,4 @@
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/relu.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/layers.hpp>
@@ -18,6 +19,33 @@ void ReluLayer::plan(PlanBuilder& builder) const {
     if (dx.wanted()) {
       b.call("relu backward", {y, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
         ops::relu_backward(context, frame[y], frame[dy], frame[dx.slot]);
+      });
+    }
+  });
+}
+
+ActivationLayer::ActivationLayer(std::string name, ops::Activation function)
+    : Layer(std::move(name)), function_(function) {
+  static_cast<void>(ops::name_of(function));  // UsageError for a value that is none
+}
+
+void ActivationLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape shape = builder.batched(builder.input_shape());
+  const ops::Activation function = function_;
+  // Backward reads x, not y; so only without backward may y take the place of x.
+  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                        : builder.activation(name(), shape);
+  builder.call(kind() + " forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::activation_forward(context, function, frame[x], frame[y]);
+  });
+  builder.set_output(y);
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    if (dx.wanted()) {
+      b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
       });
     }
   });

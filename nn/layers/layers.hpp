@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/pool2d.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/model.hpp>
@@ -46,12 +47,39 @@ class BatchNormLayer final : public Layer {
   BatchNormOptions options_;
 };
 
+/// Layer norm over the last axis: for images over the channels of each pixel.
+class LayerNormLayer final : public Layer {
+ public:
+  LayerNormLayer(std::string name, double epsilon) : Layer(std::move(name)), epsilon_(epsilon) {}
+  [[nodiscard]] std::string kind() const override { return "layer_norm"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double epsilon_;
+};
+
 class ReluLayer final : public Layer {
  public:
   using Layer::Layer;
   [[nodiscard]] std::string kind() const override { return "relu"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   void plan(PlanBuilder& builder) const override;
+};
+
+/// GELU, SiLU, tanh or sigmoid (kernels/activation.hpp).
+class ActivationLayer final : public Layer {
+ public:
+  ActivationLayer(std::string name, ops::Activation function);
+  [[nodiscard]] std::string kind() const override { return std::string(ops::name_of(function_)); }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  ops::Activation function_;
 };
 
 class MaxPoolLayer final : public Layer {

@@ -152,6 +152,34 @@ TEST(Gradient, ConvolutionWithBiasAndReluWithoutBatchNorm) {
   EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
 }
 
+TEST(Gradient, EveryActivation) {
+  ModelBuilder b("smooth", {5, 4, 3});
+  NodeId x = b.conv2d("c0", b.input(), 5, {.kernel = 3, .pad = 1, .bias = true});
+  int i = 0;
+  for (const ops::Activation function : {ops::Activation::gelu, ops::Activation::gelu_tanh, ops::Activation::silu,
+                                         ops::Activation::tanh, ops::Activation::sigmoid}) {
+    const std::string number = std::to_string(++i);
+    x = b.conv2d("c" + number, b.activation("a" + number, x, function), 4, {.kernel = 1, .bias = true});
+  }
+  b.linear("fc", b.layer_norm("norm", x), 3);
+  const Model model = b.build();
+  Net net(model, Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  Net evaluation(model, Mode::evaluate, 3, DType::f64);
+  EXPECT_EQ(evaluation.run(), net.run()) << "there outputs take the place of inputs";
+}
+
+TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
+  ModelBuilder b("layer norm", {5, 4, 3});
+  const NodeId x = b.conv2d("c1", b.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
+  NodeId y = b.activation("a1", b.layer_norm("n1", x), ops::Activation::gelu);
+  y = b.batch_norm("join", y, {.residual = x});
+  y = b.layer_norm("n2", b.linear("l1", y, 7), 1e-3);
+  b.linear("fc", b.layer_norm("n3", y), 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
 TEST(Gradient, LabelSmoothing) {
   PlanOptions options;
   options.label_smoothing = 0.1;

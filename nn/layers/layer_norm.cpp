@@ -1,0 +1,60 @@
+#include <lockstep/kernels/layer_norm.hpp>
+#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+std::vector<ParameterSpec> LayerNormLayer::parameters(std::span<const Shape> inputs) const {
+  const std::int64_t channels = inputs[0].back();
+  const auto spec = [&](const char* suffix, ParameterRole role, double value) {
+    return ParameterSpec{.name = name() + suffix,
+                         .shape = {channels},
+                         .dims = {channels},
+                         .axes = {0},
+                         .stored_last = channels,
+                         .role = role,
+                         .init = {Initialiser::Kind::constant, value}};
+  };
+  return {spec(".weight", ParameterRole::norm_weight, 1), spec(".bias", ParameterRole::norm_bias, 0)};
+}
+
+void LayerNormLayer::plan(PlanBuilder& builder) const {
+  const double epsilon = epsilon_;
+  const SlotId x = builder.input();
+  const SlotId weight = builder.parameter(name() + ".weight");
+  const SlotId bias = builder.parameter(name() + ".bias");
+  const Shape shape = builder.batched(builder.input_shape());
+  const DType statistics = ops::accumulation_dtype(builder.dtype());
+  const Shape rows{shape.numel() / shape.back()};
+  SlotId mean;
+  SlotId inv_std;
+  if (builder.training()) {
+    mean = builder.tensor(name() + ".mean", rows, statistics);
+    inv_std = builder.tensor(name() + ".inv_std", rows, statistics);
+  }
+  // Backward reads x, not y; so only without backward may y take the place of x.
+  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                        : builder.activation(name(), shape);
+  builder.call("layer_norm forward", {x, weight, bias}, {y, mean, inv_std}, 0,
+               [=](Context& context, const Frame& frame) {
+                 ops::layer_norm_forward(context, frame[x], frame[weight], frame[bias], epsilon, frame[y], frame[mean],
+                                         frame[inv_std]);
+               });
+  builder.set_output(y);
+
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
+    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
+    const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
+    const GradientTarget dx = b.input_gradient(0, dy, false);  // may take the memory of dy
+    b.call("layer_norm backward", {dy, x, weight, mean, inv_std}, {dx.slot, dweight.slot, dbias.slot, scratch}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::layer_norm_backward(context, frame[dy], frame[x], frame[weight], frame[mean], frame[inv_std],
+                                      dweight.mode, frame[dx.slot], frame[dweight.slot], frame[dbias.slot],
+                                      frame[scratch]);
+           });
+  });
+}
+
+}  // namespace lockstep::nn
