@@ -598,10 +598,11 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     const auto control = grad.split(0, 0);
     GivenBackIdle memory;
     Stream worker = Stream::host_worker("compute");
+    Stream communication = Stream::host_worker("comm");
     CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
     TrainerOptions options;
     options.global_batch = 70;
-    Trainer trainer(context, {grad, *control, context.stream()}, cifar_resnet(8, 4, 12, 12), data, options);
+    Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
     trainer.start();
     trainer.step();
     trainer.step();
