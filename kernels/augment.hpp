@@ -21,16 +21,20 @@ struct AugmentDesc {
 ///
 ///   images:     (N, H, W, 3) u8, contiguous              sample_ids: (N) i64: position of the sample in its data set
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
-///   out:        (N, H, W, C) f32 or f64, C is 3 or 4; channel 3 is zero; samples from `valid` on are all zero
+///   out:        (N, H, W, C), f32 or f64 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
+///               samples from `valid` on are all zero
 /// Crop offset and flip come from Random(seed, augment, epoch, sample id): first below(2 * pad + 1) for the row offset,
 /// then the same for the column offset, then below(2) for the flip; each is drawn only when it is switched on. So they
 /// depend on no thread, rank or batch position. A pixel in the padding has the value 0 before normalisation.
+/// The bits in f32 are the same on every device.
 /// UsageError: pad below 0 or above 2^30; a mean or std that is not finite, a std that is not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 
 namespace backend {  // called after the checks of augment.cpp
 void augment(CpuContext&, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
+             const TensorView& epoch, const TensorView& valid, const TensorView& out);
+void augment(CudaContext&, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 }  // namespace backend
 

@@ -8,21 +8,27 @@
 
 namespace lockstep::ops {
 
-// Sums in fixed chunks joined in order: the bits do not depend on the number of threads.
+// Types: x is f32 or f64 on the host, f32, bf16 or f16 on a GPU. Sums in fixed chunks joined in order: the bits do not
+// depend on the number of threads or multiprocessors. Workspaces are u8, aligned to 8, of the bytes that the function
+// beside the op gives; they may be missing when that is 0.
 
-/// sums (C) = or += sum over the rows of x (M, C), accumulated in f64: the gradient of a bias. Contiguous, one type,
-/// f32 or f64. mode ignore is a UsageError. No workspace.
-void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums);
+/// sums (C) = or += sum over the rows of x (M, C): the gradient of a bias. Contiguous; sums are of the type of x, f32
+/// beside 16-bit types. Accumulated in f64 (on a GPU runs of 8 rows in f32). mode ignore is a UsageError.
+[[nodiscard]] std::size_t reduce_rows_workspace_bytes(const Context& context, const TensorView& x);
+void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
+                 const TensorView& workspace);
 
-/// result (f64 scalar) = sum of squares of x: contiguous, any shape, f32 or f64, accumulated in f64.
-/// `workspace`: u8, at least squared_norm_workspace_bytes(context, x) bytes, aligned to 8.
+/// result (f64 scalar) = sum of squares of x: contiguous, any shape, accumulated in f64.
 [[nodiscard]] std::size_t squared_norm_workspace_bytes(const Context& context, const TensorView& x);
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace);
 
 namespace backend {                                       // called after the checks of reduce.cpp
 inline constexpr std::int64_t kSquaredNormChunk = 16384;  // elements behind one partial sum, an f64 in the workspace
-void reduce_rows(CpuContext&, const TensorView& x, GradMode mode, const TensorView& sums);
+inline constexpr std::int64_t kReduceRowsChunk = 256;     // rows behind one row of partial sums on a GPU, f64 likewise
+void reduce_rows(CpuContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
 void squared_norm(CpuContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
+void reduce_rows(CudaContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
+void squared_norm(CudaContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
 }  // namespace backend
 
 }  // namespace lockstep::ops

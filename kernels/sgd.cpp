@@ -39,6 +39,8 @@ void sgd_update(Context& context, const SgdOptions& options, std::span<const Are
   require<DTypeError>(learning_rate.dtype == DType::f64, kOp, ": learning_rate is ", learning_rate.dtype,
                       ", expected f64");
   require_compute_dtype(kOp, "parameters", parameters);
+  require<DTypeError>(parameters.dtype == accumulation_dtype(parameters.dtype), kOp, ": parameters are ",
+                      parameters.dtype, ", expected ", accumulation_dtype(parameters.dtype));
   require<ShapeError>(parameters.shape.rank() == 1, kOp, ": parameters are ", parameters.shape, ", expected (n)");
   for (const TensorView* view : {&parameters, &gradients, &velocity}) {
     if (view == &velocity && !velocity.given()) {

@@ -25,18 +25,21 @@ struct SgdOptions {
 /// Stochastic gradient descent with momentum as PyTorch defines it (Sutskever et al. 2013, without dampening):
 ///   g = grad + weight_decay * p;  v = momentum * v + g;  p -= lr * (nesterov ? g + momentum * v : v)
 /// with lr = learning_rate (scalar f64 on the device) * learning_rate_scale.
-///   parameters, gradients, velocity: (n) contiguous, one type, f32 or f64: the elements [begin, begin + n) of their
-///   arenas; segments: sorted, not overlapping; parts outside the range are skipped, elements in no segment are left
-///   alone. velocity must be zero before the first update. Reads p, g, v once, writes p, v once. Deterministic: an
-///   element's bits do not depend on how the arena is cut into ranges.
+///   parameters, gradients, velocity: (n) contiguous, one type, f32 or f64 on the host, f32 on a GPU: the elements
+///   [begin, begin + n) of their arenas; segments: sorted, not overlapping; parts outside the range are skipped,
+///   elements in no segment are left alone. velocity must be zero before the first update. Reads p, g, v once, writes
+///   p, v once. Deterministic: an element's bits do not depend on how the arena is cut into ranges.
 /// UsageError: momentum out of range, nesterov without momentum, momentum without velocity, a factor that is not
 /// finite.
 void sgd_update(Context& context, const SgdOptions& options, std::span<const ArenaSegment> segments, std::int64_t begin,
                 const TensorView& learning_rate, const TensorView& parameters, const TensorView& gradients,
                 const TensorView& velocity);
 
-namespace backend {  // called after the checks of sgd.cpp; the segments must stay alive until the stream has passed
+namespace backend {  // called after the checks of sgd.cpp; on the host the segments must stay alive until it has run
 void sgd_update(CpuContext&, const SgdOptions& options, std::span<const ArenaSegment> segments, std::int64_t begin,
+                const TensorView& learning_rate, const TensorView& parameters, const TensorView& gradients,
+                const TensorView& velocity);
+void sgd_update(CudaContext&, const SgdOptions& options, std::span<const ArenaSegment> segments, std::int64_t begin,
                 const TensorView& learning_rate, const TensorView& parameters, const TensorView& gradients,
                 const TensorView& velocity);
 }  // namespace backend

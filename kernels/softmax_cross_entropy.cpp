@@ -2,11 +2,19 @@
 
 namespace lockstep::ops {
 
+std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits) {
+  require<ShapeError>(logits.shape.rank() == 2, "softmax_cross_entropy: logits are ", logits.shape,
+                      ", expected (N, K)");
+  return context.device().kind == DeviceKind::cpu
+             ? 0
+             : static_cast<std::size_t>(logits.shape[0]) * sizeof(backend::SampleLoss);
+}
+
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics) {
+                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace) {
   constexpr std::string_view kOp = "softmax_cross_entropy";
-  require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics});
+  require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics, &workspace});
   require<ShapeError>(logits.shape.rank() == 2 && logits.shape[1] >= 1, kOp, ": logits are ", logits.shape,
                       ", expected (N, K) with K at least 1");
   require_compute_dtype(kOp, "logits", logits);
@@ -19,8 +27,8 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   }
   if (scale.given()) {
     require<ShapeError>(scale.numel() == 1, kOp, ": scale is ", scale.shape, ", expected a scalar");
-    require<DTypeError>(scale.dtype == logits.dtype, kOp, ": scale is ", scale.dtype, ", logits are ", logits.dtype,
-                        ", expected one type");
+    require<DTypeError>(scale.dtype == accumulation_dtype(logits.dtype), kOp, ": scale is ", scale.dtype,
+                        ", logits are ", logits.dtype, ", expected ", accumulation_dtype(logits.dtype));
   }
   require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing, ", expected [0, 1)");
   if (dlogits.given()) {
@@ -45,10 +53,16 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   for (const TensorView* other : {&logits, &labels, &valid, &scale, &dlogits}) {
     require<ShapeError>(!other->given() || !overlaps(metrics, *other), kOp, ": metrics overlap another tensor");
   }
+  if (const std::size_t bytes = softmax_cross_entropy_workspace_bytes(context, logits); bytes > 0) {
+    require_workspace(kOp, workspace, bytes, 8);
+    for (const TensorView* other : {&logits, &labels, &valid, &scale, &dlogits, &metrics}) {
+      require<ShapeError>(!other->given() || !overlaps(workspace, *other), kOp, ": workspace overlaps another tensor");
+    }
+  }
   dispatch(context, kOp,
            [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits,
-                                                                   metrics)) {
-             backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits, metrics);
+                                                                   metrics, workspace)) {
+             backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits, metrics, workspace);
            });
 }
 

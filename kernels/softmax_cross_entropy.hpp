@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
 
@@ -8,22 +11,35 @@ namespace lockstep::ops {
 /// Softmax cross entropy with label smoothing (Szegedy et al. 2016, section 7), loss, gradient and accuracy in one
 /// pass over the logits. Target distribution: (1 - smoothing) at the label + smoothing / K everywhere.
 ///
-///   logits:  (N, K) contiguous, f32 or f64           labels: (N) i32
-///   valid:   i64 scalar: the first `valid` samples count (at most N); not given: all
-///   scale:   scalar of the type of logits: 1 / (global number of valid samples); not given: 1
-///   dlogits: (N, K) or not given: (softmax - target) * scale, 0 for samples that do not count; may be logits
+///   logits:  (N, K) contiguous; f32 or f64 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
+///   valid:   i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
+///   scale:   scalar, of the type of logits, f32 beside 16-bit types: 1 / (global number of valid samples); not given:
+///   1 dlogits: (N, K) or not given: (softmax - target) * scale, 0 for samples that do not count; may be logits
 ///   metrics: f64 (3): [0] += sum of the unscaled losses of the samples that count, [1] += number of samples whose
 ///            largest logit (first of equals) is at the label, [2] += number of samples whose label is not in [0, K)
 ///            (such a sample takes part in nothing else and has a zero gradient)
-/// Sums run in sample order in f64. Deterministic, no workspace. smoothing outside [0, 1) is a UsageError.
+///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when that is 0
+/// Losses (f32 beside f32 and 16-bit logits on a GPU) are summed in f64 in a fixed order, on the host that of the
+/// samples. Deterministic. smoothing outside [0, 1) is a UsageError.
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics);
+                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace);
+
+/// 0 on the host.
+[[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of softmax_cross_entropy.cpp
+/// What the rows of the logits leave for the sum over the samples, on a GPU.
+struct SampleLoss {
+  float loss;
+  std::int32_t outcome;  ///< 0: does not count, 1: wrong, 2: right, 3: bad label
+};
 void softmax_cross_entropy(CpuContext&, const TensorView& logits, const TensorView& labels, const TensorView& valid,
                            const TensorView& scale, double smoothing, const TensorView& dlogits,
-                           const TensorView& metrics);
+                           const TensorView& metrics, const TensorView& workspace);
+void softmax_cross_entropy(CudaContext&, const TensorView& logits, const TensorView& labels, const TensorView& valid,
+                           const TensorView& scale, double smoothing, const TensorView& dlogits,
+                           const TensorView& metrics, const TensorView& workspace);
 }  // namespace backend
 
 }  // namespace lockstep::ops

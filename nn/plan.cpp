@@ -52,10 +52,12 @@ SlotId plan_loss(PlanBuilder& builder, SlotId logits) {
   if (builder.training()) {
     gradient = builder.alias(logits, "d(logits)", builder.prototype(logits).shape);
   }
-  builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics}, 0,
+  const SlotId workspace =
+      builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
+  builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics, workspace}, 0,
                [=](Context& context, const Frame& frame) {
                  ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[valid], frame[scale],
-                                            smoothing, frame[gradient], frame[metrics]);
+                                            smoothing, frame[gradient], frame[metrics], frame[workspace]);
                });
   return gradient;
 }

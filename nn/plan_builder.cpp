@@ -213,8 +213,10 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
 }
 
 void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
-  call("reduce_rows", {dy}, {dbias.slot}, 0, [=](Context& context, const Frame& frame) {
-    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot]);
+  const SlotId workspace = scratch(
+      ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
+  call("reduce_rows", {dy}, {dbias.slot, workspace}, 0, [=](Context& context, const Frame& frame) {
+    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot], frame[workspace]);
   });
 }
 

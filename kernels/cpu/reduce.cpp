@@ -82,7 +82,8 @@ double sum_of_squares(const T* x, std::int64_t count) {
 
 }  // namespace
 
-void reduce_rows(CpuContext& context, const TensorView& x, GradMode mode, const TensorView& sums) {
+void reduce_rows(CpuContext& context, const TensorView& x, GradMode mode, const TensorView& sums,
+                 const TensorView& /*workspace*/) {
   visit_compute(x.dtype, "reduce_rows", [&]<class T>(std::type_identity<T>) {
     sum_rows(context, x.as<T>(), x.shape[0], x.shape[1], mode, sums.as<T>());
   });

@@ -101,7 +101,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
 
 void softmax_cross_entropy(CpuContext& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics) {
+                           const TensorView& dlogits, const TensorView& metrics, const TensorView& /*workspace*/) {
   visit_compute(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
     run<T>(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
   });

@@ -40,7 +40,8 @@ inline OpCase augment_case(const AugmentParams& p) {
   return item;
 }
 
-/// One pixel, odd and prime sizes, padding beyond the image, partial batches, three and four channels.
+/// One pixel, odd and prime sizes, images of several tiles, padding beyond the image, partial batches, three and four
+/// channels.
 inline std::vector<AugmentParams> augment_params() {
   std::vector<AugmentParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -51,6 +52,7 @@ inline std::vector<AugmentParams> augment_params() {
         all.push_back({Shape{17, 3, 2, channels}, dtype, pad, flip, 16});
         all.push_back({Shape{13, 11, 7, channels}, dtype, pad, flip, 0});
         all.push_back({Shape{29, 32, 32, channels}, dtype, pad, flip, 40});
+        all.push_back({Shape{3, 61, 83, channels}, dtype, pad, flip, -1});
       }
     }
   }
@@ -61,6 +63,22 @@ inline std::vector<OpCase> augment_cases() {
   std::vector<OpCase> items;
   for (const AugmentParams& p : augment_params()) {
     items.push_back(augment_case(p));
+  }
+  return items;
+}
+
+/// In f32 the same bits as on the host.
+inline std::vector<DeviceCase> augment_device_cases() {
+  std::vector<DeviceCase> items;
+  for (AugmentParams p : augment_params()) {
+    if (p.dtype == DType::f32) {
+      append(items, device_cases([&](DType dtype) {
+               p.dtype = dtype;
+               OpCase item = augment_case(p);
+               item.tolerance = 0;
+               return item;
+             }));
+    }
   }
   return items;
 }

@@ -20,9 +20,9 @@ TEST(ReduceRows, ByHand) {
   GuardedTensor x(Shape{3, 2}, DType::f32);
   GuardedTensor sums(Shape{2}, DType::f32);
   x.assign({1, -2, 3, 4, 0.5, 8});
-  ops::reduce_rows(context, x, GradMode::overwrite, sums);
+  ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
   EXPECT_EQ(sums.values(), (std::vector<double>{4.5, 10}));
-  ops::reduce_rows(context, x, GradMode::accumulate, sums);
+  ops::reduce_rows(context, x, GradMode::accumulate, sums, {});
   EXPECT_EQ(sums.values(), (std::vector<double>{9, 20}));
 }
 
@@ -51,7 +51,7 @@ TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
   GuardedTensor x(Shape{kRows, 1}, DType::f32);
   GuardedTensor sums(Shape{1}, DType::f32);
   std::fill_n(x.span<float>().begin(), kRows, 2.0F);
-  ops::reduce_rows(context, x, GradMode::overwrite, sums);
+  ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
   EXPECT_EQ(sums.values()[0], 2.0 * static_cast<double>(kRows - 1));  // 2^25 + 10 to the nearest float, even wins
 }
 
@@ -87,9 +87,9 @@ TEST(ReduceRows, RefusesWhatTheContractExcludes) {
   const GuardedTensor x(Shape{4, 3}, DType::f32);
   const GuardedTensor sums(Shape{3}, DType::f32);
   const auto call = [&](const TensorView& from, const TensorView& to) {
-    ops::reduce_rows(context, from, GradMode::overwrite, to);
+    ops::reduce_rows(context, from, GradMode::overwrite, to, {});
   };
-  EXPECT_THROW(ops::reduce_rows(context, x, GradMode::ignore, sums), UsageError);
+  EXPECT_THROW(ops::reduce_rows(context, x, GradMode::ignore, sums, {}), UsageError);
   EXPECT_THROW(call({}, sums), ShapeError);
   EXPECT_THROW(call(x, {}), ShapeError);
   EXPECT_THROW(call(x.view().reshape(Shape{2, 2, 3}), sums), ShapeError);

@@ -30,6 +30,17 @@ inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::in
   return segments;
 }
 
+/// `number` segments of about the same length, of three groups in turn; every seventh is frozen.
+inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int64_t number) {
+  std::vector<ops::ArenaSegment> segments;
+  for (std::int64_t i = 0; i < number; ++i) {
+    const std::int64_t begin = i * count / number;
+    segments.push_back(
+        {begin, (i + 1) * count / number - begin, i % 3 == 0 ? 0.5 : 1, i % 3 == 1 ? 0.0 : 0.1, i % 7 != 6});
+  }
+  return segments;
+}
+
 /// inputs: learning rate, gradients; outputs: parameters, velocity (absent without momentum), both started at random.
 inline OpCase sgd_case(const SgdParams& p) {
   OpCase item;
@@ -63,6 +74,7 @@ inline std::vector<SgdParams> sgd_params() {
         all.push_back({count, dtype, options, mixed_segments(count + 60, 3), 29});
         all.push_back({count, dtype, options, {}, 5});
       }
+      all.push_back({40009, dtype, options, many_segments(41000, 150), 501});
     }
   }
   return all;
@@ -72,6 +84,17 @@ inline std::vector<OpCase> sgd_cases() {
   std::vector<OpCase> items;
   for (const SgdParams& p : sgd_params()) {
     items.push_back(sgd_case(p));
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> sgd_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const SgdParams& p : sgd_params()) {
+    if (p.dtype == DType::f32) {
+      const OpCase item = sgd_case(p);
+      items.push_back({item, item, item.tolerance});
+    }
   }
   return items;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,18 @@ struct SoftmaxCrossEntropyParams {
   LogitsGradient gradient = LogitsGradient::apart;
 };
 
+/// Multiples of 1/8 that every type holds exactly, with equals in most rows.
+inline Generator eighths(std::uint64_t seed) {
+  return [=](GuardedTensor& tensor) {
+    tensor.integers(seed, -40, 40);
+    std::vector<double> list = tensor.values();
+    for (double& value : list) {
+      value /= 8;
+    }
+    tensor.assign(list);
+  };
+}
+
 /// inputs: labels, valid, scale, logits (absent when in place); outputs: metrics (started at 2, 3, 5), then dlogits.
 /// Labels run from -1 to K, so some are out of range.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
@@ -34,28 +47,32 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   item.dtype = p.dtype;
   item.inputs = {{"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
-                 {"scale", Shape{}, p.dtype, constant(0.375)}};
+                 {"scale", Shape{}, ops::accumulation_dtype(p.dtype), constant(0.375)}};
   item.outputs = {{"metrics", Shape{3}, DType::f64, values({2, 3, 5})}};
   if (in_place) {
-    item.outputs.push_back({"logits and dlogits", shape, p.dtype, normal(2, 2)});
+    item.outputs.push_back({"logits and dlogits", shape, p.dtype, eighths(2)});
   } else {
     item.inputs.push_back({"logits", shape, p.dtype, normal(2, 2)});
     if (p.gradient == LogitsGradient::apart) {
       item.outputs.push_back({"dlogits", shape, p.dtype, {}});
     }
   }
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::softmax_cross_entropy(context, in_place ? out[1] : in[3], in[0], p.valid >= 0 ? in[1] : TensorView(),
                                p.scaled ? in[2] : TensorView(), p.smoothing, out.size() > 1 ? out[1] : TensorView(),
-                               out[0]);
+                               out[0], workspace);
+  };
+  item.workspace_bytes = [=](Context& context) {
+    return ops::softmax_cross_entropy_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), shape));
   };
   item.bytes = tensor_bytes(item);
   item.flops = 6.0 * static_cast<double>(p.samples * p.classes);
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms in order, here and there
   return item;
 }
 
-/// One sample, one class, odd and prime sizes, more samples than a block; all kinds of masks, scales and outputs.
+/// One sample, one class, odd and prime sizes, whole vectors, more samples than a block; all kinds of masks, scales and
+/// outputs.
 inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
   std::vector<SoftmaxCrossEntropyParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -65,6 +82,8 @@ inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
                                {13, 2},
                                {31, 101},
                                {523, 17},
+                               {11, 64},
+                               {5, 1000},
                                {9, 4099},
                                {0, 5}}) {
       all.push_back({n, k, dtype});
@@ -83,6 +102,19 @@ inline std::vector<OpCase> softmax_cross_entropy_cases() {
   std::vector<OpCase> items;
   for (const SoftmaxCrossEntropyParams& p : softmax_cross_entropy_params()) {
     items.push_back(softmax_cross_entropy_case(p));
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> softmax_cross_entropy_device_cases() {
+  std::vector<DeviceCase> items;
+  for (SoftmaxCrossEntropyParams p : softmax_cross_entropy_params()) {
+    if (p.dtype == DType::f32) {
+      append(items, device_cases([&](DType dtype) {
+               p.dtype = dtype;
+               return softmax_cross_entropy_case(p);
+             }));
+    }
   }
   return items;
 }

@@ -34,7 +34,7 @@ struct Call {
     ops::softmax_cross_entropy(context, TensorView(std::span(logits), shape), TensorView(std::span(labels), Shape{n}),
                                valid >= 0 ? TensorView(std::span(&valid, 1), Shape{}) : TensorView(),
                                TensorView(std::span(&scale, 1), Shape{}), smoothing,
-                               TensorView(std::span(gradient), shape), TensorView(std::span(metrics), Shape{3}));
+                               TensorView(std::span(gradient), shape), TensorView(std::span(metrics), Shape{3}), {});
   }
 };
 
@@ -174,7 +174,7 @@ TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
       scale.constant(factor);
       const auto run = [&](const TensorView& dlogits) {
         metrics.constant(0);
-        ops::softmax_cross_entropy(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
+        ops::softmax_cross_entropy(context, logits, labels, valid, scale, smoothing, dlogits, metrics, {});
         return metrics.values()[0] * factor;
       };
       run(gradient);
@@ -205,13 +205,13 @@ TEST(SoftmaxCrossEntropy, LossesAreSummedInSampleOrder) {
   logits.normal(5, 30);
   labels.integers(6, 0, k - 1);
   metrics.constant(0);
-  ops::softmax_cross_entropy(context, logits, labels, {}, {}, 0, {}, metrics);
+  ops::softmax_cross_entropy(context, logits, labels, {}, {}, 0, {}, metrics, {});
   const double together = metrics.values()[0];
   std::vector<double> losses;
   for (std::int64_t i = 0; i < n; ++i) {
     metrics.constant(0);
     ops::softmax_cross_entropy(context, logits.view().slice(0, i, i + 1), labels.view().slice(0, i, i + 1), {}, {}, 0,
-                               {}, metrics);
+                               {}, metrics, {});
     losses.push_back(metrics.values()[0]);
   }
   double forwards = 0;
@@ -240,7 +240,7 @@ TEST(SoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
   const auto call = [&](auto&& change) {
     Arguments a = good;
     change(a);
-    ops::softmax_cross_entropy(context, a.logits, a.labels, a.valid, a.scale, a.smoothing, a.dlogits, a.metrics);
+    ops::softmax_cross_entropy(context, a.logits, a.labels, a.valid, a.scale, a.smoothing, a.dlogits, a.metrics, {});
   };
   EXPECT_NO_THROW(call([](Arguments&) {}));
   for (TensorView Arguments::*view : {&Arguments::logits, &Arguments::labels, &Arguments::valid, &Arguments::scale,

@@ -1,0 +1,153 @@
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/softmax_cross_entropy.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr int kRows =
+    4;  // warps of a block, each with a row of its own: small batches still reach many multiprocessors
+constexpr int kBlock = kRows * gpu::kWarp;
+constexpr int kJoinBlock = 256;
+
+/// f(k, x[k]) for this lane's share of a row, 16 bytes at a time with kVectors (K is a multiple then). x: (K).
+template <bool kVectors, class T, class F>
+__device__ void visit_row(const T* x, std::int64_t classes, int lane, F f) {
+  constexpr int kWidth = kVectors ? gpu::kPerVector<T> : 1;
+  for (std::int64_t k = lane * kWidth; k < classes; k += gpu::kWarp * kWidth) {
+    if constexpr (kVectors) {
+      const gpu::Vector<T> values = gpu::load_vector(x + k);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        f(k + j, gpu::to_float(values.at[j]));
+      }
+    } else {
+      f(k, gpu::to_float(x[k]));
+    }
+  }
+}
+
+/// d[k] = f(k, x[k]) for the same share; d may be x. x, d: (K).
+template <bool kVectors, class T, class F>
+__device__ void transform_row(const T* x, T* d, std::int64_t classes, int lane, F f) {
+  constexpr int kWidth = kVectors ? gpu::kPerVector<T> : 1;
+  for (std::int64_t k = lane * kWidth; k < classes; k += gpu::kWarp * kWidth) {
+    if constexpr (kVectors) {
+      const gpu::Vector<T> values = gpu::load_vector(x + k);
+      gpu::Vector<T> results;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        results.at[j] = gpu::from_float<T>(f(k + j, gpu::to_float(values.at[j])));
+      }
+      gpu::store_vector(d + k, results);
+    } else {
+      d[k] = gpu::from_float<T>(f(k, gpu::to_float(x[k])));
+    }
+  }
+}
+
+/// One warp a row: its largest logit, the sum of exponentials, the gradient. The row comes from memory once and from a
+/// cache twice: it is 2 to 4 KiB for 1000 classes. exp() runs twice, so that a 16-bit gradient in place is as exact as
+/// one apart. logits, dlogits (or null): (N, K), labels, losses: (N); valid, scale: scalars or null.
+template <class T, bool kVectors>
+__global__ void __launch_bounds__(kBlock)
+    rows_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, const float* scale,
+                std::int64_t samples, std::int64_t classes, float peak, float spread, T* dlogits, SampleLoss* losses) {
+  const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
+  const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / gpu::kWarp;
+  const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * kRows;
+  const std::int64_t counting = valid != nullptr ? *valid : samples;
+  const float factor = scale != nullptr ? *scale : 1.0F;
+  for (std::int64_t row = warp; row < samples; row += warps) {
+    const T* x = logits + row * classes;
+    const std::int32_t label = labels[row];
+    const bool known = label >= 0 && label < classes;
+    const bool takes_part = row < counting && known;
+    float largest = -INFINITY;
+    float total = 0;
+    SampleLoss result{0.0F, row < counting ? 3 : 0};
+    if (takes_part) {
+      visit_row<kVectors>(x, classes, lane, [&](std::int64_t, float value) {
+        largest = value > largest ? value : largest;  // a NaN shows in the total
+      });
+      largest = gpu::warp_max(largest);
+      const float at_label = gpu::to_float(x[label]) - largest;
+      float shifts = 0;
+      bool earlier = false;  // a logit as large as the one at the label, in front of it
+      visit_row<kVectors>(x, classes, lane, [&](std::int64_t k, float value) {
+        const float shifted = value - largest;
+        total += expf(shifted);
+        shifts += shifted;
+        earlier = earlier || (k < label && shifted == 0.0F);
+      });
+      total = gpu::warp_sum(total);
+      shifts = gpu::warp_sum(shifts);
+      const bool right = at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
+      result.loss = logf(total) - peak * at_label;
+      if (spread > 0.0F) {  // without it a logit of -inf must not make 0 * inf
+        result.loss -= spread * shifts;
+      }
+      result.outcome = right ? 2 : 1;
+    }
+    if (lane == 0) {
+      losses[row] = result;
+    }
+    if (dlogits != nullptr) {
+      __syncwarp();  // all lanes have read the logit at the label, which dlogits may overwrite
+      const float inverse = 1.0F / total;
+      transform_row<kVectors>(x, dlogits + row * classes, classes, lane, [=](std::int64_t k, float value) {
+        const float target = k == label ? peak + spread : spread;
+        return takes_part ? (expf(value - largest) * inverse - target) * factor : 0.0F;
+      });
+    }
+  }
+}
+
+/// One block: a thread adds up every 256th sample in f64, the threads are joined in order. losses: (N), metrics: (3).
+__global__ void __launch_bounds__(kJoinBlock)
+    metrics_kernel(const SampleLoss* losses, std::int64_t samples, double* metrics) {
+  double loss = 0;
+  double right = 0;
+  double bad = 0;
+  for (std::int64_t i = threadIdx.x; i < samples; i += kJoinBlock) {
+    const SampleLoss sample = losses[i];
+    loss += static_cast<double>(sample.loss);
+    right += sample.outcome == 2 ? 1.0 : 0.0;
+    bad += sample.outcome == 3 ? 1.0 : 0.0;
+  }
+  loss = gpu::block_sum<kJoinBlock>(loss);
+  right = gpu::block_sum<kJoinBlock>(right);
+  bad = gpu::block_sum<kJoinBlock>(bad);
+  if (threadIdx.x == 0) {
+    metrics[0] += loss;
+    metrics[1] += right;
+    metrics[2] += bad;
+  }
+}
+
+}  // namespace
+
+void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const TensorView& labels,
+                           const TensorView& valid, const TensorView& scale, double smoothing,
+                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace) {
+  const std::int64_t samples = logits.shape[0];
+  const std::int64_t classes = logits.shape[1];
+  if (samples == 0) {
+    return;
+  }
+  auto* losses = static_cast<SampleLoss*>(workspace.data);
+  const auto peak = static_cast<float>(1 - smoothing);
+  const auto spread = static_cast<float>(smoothing / static_cast<double>(classes));
+  gpu::visit_element(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
+    const auto* x = static_cast<const T*>(logits.data);
+    auto* d = static_cast<T*>(dlogits.data);  // null when not given
+    const bool vectors = gpu::aligned_to_vectors(x, d) && classes % gpu::kPerVector<T> == 0;
+    gpu::launch(vectors ? rows_kernel<T, true> : rows_kernel<T, false>, dim3(gpu::blocks_for(samples, kRows)),
+                dim3(kBlock), 0, context.stream(), x, static_cast<const std::int32_t*>(labels.data),
+                static_cast<const std::int64_t*>(valid.data), static_cast<const float*>(scale.data), samples, classes,
+                peak, spread, d, losses);
+  });
+  gpu::launch(metrics_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), losses, samples, metrics.as<double>());
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,67 @@
+// Augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
+// device, the places of samples in the batch, what is refused.
+#include <lockstep/runtime/random.hpp>
+
+#include "tests/kernels/augment_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::augment_case;
+using testing::compare;
+using testing::OpCase;
+
+using CudaAugment = testing::CudaTest;
+
+/// Samples whose row or column offset is drawn twice, because the first number fell into the part that would make the
+/// offsets uneven (one draw in 21 million with this padding).
+TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
+  constexpr std::int64_t kPad = 102;
+  const std::vector<double> ids{8592760991, 8594298715, 8595826875};
+  OpCase item = augment_case({Shape{3, 112, 112, 4}, DType::f32, kPad, true});
+  item.inputs[1].start = testing::values(ids);
+  constexpr std::uint32_t kOffsets = 2 * kPad + 1;
+  for (const double id : ids) {
+    Random random(testing::augment_desc({}).seed, RandomUse::augment, 3, static_cast<std::uint64_t>(id));
+    bool rejected = false;
+    for (int draw = 0; draw < 2; ++draw) {
+      rejected = rejected || static_cast<std::uint32_t>(random.bits() * kOffsets) < (0U - kOffsets) % kOffsets;
+    }
+    EXPECT_TRUE(rejected) << id;
+  }
+  compare(item, cpu(), item, cuda(), 0);
+}
+
+TEST_F(CudaAugment, ValuesOutOfRange) {
+  for (const double valid : {-4.0, -9e15, 9e15}) {
+    OpCase item = augment_case({Shape{3, 5, 7, 4}, DType::f32, 2, true, 1});
+    item.inputs[1].start = testing::values({-1, 9e15, -9e15});
+    item.inputs[2].start = testing::constant(-2);
+    item.inputs[3].start = testing::constant(valid);
+    compare(item, cpu(), item, cuda(), 0);
+  }
+}
+
+TEST_F(CudaAugment, PaddingFarBeyondTheImage) {
+  const OpCase item = augment_case({Shape{5, 3, 4, 4}, DType::f32, std::int64_t{1} << 30, true});
+  compare(item, cpu(), item, cuda(), 0);
+}
+
+TEST_F(CudaAugment, RefusesImagesBeyond2To31Pixels) {
+  // No sample, so that no memory is needed.
+  const auto call = [&](std::int64_t width) {
+    const Shape in{0, std::int64_t{1} << 16, width, 3};
+    const Tensor images = Tensor::empty(cuda(), in, DType::u8);
+    const Tensor ids = Tensor::empty(cuda(), Shape{0}, DType::i64);
+    const Tensor epoch = Tensor::zeros(cuda(), Shape{}, DType::i64);
+    const Tensor out = Tensor::empty(cuda(), in, DType::f32);
+    ops::augment(cuda(), {}, images, ids, epoch, {}, out);
+  };
+  EXPECT_NO_THROW(call((std::int64_t{1} << 15) - 1));
+  EXPECT_THROW(call(std::int64_t{1} << 15), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+// Sums on a GPU beyond the cases that all ops share: long sums, the same bits every time and off 16-byte boundaries,
+// beyond 2^31 elements, what is refused.
+#include <cmath>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "tests/kernels/reduce_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::OpInstance;
+using testing::reduce_rows_case;
+using testing::squared_norm_case;
+
+using CudaReduce = testing::CudaTest;
+
+TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
+  OpCase item = reduce_rows_case(20011, 3, DType::f32);
+  item.inputs[0].start = [](GuardedTensor& x) {
+    x.constant(1);
+    for (float& value : x.span<float>().first(3)) {
+      value = 0x1p24F;  // 2^24 + 1 is 2^24 in f32
+    }
+  };
+  OpInstance instance(item, cuda());
+  testing::run_checked(instance);
+  for (const double sum : instance.output(0).values()) {
+    EXPECT_NEAR(sum, 0x1p24 + 20010, 8);  // the seven ones beside 2^24 in its thread
+  }
+}
+
+TEST_F(CudaReduce, TheSameBitsEveryTime) {
+  testing::expect_repeatable(reduce_rows_case(4001, 33, DType::f32), cuda());
+  testing::expect_repeatable(squared_norm_case(Shape{200003}, DType::bf16), cuda());
+}
+
+/// The same values twice, aligned and not: both paths must sum in the same order.
+TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    OpCase item = reduce_rows_case(1537, 64, dtype);
+    const Shape shape{1537, 64};
+    item.inputs.push_back({"x behind one element", Shape{shape.numel() + 1}, dtype, [=](GuardedTensor& tensor) {
+                             GuardedTensor aligned(shape, dtype);
+                             item.inputs[0].start(aligned);
+                             std::vector<double> list = aligned.values();
+                             list.insert(list.begin(), 1.0);
+                             tensor.assign(list);
+                           }});
+    item.outputs.push_back({"sums off the boundary", Shape{64}, DType::f32, {}});
+    item.outputs.push_back({"norm", Shape{}, DType::f64, {}});
+    item.outputs.push_back({"norm off the boundary", Shape{}, DType::f64, {}});
+    item.run = [=](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+      const TensorView off = in[1].slice(0, 1, in[1].numel()).reshape(shape);
+      ops::reduce_rows(context, in[0], GradMode::overwrite, out[0], workspace);
+      ops::reduce_rows(context, off, GradMode::overwrite, out[1], workspace);
+      ops::squared_norm(context, in[0], out[2], workspace);
+      ops::squared_norm(context, off, out[3], workspace);
+    };
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    testing::expect_same_bits(instance.output(0), instance.output(1));
+    testing::expect_same_bits(instance.output(2), instance.output(3));
+  }
+}
+
+TEST_F(CudaReduce, Beyond2To31Elements) {
+  constexpr std::int64_t kColumns = 8;
+  constexpr std::int64_t kRows = (std::int64_t{1} << 28) + 3;
+  Tensor x;
+  Tensor workspace;
+  const TensorView prototype(nullptr, DType::bf16, cuda().device(), Shape{kRows, kColumns});
+  const std::size_t bytes = std::max(ops::reduce_rows_workspace_bytes(cuda(), prototype),
+                                     ops::squared_norm_workspace_bytes(cuda(), prototype));
+  try {
+    x = Tensor::empty(cuda(), prototype.shape, DType::bf16);
+    workspace = Tensor::empty(cuda(), Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
+  } catch (const OutOfMemory& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const Tensor sums = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
+  const Tensor norm = Tensor::empty(cuda(), Shape{}, DType::f64);
+  ops::fill(cuda(), 1, x);
+  ops::fill(cuda(), 4, x.view().slice(0, kRows - 1, kRows));
+  ops::reduce_rows(cuda(), x, GradMode::overwrite, sums, workspace);
+  ops::squared_norm(cuda(), x, norm, workspace);
+  std::vector<float> host_sums(kColumns);
+  double host_norm = 0;
+  copy(cuda(), sums, TensorView(std::span(host_sums), Shape{kColumns}));
+  copy(cuda(), norm, TensorView(std::span(&host_norm, 1), Shape{}));
+  cuda().synchronize();
+  EXPECT_EQ(host_sums, std::vector<float>(kColumns, static_cast<float>(kRows + 3)));
+  EXPECT_EQ(host_norm, static_cast<double>(kColumns * (kRows + 15)));
+}
+
+TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
+  const Tensor x = Tensor::zeros(cuda(), Shape{257, 3}, DType::bf16);
+  const Tensor sums = Tensor::zeros(cuda(), Shape{3}, DType::f32);
+  const Tensor memory = Tensor::zeros(cuda(), Shape{64}, DType::u8);
+  const TensorView scratch = memory;
+  const auto call = [&](const TensorView& from, const TensorView& to, const TensorView& workspace) {
+    ops::reduce_rows(cuda(), from, GradMode::overwrite, to, workspace);
+  };
+  EXPECT_EQ(ops::reduce_rows_workspace_bytes(cuda(), x), 48U);
+  EXPECT_EQ(ops::reduce_rows_workspace_bytes(cuda(), x.view().slice(0, 0, 256)), 0U);
+  EXPECT_EQ(ops::reduce_rows_workspace_bytes(cpu(), x), 0U);
+  EXPECT_NO_THROW(call(x, sums, scratch));
+  EXPECT_NO_THROW(call(x.view().slice(0, 0, 256), sums, {}));
+  EXPECT_THROW(call(x, sums, {}), Error);
+  EXPECT_THROW(call(x, sums, scratch.slice(0, 0, 47)), ShapeError);
+  EXPECT_THROW(call(x, sums, scratch.slice(0, 4, 52)), ShapeError) << "alignment";
+  TensorView bad = scratch;
+  bad.data = x.view().data;
+  EXPECT_THROW(call(x, sums, bad), ShapeError) << "overlap";
+  bad = sums;
+  bad.dtype = DType::bf16;
+  EXPECT_THROW(call(x, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
+  bad = x;
+  bad.dtype = DType::f64;
+  EXPECT_THROW(call(bad, sums, scratch), DTypeError);
+  const Tensor norm = Tensor::zeros(cuda(), Shape{}, DType::f64);
+  EXPECT_THROW(ops::squared_norm(cuda(), bad, norm, scratch), DTypeError);
+  EXPECT_THROW(ops::squared_norm(cuda(), x, norm, {}), Error);
+}
+
+}  // namespace
+}  // namespace lockstep

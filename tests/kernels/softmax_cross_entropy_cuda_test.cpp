@@ -1,0 +1,126 @@
+// Softmax cross entropy on a GPU beyond the cases that all ops share: values out of range on the device, infinities and
+// NaN, in place, the same bits every time, what is refused.
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/softmax_cross_entropy_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::compare;
+using testing::LogitsGradient;
+using testing::OpCase;
+using testing::OpInstance;
+using testing::softmax_cross_entropy_case;
+
+using CudaSoftmaxCrossEntropy = testing::CudaTest;
+
+TEST_F(CudaSoftmaxCrossEntropy, LabelsOutOfRangeAreCountedAndTakePartInNothing) {
+  constexpr double kMin = std::numeric_limits<std::int32_t>::min();
+  constexpr double kMax = std::numeric_limits<std::int32_t>::max();
+  for (const bool in_place : {false, true}) {
+    OpCase item = softmax_cross_entropy_case(
+        {9, 8, DType::f32, 0.1, 8, true, in_place ? LogitsGradient::in_place : LogitsGradient::apart});
+    item.inputs[0].start = testing::values({-1, 8, 3, kMin, kMax, 9, 0, 7, -1});
+    compare(item, cuda(), item, cpu(), item.tolerance);
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    EXPECT_EQ(instance.output(0).values()[2], 5.0 + 5.0);  // the ninth does not count
+  }
+}
+
+TEST_F(CudaSoftmaxCrossEntropy, ValidOutOfRangeIsClamped) {
+  for (const double valid : {-4.0, -9e15, 9e15}) {
+    OpCase item = softmax_cross_entropy_case({37, 5, DType::f32, 0, 1, false});
+    item.inputs[1].start = testing::constant(valid);
+    compare(item, cuda(), item, cpu(), item.tolerance);
+  }
+}
+
+TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    OpCase item = softmax_cross_entropy_case({2, 3, dtype});
+    item.inputs[0].start = testing::values({0, 1});
+    item.inputs[3].start = testing::values({1, -inf, 1, 1e4, 0, -1e4});
+    OpInstance masked(item, cuda());
+    testing::run_checked(masked);
+    EXPECT_NEAR(masked.output(0).values()[0], 2 + std::log(2.0) + masked.inputs()[3].values()[3], 1e-2);
+    EXPECT_EQ(masked.output(0).values()[1], 3 + 1);
+    EXPECT_EQ(masked.output(1).values(), (std::vector<double>{-0.5, 0, 0.5, 1, -1, 0}));
+    for (const double bad : {inf, std::nan("")}) {
+      for (std::size_t place = 0; place < 3; ++place) {
+        std::vector<double> logits{1, 2, 3, 1, 2, 3};
+        logits[place] = bad;
+        item.inputs[3].start = testing::values(logits);
+        OpInstance instance(item, cuda());
+        testing::run_checked(instance);
+        EXPECT_TRUE(std::isnan(instance.output(0).values()[0])) << bad << " at " << place;
+        EXPECT_TRUE(std::isnan(instance.output(1).values()[place])) << bad << " at " << place;
+        EXPECT_FALSE(std::isnan(instance.output(1).values()[3])) << "the other row";
+      }
+    }
+  }
+}
+
+TEST_F(CudaSoftmaxCrossEntropy, InPlaceGivesTheBitsOfApart) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const std::int64_t classes : {17, 1000}) {
+      OpCase apart = softmax_cross_entropy_case({23, classes, dtype, 0.1, 20, true});
+      apart.inputs[3].start = testing::eighths(2);
+      OpInstance first(apart, cuda());
+      OpInstance second(softmax_cross_entropy_case({23, classes, dtype, 0.1, 20, true, LogitsGradient::in_place}),
+                        cuda());
+      testing::run_checked(first);
+      testing::run_checked(second);
+      testing::expect_same_bits(first.output(0), second.output(0));
+      testing::expect_same_bits(first.output(1), second.output(1));
+    }
+  }
+}
+
+TEST_F(CudaSoftmaxCrossEntropy, TheSameBitsEveryTime) {
+  OpCase item = softmax_cross_entropy_case({523, 100, DType::f32, 0.1, 500, true});
+  std::swap(item.inputs[0], item.inputs[3]);  // the first input is the one that the check changes
+  item.run = [run = item.run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+    const std::vector<TensorView> inputs{in[3], in[1], in[2], in[0]};
+    run(context, inputs, out, workspace);
+  };
+  testing::expect_repeatable(item, cuda());
+}
+
+TEST_F(CudaSoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
+  const OpCase item = softmax_cross_entropy_case({5, 3, DType::bf16, 0, 4, true});
+  OpInstance instance(item, cuda());
+  const testing::Views in = instance.input_views();
+  const testing::Views out = instance.output_views();
+  const Tensor memory = Tensor::zeros(cuda(), Shape{64}, DType::u8);
+  const TensorView scratch = memory;
+  const auto call = [&](const TensorView& logits, const TensorView& scale, const TensorView& workspace) {
+    ops::softmax_cross_entropy(cuda(), logits, in[0], in[1], scale, 0, out[1], out[0], workspace);
+  };
+  EXPECT_EQ(ops::softmax_cross_entropy_workspace_bytes(cuda(), in[3]), 40U);
+  EXPECT_EQ(ops::softmax_cross_entropy_workspace_bytes(cpu(), in[3]), 0U);
+  EXPECT_NO_THROW(call(in[3], in[2], scratch));
+  EXPECT_THROW(call(in[3], in[2], {}), Error);
+  EXPECT_THROW(call(in[3], in[2], scratch.slice(0, 0, 39)), ShapeError);
+  EXPECT_THROW(call(in[3], in[2], scratch.slice(0, 4, 44)), ShapeError) << "alignment";
+  TensorView bad = scratch;
+  bad.dtype = DType::f32;
+  EXPECT_THROW(call(in[3], in[2], bad), DTypeError);
+  bad = scratch;
+  bad.data = in[3].data;
+  EXPECT_THROW(call(in[3], in[2], bad), ShapeError) << "overlap";
+  bad = in[2];
+  bad.dtype = DType::bf16;
+  EXPECT_THROW(call(in[3], bad, scratch), DTypeError) << "scale";
+  bad = in[3];
+  bad.dtype = DType::f64;
+  EXPECT_THROW(call(bad, in[2], scratch), DTypeError);
+}
+
+}  // namespace
+}  // namespace lockstep
