@@ -4,6 +4,7 @@
 # tree is cloned into them. Needs root, debootstrap and about 8 GB.
 #   scripts/check-fresh-debian.sh LOG [options for scripts/train.sh]
 # FOLDER=... in the environment: where the systems are made (default: a temporary folder, removed at the end).
+# USERS="root" or "builder": one of the two only.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Second half: inside a mount namespace of its own, so that no mount outlives it.
@@ -63,7 +64,7 @@ fi
 failures=0
 {
   echo "Debian $(cat "$folder/base/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)"
-  for who in root builder; do
+  for who in ${USERS:-root builder}; do
     system=$folder/$who
     rm -rf --one-file-system "$system"
     cp -a "$folder/base" "$system"
@@ -81,6 +82,6 @@ failures=0
     unshare --mount --propagation private "$0" --inside "$system" "$who" "$@" 2>&1 || failures=$((failures + 1))
     rm -rf --one-file-system "$system"
   done
-  echo "$failures of 2 systems failed"
+  echo "$failures systems failed"
 } | sed -u -e "s|$mirror|MIRROR|g" -e 's|https\{0,1\}://[^ ]*|URL|g' | tee "$log" >&2
-[ "$(tail -n 1 "$log")" = "0 of 2 systems failed" ]
+[ "$(tail -n 1 "$log")" = "0 systems failed" ]

@@ -4,8 +4,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/faults.cmake)
 # lockstep_add_emulated_ops(NAME kernels.cuda OPS op... SOURCES test.cpp.. INCLUDES folder.. [RACE_REPEAT n] [ASAN_REPEAT n])
 # NAME.race and NAME.asan: the tests linked with the library's own archives, in which the objects of nvcc are passed over
 # for the emulated copies, and with the stand-in. NAME.coverage: the asan run has reached every line of the kernels.
-# NAME.faults.race and .asan: every planted fault is caught. REPEAT: the
-# tests run under so many schedules (environment.cpp).
+# NAME.faults.race and .asan: every planted fault is caught. REPEAT: the tests run under so many schedules
+# (environment.cpp).
 function(lockstep_add_emulated_ops)
   cmake_parse_arguments(T "" "NAME;RACE_REPEAT;ASAN_REPEAT" "OPS;SOURCES;INCLUDES" ${ARGN})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/emulated)
