@@ -63,7 +63,8 @@ inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T,
 template <class To, class From>
 To to_integer(From value) {
   constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
-  constexpr From kEnd = 2 * static_cast<From>(std::numeric_limits<To>::max() / 2 + 1);  // one past the maximum
+  constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
+  constexpr From kEnd = 2 * static_cast<From>(kHalf);  // one past the maximum
   if (value >= kEnd) {
     return std::numeric_limits<To>::max();
   }
