@@ -43,7 +43,7 @@ failures=0
 complain() { echo "check-kernels.sh: $*" >&2; failures=$((failures + 1)); }
 printf '%-22s %9s %7s %9s %9s  %s\n' op registers spilled 16B-loads 16B-stores kernel
 while read -r op entry registers spilled loads stores; do
-  kernel=$(c++filt "$entry" | sed -E 's/\(anonymous namespace\):://g; s/lockstep::(ops::backend|gpu):://g; s/^void //; s/\(.*//')
+  kernel=$(c++filt "$entry" | sed -E 's/\(anonymous namespace\):://g; s/lockstep::(ops::backend|gpu):://g; s/^void //; s/\([A-Za-z0-9_:]+\)([0-9]+)/\1/g; s/\(.*//')
   printf '%-22s %9s %7s %9s %9s  %s\n' "$op" "$registers" "$spilled" "$loads" "$stores" "$kernel"
   [ "$spilled" = 0 ] || complain "$op: $kernel spills $spilled bytes"
   wanted=$(awk -v op="$op" -v kernel="$kernel" '!/^#/ && NF && $1 == op && kernel ~ ("^" $2 "(<|$)") {print $3; exit}' \
