@@ -199,27 +199,6 @@ TEST(LayerNorm, GradientIsTheDerivative) {
   }
 }
 
-/// Calls `call` with each of the views spoiled in each way.
-void expect_views_checked(std::vector<TensorView> views,
-                          const std::function<void(const std::vector<TensorView>&)>& call) {
-  EXPECT_NO_THROW(call(views));
-  for (std::size_t i = 0; i < views.size(); ++i) {
-    const TensorView good = views[i];
-    views[i].device = Device::cuda(0);
-    EXPECT_THROW(call(views), DeviceError) << i;
-    views[i] = good;
-    views[i].dtype = DType::f16;
-    EXPECT_THROW(call(views), DTypeError) << i;
-    views[i] = good;
-    views[i].shape[0] += 1;
-    EXPECT_THROW(call(views), ShapeError) << i;
-    views[i] = good;
-    views[i].strides[0] += 1;
-    EXPECT_THROW(call(views), ShapeError) << i;
-    views[i] = good;
-  }
-}
-
 TEST(LayerNorm, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const Shape shape{4, 3};
@@ -229,13 +208,15 @@ TEST(LayerNorm, RefusesWhatTheContractExcludes) {
   for (const GuardedTensor* input : {&x, &dy, &weight, &bias, &mean, &inv_std}) {
     const_cast<GuardedTensor*>(input)->constant(1);
   }
-  expect_views_checked({x, weight, bias, y, mean, inv_std}, [&](const std::vector<TensorView>& v) {
+  testing::expect_views_checked({x, weight, bias, y, mean, inv_std}, [&](const std::vector<TensorView>& v) {
     ops::layer_norm_forward(context, v[0], v[1], v[2], 1e-5, v[3], v[4], v[5]);
   });
   const GuardedTensor dweight(Shape{3}, DType::f32), dbias(Shape{3}, DType::f32);
-  expect_views_checked({dy, x, weight, mean, inv_std, y, dweight, dbias}, [&](const std::vector<TensorView>& v) {
-    ops::layer_norm_backward(context, v[0], v[1], v[2], v[3], v[4], GradMode::overwrite, v[5], v[6], v[7], workspace);
-  });
+  testing::expect_views_checked({dy, x, weight, mean, inv_std, y, dweight, dbias},
+                                [&](const std::vector<TensorView>& v) {
+                                  ops::layer_norm_backward(context, v[0], v[1], v[2], v[3], v[4], GradMode::overwrite,
+                                                           v[5], v[6], v[7], workspace);
+                                });
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, 1e-5, y, mean, {}), UsageError);
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, 0, y, {}, {}), UsageError);
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, NAN, y, {}, {}), UsageError);

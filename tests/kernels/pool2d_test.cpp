@@ -252,24 +252,12 @@ TEST(Pool2d, ShapesOfWindows) {
   EXPECT_NO_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {1, 1}, {1, 1}}, x)));
 }
 
-/// Calls `call` with each of the views spoiled in each way.
+/// Each of the views spoiled in each way, and laid over each other one.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call) {
-  EXPECT_NO_THROW(call(views));
+  testing::expect_views_checked(views, call);
   for (std::size_t i = 0; i < views.size(); ++i) {
     const TensorView good = views[i];
-    views[i].device = Device::cuda(0);
-    EXPECT_THROW(call(views), DeviceError) << i;
-    views[i] = good;
-    views[i].dtype = DType::f16;
-    EXPECT_THROW(call(views), DTypeError) << i;
-    views[i] = good;
-    views[i].shape[0] += 1;
-    EXPECT_THROW(call(views), ShapeError) << i;
-    views[i] = good;
-    views[i].strides[0] += 1;
-    EXPECT_THROW(call(views), ShapeError) << i;
-    views[i] = good;
     for (std::size_t j = 0; j < i; ++j) {
       const bool both_inputs = views.size() == 3 && i == 1 && j == 0 && views[1].dtype == DType::i32;
       if (!both_inputs) {

@@ -107,6 +107,30 @@ void expect_repeatable(const OpCase& item, Context& context, const char* file, i
   }
 }
 
+void expect_views_checked(std::vector<TensorView> views,
+                          const std::function<void(const std::vector<TensorView>&)>& call, bool all_required) {
+  EXPECT_NO_THROW(call(views));
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    const TensorView good = views[i];
+    views[i].device = Device::cuda(0);
+    EXPECT_THROW(call(views), DeviceError) << i;
+    views[i] = good;
+    views[i].dtype = DType::f16;
+    EXPECT_THROW(call(views), DTypeError) << i;
+    views[i] = good;
+    views[i].shape[0] += 1;
+    EXPECT_THROW(call(views), ShapeError) << i;
+    views[i] = good;
+    views[i].strides[0] += 1;
+    EXPECT_THROW(call(views), ShapeError) << i;
+    if (all_required) {
+      views[i] = {};
+      EXPECT_THROW(call(views), ShapeError) << i;
+    }
+    views[i] = good;
+  }
+}
+
 void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,
              const char* file, int line) {
   OpInstance first(a, context_a);

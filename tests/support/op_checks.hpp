@@ -31,6 +31,12 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
 
+/// Calls `call` with good views (of the host, contiguous, rank 1 or more), then with each of them spoiled in turn:
+/// another device is a DeviceError, f16 a DTypeError, another extent and a gap between rows a ShapeError; with
+/// all_required also a view that is not given.
+void expect_views_checked(std::vector<TensorView> views,
+                          const std::function<void(const std::vector<TensorView>&)>& call, bool all_required = false);
+
 /// Runs both cases on the same inputs (a's) and compares the outputs: each of b within tolerance of a's, the same bits
 /// where it is no floating point type. Two backends, two types, or two formulations of one op.
 void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,

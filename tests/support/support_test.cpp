@@ -209,14 +209,19 @@ TEST(OpCase, OracleThreadsAndTypes) {
   EXPECT_NONFATAL_FAILURE(compare(doubling(Fault::none), doubling(Fault::threads), 1e-6), "doubling against doubling");
 }
 
-TEST(OpCase, PreparedOpsRunWithTheirPlan) {
-  OpCase item = doubling(Fault::none);
-  int prepared = 0;
+/// The same op with a plan of 64 bytes of workspace; `prepared` counts how often one is made.
+OpCase with_plan(OpCase item, int& prepared) {
   item.prepare = [&prepared, run = item.run](Context&) {
     ++prepared;
     return PreparedOp{64, run};
   };
   item.run = {};
+  return item;
+}
+
+TEST(OpCase, PreparedOpsRunWithTheirPlan) {
+  int prepared = 0;
+  const OpCase item = with_plan(doubling(Fault::none), prepared);
   CpuContext context;
   OpInstance instance(item, context);
   instance.run();
@@ -226,13 +231,8 @@ TEST(OpCase, PreparedOpsRunWithTheirPlan) {
 }
 
 TEST(OpCase, ThreadControlRunsForPreparedOpsAndPassesOverEmptyOutputs) {
-  OpCase item = doubling(Fault::none);
   int prepared = 0;
-  item.prepare = [&prepared, run = item.run](Context&) {
-    ++prepared;
-    return PreparedOp{64, run};
-  };
-  item.run = {};
+  const OpCase item = with_plan(doubling(Fault::none), prepared);
   expect_same_bits_for_threads(item);
   EXPECT_EQ(prepared, 6) << "three thread counts, with and without the flipped bit";
 
