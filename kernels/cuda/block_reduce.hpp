@@ -16,24 +16,29 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
+/// The larger one; a NaN wins.
+template <class T>
+__device__ T larger(T a, T b) {
+  return b > a || b != b ? b : a;
+}
+
+/// The largest of the warp, in every lane, like warp_sum(). A NaN wins.
 template <class T>
 __device__ T warp_max(T value) {
 #pragma unroll
   for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-    const T other = __shfl_xor_sync(kAllLanes, value, offset);
-    value = other > value || other != other ? other : value;  // a NaN wins
+    value = larger(value, __shfl_xor_sync(kAllLanes, value, offset));
   }
   return value;
 }
 
-/// Sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread. All threads call it. Two
-/// barriers: it may be called again at once. Fixed order.
-template <int kThreads, class T>
-__device__ T block_sum(T value) {
+/// What the warps of a block of kThreads threads hold, joined in order by join(a, b), in every thread. Two barriers: it
+/// may be called again at once.
+template <int kThreads, class T, class Join>
+__device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
   static_assert(kThreads % kWarp == 0 && kWarps <= kWarp);
   LOCKSTEP_SHARED(T, partial, [kWarps]);
-  value = warp_sum(value);
   if (threadIdx.x % kWarp == 0) {
     partial[threadIdx.x / kWarp] = value;
   }
@@ -41,10 +46,23 @@ __device__ T block_sum(T value) {
   T total = partial[0];
 #pragma unroll
   for (int i = 1; i < kWarps; ++i) {
-    total += partial[i];
+    total = join(total, partial[i]);
   }
-  __syncthreads();  // before the next call overwrites partial
+  __syncthreads();  // before the next join overwrites partial
   return total;
+}
+
+/// Sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread. All threads call it. Two
+/// barriers: it may be called again at once. Fixed order.
+template <int kThreads, class T>
+__device__ T block_sum(T value) {
+  return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
+}
+
+/// The largest over a block, like block_sum(). A NaN wins.
+template <int kThreads, class T>
+__device__ T block_max(T value) {
+  return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
 /// value[j] = sum over threadIdx.y of what the threads with this threadIdx.x hold, in order; valid where threadIdx.y is

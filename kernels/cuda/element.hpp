@@ -63,7 +63,8 @@ __device__ Pack<T, kCount> load(const T* from) {
   return value;
 }
 
-/// One element, or as many 16-byte stores as kCount elements take; to is then 16-byte aligned.
+/// One element, or as many 16-byte stores as kCount elements take; to is then 16-byte aligned. With a plain store nvcc
+/// may split what it can trace back to single elements; __stwb asks for the same store by name.
 template <class T, int kCount>
 __device__ void store(T* to, const Pack<T, kCount>& value) {
   if constexpr (kCount == 1) {
@@ -74,7 +75,7 @@ __device__ void store(T* to, const Pack<T, kCount>& value) {
     for (std::size_t i = 0; i < sizeof(value) / 16; ++i) {
       uint4 bits;
       memcpy(&bits, reinterpret_cast<const unsigned char*>(&value) + 16 * i, 16);
-      reinterpret_cast<uint4*>(to)[i] = bits;
+      __stwb(reinterpret_cast<uint4*>(to) + i, bits);
     }
   }
 }

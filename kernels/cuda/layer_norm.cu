@@ -1,5 +1,4 @@
-#include <lockstep/kernels/cuda/block_reduce.hpp>
-#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/layer_norm.hpp>
 
 namespace lockstep::ops::backend {
@@ -7,21 +6,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr int kBlock = 256;
-constexpr int64_t kWarpRow = 1024;  // the longest row that one warp takes; a block takes longer ones
-
-// A row is read several times, by the same threads: memory sees it once, the first level cache (a row of 8192 floats is
-// 32 KiB) serves the rest. Rows are kThreads threads wide: a warp, so that 8 rows share a block, or a block.
-
-/// Sum over the kThreads threads of a row, in each of them.
-template <int kThreads>
-__device__ float row_sum(float value) {
-  if constexpr (kThreads == gpu::kWarp) {
-    return gpu::warp_sum(value);
-  } else {
-    return gpu::block_sum<kThreads>(value);
-  }
-}
+constexpr int kBlock = gpu::kRowBlock;
 
 /// x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads the elements of x that it writes to y,
 /// and no others: y may be x.
@@ -42,7 +27,7 @@ __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, co
         sum += gpu::to_float(values.at[j]);
       }
     }
-    const float m = row_sum<kThreads>(sum) * inv_channels;
+    const float m = gpu::row_sum<kThreads>(sum) * inv_channels;
     float squares = 0.0F;
     for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
       const auto values = gpu::load<kCount>(from + c);
@@ -52,7 +37,7 @@ __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, co
         squares = fmaf(deviation, deviation, squares);
       }
     }
-    const float s = 1.0F / sqrtf(fmaf(row_sum<kThreads>(squares), inv_channels, epsilon));
+    const float s = 1.0F / sqrtf(fmaf(gpu::row_sum<kThreads>(squares), inv_channels, epsilon));
     for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
       auto values = gpu::load<kCount>(from + c);
       const auto w = gpu::load<kCount>(weight + c);
@@ -95,8 +80,8 @@ __global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, con
         projection = fmaf(g, (gpu::to_float(values.at[j]) - m) * s, projection);
       }
     }
-    const float mean_sum = row_sum<kThreads>(sum) * inv_channels;
-    const float mean_projection = row_sum<kThreads>(projection) * inv_channels;
+    const float mean_sum = gpu::row_sum<kThreads>(sum) * inv_channels;
+    const float mean_projection = gpu::row_sum<kThreads>(projection) * inv_channels;
     for (int64_t c = lane * kCount; c < channels; c += kThreads * kCount) {
       auto gradient = gpu::load<kCount>(dy + at + c);
       const auto values = gpu::load<kCount>(x + at + c);
@@ -191,16 +176,6 @@ __global__ void join_kernel(int64_t channels, int64_t chunks, bool add, const fl
   }
 }
 
-/// Calls f(kThreads) with the threads that a row of `channels` is worth.
-template <class F>
-void visit_row_threads(int64_t channels, F&& f) {
-  if (channels <= kWarpRow) {
-    f(std::integral_constant<int, gpu::kWarp>{});
-  } else {
-    f(std::integral_constant<int, kBlock>{});
-  }
-}
-
 }  // namespace
 
 void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
@@ -214,7 +189,7 @@ void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorV
     const bool aligned =
         gpu::aligned_to_vectors(gpu::data<T>(x), gpu::data<T>(y), gpu::data<float>(weight), gpu::data<float>(bias));
     gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
-      visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
+      gpu::visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
         gpu::launch(forward_kernel<T, kThreads, kCount>, dim3(gpu::blocks_for(rows, kBlock / kThreads)), dim3(kBlock),
                     0, context.stream(), rows, channels, static_cast<float>(epsilon), gpu::data<T>(x),
                     gpu::data<float>(weight), gpu::data<float>(bias), gpu::data<T>(y), gpu::data<float>(mean),
@@ -253,7 +228,7 @@ void layer_norm_backward(CudaContext& context, const TensorView& dy, const Tenso
                     chunks, mode == GradMode::accumulate, partial, gpu::data<float>(dweight), gpu::data<float>(dbias));
       }
       if (dx.given() && rows > 0) {  // last, because it may take the place of dy
-        visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
+        gpu::visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {
           gpu::launch(backward_kernel<T, kThreads, kCount>, dim3(gpu::blocks_for(rows, kBlock / kThreads)),
                       dim3(kBlock), 0, context.stream(), rows, channels, gpu::data<T>(dy), gpu::data<T>(x),
                       gpu::data<float>(weight), m, s, gpu::data<T>(dx));

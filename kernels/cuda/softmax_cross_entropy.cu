@@ -1,5 +1,4 @@
-#include <lockstep/kernels/cuda/block_reduce.hpp>
-#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 
 namespace lockstep::ops::backend {
@@ -10,46 +9,10 @@ constexpr int kRows =
 constexpr int kBlock = kRows * gpu::kWarp;
 constexpr int kJoinBlock = 256;
 
-/// f(k, x[k]) for this lane's share of a row, 16 bytes at a time with kVectors (K is a multiple then). x: (K).
-template <bool kVectors, class T, class F>
-__device__ void visit_row(const T* x, std::int64_t classes, int lane, F f) {
-  constexpr int kWidth = kVectors ? gpu::kPerVector<T> : 1;
-  for (std::int64_t k = lane * kWidth; k < classes; k += gpu::kWarp * kWidth) {
-    if constexpr (kVectors) {
-      const gpu::Vector<T> values = gpu::load_vector(x + k);
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        f(k + j, gpu::to_float(values.at[j]));
-      }
-    } else {
-      f(k, gpu::to_float(x[k]));
-    }
-  }
-}
-
-/// d[k] = f(k, x[k]) for the same share; d may be x. x, d: (K).
-template <bool kVectors, class T, class F>
-__device__ void transform_row(const T* x, T* d, std::int64_t classes, int lane, F f) {
-  constexpr int kWidth = kVectors ? gpu::kPerVector<T> : 1;
-  for (std::int64_t k = lane * kWidth; k < classes; k += gpu::kWarp * kWidth) {
-    if constexpr (kVectors) {
-      const gpu::Vector<T> values = gpu::load_vector(x + k);
-      gpu::Vector<T> results;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        results.at[j] = gpu::from_float<T>(f(k + j, gpu::to_float(values.at[j])));
-      }
-      gpu::store_vector(d + k, results);
-    } else {
-      d[k] = gpu::from_float<T>(f(k, gpu::to_float(x[k])));
-    }
-  }
-}
-
 /// One warp a row: its largest logit, the sum of exponentials, the gradient. The row comes from memory once and from a
 /// cache twice: it is 2 to 4 KiB for 1000 classes. exp() runs twice, so that a 16-bit gradient in place is as exact as
 /// one apart. logits, dlogits (or null): (N, K), labels, losses: (N); valid, scale: scalars or null.
-template <class T, bool kVectors>
+template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, const float* scale,
                 std::int64_t samples, std::int64_t classes, float peak, float spread, T* dlogits, SampleLoss* losses) {
@@ -67,19 +30,25 @@ __global__ void __launch_bounds__(kBlock)
     float total = 0;
     SampleLoss result{0.0F, row < counting ? 3 : 0};
     if (takes_part) {
-      visit_row<kVectors>(x, classes, lane, [&](std::int64_t, float value) {
-        largest = value > largest ? value : largest;  // a NaN shows in the total
-      });
+      gpu::visit_row<gpu::kWarp, kCount>(
+          classes, lane,
+          [&](std::int64_t, float value) {
+            largest = value > largest ? value : largest;  // a NaN shows in the total
+          },
+          x);
       largest = gpu::warp_max(largest);
       const float at_label = gpu::to_float(x[label]) - largest;
       float shifts = 0;
       bool earlier = false;  // a logit as large as the one at the label, in front of it
-      visit_row<kVectors>(x, classes, lane, [&](std::int64_t k, float value) {
-        const float shifted = value - largest;
-        total += expf(shifted);
-        shifts += shifted;
-        earlier = earlier || (k < label && shifted == 0.0F);
-      });
+      gpu::visit_row<gpu::kWarp, kCount>(
+          classes, lane,
+          [&](std::int64_t k, float value) {
+            const float shifted = value - largest;
+            total += expf(shifted);
+            shifts += shifted;
+            earlier = earlier || (k < label && shifted == 0.0F);
+          },
+          x);
       total = gpu::warp_sum(total);
       shifts = gpu::warp_sum(shifts);
       const bool right = at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
@@ -95,10 +64,13 @@ __global__ void __launch_bounds__(kBlock)
     if (dlogits != nullptr) {
       __syncwarp();  // all lanes have read the logit at the label, which dlogits may overwrite
       const float inverse = 1.0F / total;
-      transform_row<kVectors>(x, dlogits + row * classes, classes, lane, [=](std::int64_t k, float value) {
-        const float target = k == label ? peak + spread : spread;
-        return takes_part ? (expf(value - largest) * inverse - target) * factor : 0.0F;
-      });
+      gpu::transform_row<gpu::kWarp, kCount>(
+          classes, lane,
+          [=](std::int64_t k, float value) {
+            const float target = k == label ? peak + spread : spread;
+            return takes_part ? (expf(value - largest) * inverse - target) * factor : 0.0F;
+          },
+          dlogits + row * classes, x);
     }
   }
 }
@@ -141,11 +113,11 @@ void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const
   gpu::visit_element(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
     const auto* x = static_cast<const T*>(logits.data);
     auto* d = static_cast<T*>(dlogits.data);  // null when not given
-    const bool vectors = gpu::aligned_to_vectors(x, d) && classes % gpu::kPerVector<T> == 0;
-    gpu::launch(vectors ? rows_kernel<T, true> : rows_kernel<T, false>, dim3(gpu::blocks_for(samples, kRows)),
-                dim3(kBlock), 0, context.stream(), x, static_cast<const std::int32_t*>(labels.data),
-                static_cast<const std::int64_t*>(valid.data), static_cast<const float*>(scale.data), samples, classes,
-                peak, spread, d, losses);
+    gpu::visit_pieces<T>(gpu::aligned_to_vectors(x, d), classes, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      gpu::launch(rows_kernel<T, kCount>, dim3(gpu::blocks_for(samples, kRows)), dim3(kBlock), 0, context.stream(), x,
+                  static_cast<const std::int32_t*>(labels.data), static_cast<const std::int64_t*>(valid.data),
+                  static_cast<const float*>(scale.data), samples, classes, peak, spread, d, losses);
+    });
   });
   gpu::launch(metrics_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), losses, samples, metrics.as<double>());
 }

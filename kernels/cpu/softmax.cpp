@@ -1,0 +1,92 @@
+#include <lockstep/kernels/softmax.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kGrain = 4096;  // elements that are worth a thread: each costs an exponential
+
+int64_t grain_of(int64_t columns) {
+  return std::max(int64_t{1}, kGrain / columns);
+}
+
+/// One row of which `seen` columns take part. y may be x. The difference comes before the product, which is rounded:
+/// max v - max v has to be 0, however large v is. The sum is in double.
+template <class T>
+void forward_row(const T* x, T scale, int64_t seen, int64_t columns, T* y) {
+  const T sign = scale < 0 ? T{-1} : T{1};
+  T largest = -std::numeric_limits<T>::infinity();
+  for (int64_t k = 0; k < seen; ++k) {
+    largest = std::max(largest, sign * x[k]);  // a NaN shows in the sum
+  }
+  double sum = 0;
+  for (int64_t k = 0; k < seen; ++k) {
+    y[k] = std::exp(std::abs(scale) * (sign * x[k] - largest));
+    sum += static_cast<double>(y[k]);
+  }
+  for (int64_t k = 0; k < seen; ++k) {
+    y[k] = static_cast<T>(static_cast<double>(y[k]) / sum);
+  }
+  std::fill(y + seen, y + columns, T{0});
+}
+
+/// dx may be dy or y.
+template <class T>
+void backward_row(const T* y, const T* dy, double scale, int64_t columns, T* dx) {
+  double sum = 0;
+  for (int64_t k = 0; k < columns; ++k) {
+    sum += y[k] == 0 ? 0.0 : static_cast<double>(dy[k]) * static_cast<double>(y[k]);
+  }
+  for (int64_t k = 0; k < columns; ++k) {
+    dx[k] = y[k] == 0 ? T{0} : static_cast<T>(scale * static_cast<double>(y[k]) * (static_cast<double>(dy[k]) - sum));
+  }
+}
+
+}  // namespace
+
+void softmax_forward(CpuContext& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y) {
+  if (x.numel() == 0) {
+    return;
+  }
+  visit_compute(x.dtype, "softmax_forward", [&]<class T>(std::type_identity<T>) {
+    const int64_t columns = x.shape.back();
+    const bool causal = mask == SoftmaxMask::causal;
+    const int64_t queries = causal ? x.shape[x.shape.rank() - 2] : 1;
+    const T* px = x.as<T>();  // (M, K)
+    T* py = y.as<T>();        // (M, K)
+    parallel_ranges(context, x.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t seen = causal ? columns - queries + row % queries + 1 : columns;
+        forward_row(px + row * columns, static_cast<T>(scale), seen, columns, py + row * columns);
+      }
+    });
+  });
+}
+
+void softmax_backward(CpuContext& context, const TensorView& y, const TensorView& dy, double scale,
+                      const TensorView& dx) {
+  if (y.numel() == 0) {
+    return;
+  }
+  visit_compute(y.dtype, "softmax_backward", [&]<class T>(std::type_identity<T>) {
+    const int64_t columns = y.shape.back();
+    const T* py = y.as<T>();    // (M, K)
+    const T* pdy = dy.as<T>();  // (M, K)
+    T* pdx = dx.as<T>();        // (M, K)
+    parallel_ranges(context, y.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        backward_row(py + row * columns, pdy + row * columns, scale, columns, pdx + row * columns);
+      }
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+
+/// Rows that a warp or a block takes each. A kernel goes over its row several times, every thread over the same
+/// elements: memory sees the row once, the first level cache (a row of 8192 floats is 32 KiB) serves the rest.
+namespace lockstep::gpu {
+
+inline constexpr int kRowBlock = 256;           // threads of a block of either kind
+inline constexpr std::int64_t kWarpRow = 1024;  // the longest row that one warp takes; a block takes longer ones
+
+/// Calls f(std::integral_constant<int, kThreads>{}) with the threads that a row of `extent` elements is worth: a warp,
+/// so that 8 rows share a block, or a block.
+template <class F>
+void visit_row_threads(std::int64_t extent, F&& f) {
+  if (extent <= kWarpRow) {
+    f(std::integral_constant<int, kWarp>{});
+  } else {
+    f(std::integral_constant<int, kRowBlock>{});
+  }
+}
+
+/// Sum over the kThreads threads of a row, in each of them.
+template <int kThreads, class T>
+__device__ T row_sum(T value) {
+  if constexpr (kThreads == kWarp) {
+    return warp_sum(value);
+  } else {
+    return block_sum<kThreads>(value);
+  }
+}
+
+/// The largest over the kThreads threads of a row, in each of them. A NaN wins.
+template <int kThreads, class T>
+__device__ T row_max(T value) {
+  if constexpr (kThreads == kWarp) {
+    return warp_max(value);
+  } else {
+    return block_max<kThreads>(value);
+  }
+}
+
+/// f(k, in[k]...), the values as floats, for the share of thread `lane` of kThreads: pieces of kCount elements that
+/// begin below `end`, and so up to kCount - 1 elements behind it. in: whole pieces, all aligned as load() asks.
+template <int kThreads, int kCount, class F, class... In>
+__device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
+  for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {
+    const auto visit = [&](const Pack<In, kCount>&... pieces) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        f(k + j, to_float(pieces.at[j])...);
+      }
+    };
+    visit(load<kCount>(in + k)...);
+  }
+}
+
+/// out[k] = f(k, in[k]...) for the same share. A thread has read a piece before it writes it: out may be one of in.
+template <int kThreads, int kCount, class F, class T, class... In>
+__device__ void transform_row(std::int64_t end, int lane, F f, T* out, const In*... in) {
+  for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {
+    const auto apply = [&](const Pack<In, kCount>&... pieces) {
+      Pack<T, kCount> result;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        result.at[j] = from_float<T>(f(k + j, to_float(pieces.at[j])...));
+      }
+      return result;
+    };
+    store(out + k, apply(load<kCount>(in + k)...));
+  }
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// Which columns a row sees. causal: x is (..., T, K) with K at least T, and row t of the last axis but one sees the
+/// columns 0 .. t + (K - T): the past and itself, where queries are the last T of K positions (the mask of decoders,
+/// Vaswani et al. 2017, section 3.2.3).
+enum class SoftmaxMask : std::uint8_t { none, causal };
+
+// Softmax over the last axis, row by row. x, y, dy, dx: (..., K) contiguous, rank at least 1, with causal 2, of one
+// shape and type: f32 or f64 on the host, f32, bf16 or f16 on a GPU. scale is a finite number. Sums over a row have a
+// fixed order: the bits do not depend on the number of threads. On a GPU they depend on the shape and on whether all
+// tensors allow 16-byte accesses. No workspace.
+
+/// y = exp(v - max v) / sum of exp(v - max v) with v = scale * x over the columns that the row sees; 0 in the others,
+/// whose x may be anything. v is infinite where x is, however large the product. Where v is -inf beside finite numbers
+/// y is 0. A row that sees a NaN or a v of +inf, or only -inf, becomes NaN in all columns that it sees. y may be x.
+void softmax_forward(Context& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
+
+/// dx = scale * y * (dy - sum over the row of dy * y). Where y is 0, masked or merely small, dx is 0 and dy may be
+/// anything, NaN too. dx may be dy, or y.
+void softmax_backward(Context& context, const TensorView& y, const TensorView& dy, double scale, const TensorView& dx);
+
+namespace backend {  // called after the checks of softmax.cpp
+void softmax_forward(CpuContext& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
+void softmax_backward(CpuContext& context, const TensorView& y, const TensorView& dy, double scale,
+                      const TensorView& dx);
+void softmax_forward(CudaContext& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
+void softmax_backward(CudaContext& context, const TensorView& y, const TensorView& dy, double scale,
+                      const TensorView& dx);
+}  // namespace backend
+
+}  // namespace lockstep::ops

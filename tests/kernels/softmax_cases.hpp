@@ -1,0 +1,186 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <lockstep/kernels/softmax.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+inline constexpr double kSoftmaxScale = 0.375;  // 1 / sqrt(d) of an attention head, but a number of few bits
+
+/// inputs: x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which all types hold.
+inline OpCase softmax_forward_case(const Shape& shape, DType dtype, ops::SoftmaxMask mask, bool in_place = false) {
+  OpCase item;
+  item.name = concat("softmax_forward ", dtype, ' ', shape, mask == ops::SoftmaxMask::causal ? " causal" : "",
+                     in_place ? " in place" : "");
+  item.dtype = dtype;
+  if (!in_place) {
+    item.inputs = {{"x", shape, dtype, integers(1, -9, 9)}};
+  }
+  item.outputs = {{"y", shape, dtype, in_place ? integers(1, -9, 9) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::softmax_forward(context, in_place ? out[0] : in[0], kSoftmaxScale, mask, out[0]);
+  };
+  item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  item.tolerance = dtype == DType::f64 ? 1e-13 : 2e-6;
+  return item;
+}
+
+/// Every third element is `value`.
+inline Generator every_third(Generator others, double value) {
+  return [=](GuardedTensor& tensor) {
+    others(tensor);
+    std::vector<double> all = tensor.values();
+    for (std::size_t i = 0; i < all.size(); i += 3) {
+      all[i] = value;
+    }
+    tensor.assign(all);
+  };
+}
+
+/// What dx takes the place of.
+enum class SoftmaxGradient : std::uint8_t { apart, over_dy, over_y };
+
+/// inputs: y and dy, less what dx takes the place of; outputs: dx. Every third y is 0, as if masked, its dy a NaN. The
+/// other y are any numbers, not those of a softmax.
+inline OpCase softmax_backward_case(const Shape& shape, DType dtype, SoftmaxGradient place = SoftmaxGradient::apart) {
+  const Generator y = every_third(uniform(2, 0.25, 1), 0);
+  const Generator dy = every_third(normal(3), std::numeric_limits<double>::quiet_NaN());
+  OpCase item;
+  item.name = concat("softmax_backward ", dtype, ' ', shape, place == SoftmaxGradient::over_dy ? " over dy" : "",
+                     place == SoftmaxGradient::over_y ? " over y" : "");
+  item.dtype = dtype;
+  item.outputs = {{"dx", shape, dtype, {}}};
+  if (place == SoftmaxGradient::over_y) {
+    item.outputs[0].start = y;
+  } else {
+    item.inputs.push_back({"y", shape, dtype, y});
+  }
+  if (place == SoftmaxGradient::over_dy) {
+    item.outputs[0].start = dy;
+  } else {
+    item.inputs.push_back({"dy", shape, dtype, dy});
+  }
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::softmax_backward(context, place == SoftmaxGradient::over_y ? out[0] : in[0],
+                          place == SoftmaxGradient::over_dy ? out[0] : in[in.size() - 1], kSoftmaxScale, out[0]);
+  };
+  item.bytes = 3 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  item.tolerance = dtype == DType::f64 ? 1e-12 : 5e-6;
+  return item;
+}
+
+/// Rows of four with infinities and a NaN; with a causal mask rows of three in groups of two, the NaN of the first row
+/// masked. What comes out is softmax_special_values().
+inline OpCase softmax_special_case(DType dtype, ops::SoftmaxMask mask) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  const bool causal = mask == ops::SoftmaxMask::causal;
+  OpCase item = softmax_forward_case(causal ? Shape{2, 2, 3} : Shape{5, 4}, dtype, mask);
+  item.inputs[0].start =
+      causal ? values({0, 0, kNaN, 0, kNaN, 0, -kInf, -kInf, 1, 1, 1, 1})
+             : values({1, -kInf, 1, -kInf, -kInf, -kInf, -kInf, -kInf, 1, kInf, 0, 0, 0, kNaN, 1, 2, 3, 3, 3, 3});
+  return item;
+}
+inline std::vector<double> softmax_special_values(ops::SoftmaxMask mask) {
+  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+  if (mask == ops::SoftmaxMask::causal) {
+    return {0.5, 0.5, 0, kNaN, kNaN, kNaN, kNaN, kNaN, 0, 1.0 / 3, 1.0 / 3, 1.0 / 3};
+  }
+  return {0.5,  0,    0.5,  0,    kNaN, kNaN, kNaN, kNaN, kNaN, kNaN,
+          kNaN, kNaN, kNaN, kNaN, kNaN, kNaN, 0.25, 0.25, 0.25, 0.25};
+}
+
+/// Numbers whose products with the scale are rounded by far more than 1, and overflow in the second row.
+inline OpCase softmax_large_case(double scale) {
+  OpCase item = softmax_forward_case(Shape{2, 3}, DType::f32, ops::SoftmaxMask::none);
+  item.inputs[0].start = values({1e30, -1e30, 1e30, 3e38, -3e38, -3e38});
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::softmax_forward(context, in[0], scale, ops::SoftmaxMask::none, out[0]);
+  };
+  return item;
+}
+
+/// The largest distance of y from that; infinite where one is a NaN and the other is not.
+inline double softmax_special_error(const std::vector<double>& y, ops::SoftmaxMask mask) {
+  const std::vector<double> expected = softmax_special_values(mask);
+  double worst = y.size() == expected.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < std::min(y.size(), expected.size()); ++i) {
+    if (std::isnan(y[i]) != std::isnan(expected[i])) {
+      return std::numeric_limits<double>::infinity();
+    }
+    worst = std::isnan(y[i]) ? worst : std::max(worst, std::abs(y[i] - expected[i]));
+  }
+  return worst;
+}
+
+/// One element, one column, no row, no column, around a warp, and rows that a block takes, more of them than a grid.
+inline std::vector<Shape> softmax_shapes() {
+  return {Shape{1},     Shape{5, 1},   Shape{7},      Shape{0, 5},    Shape{3, 0},      Shape{3, 5, 31},
+          Shape{9, 33}, Shape{59, 64}, Shape{3, 129}, Shape{7, 1025}, Shape{2, 2, 2048}};
+}
+/// (.., T, K): one query, as many as keys, fewer, groups of several rows, more rows than a grid takes at once, blocks.
+inline std::vector<Shape> softmax_causal_shapes() {
+  return {Shape{1, 1},         Shape{1, 5},      Shape{2, 0, 3}, Shape{2, 5, 5},
+          Shape{2, 2, 17, 17}, Shape{3, 19, 40}, Shape{3, 1040}, Shape{2, 1027}};
+}
+
+inline std::vector<OpCase> softmax_forward_cases(ops::SoftmaxMask mask) {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : mask == ops::SoftmaxMask::causal ? softmax_causal_shapes() : softmax_shapes()) {
+      for (const bool in_place : {false, true}) {
+        items.push_back(softmax_forward_case(shape, dtype, mask, in_place));
+      }
+    }
+  }
+  return items;
+}
+
+inline std::vector<OpCase> softmax_backward_cases(SoftmaxGradient place) {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : softmax_shapes()) {
+      items.push_back(softmax_backward_case(shape, dtype, place));
+    }
+  }
+  return items;
+}
+
+inline std::vector<OpCase> softmax_cases() {
+  std::vector<OpCase> items;
+  for (const auto& more :
+       {softmax_forward_cases(ops::SoftmaxMask::none), softmax_forward_cases(ops::SoftmaxMask::causal),
+        softmax_backward_cases(SoftmaxGradient::apart), softmax_backward_cases(SoftmaxGradient::over_dy),
+        softmax_backward_cases(SoftmaxGradient::over_y)}) {
+    items.insert(items.end(), more.begin(), more.end());
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> softmax_device_cases() {
+  using ops::SoftmaxMask;
+  std::vector<DeviceCase> items;
+  for (const Shape& shape : softmax_shapes()) {
+    append(items, device_cases([&](DType dtype) { return softmax_forward_case(shape, dtype, SoftmaxMask::none); }));
+    append(items, device_cases([&](DType dtype) { return softmax_backward_case(shape, dtype); }));
+  }
+  for (const Shape& shape : softmax_causal_shapes()) {
+    append(items, device_cases([&](DType dtype) { return softmax_forward_case(shape, dtype, SoftmaxMask::causal); }));
+  }
+  const Shape square{2, 24, 24};
+  for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
+    append(items, device_cases([&](DType dtype) { return softmax_forward_case(square, dtype, mask, true); }));
+  }
+  for (const SoftmaxGradient place : {SoftmaxGradient::over_dy, SoftmaxGradient::over_y}) {
+    append(items, device_cases([&](DType dtype) { return softmax_backward_case(square, dtype, place); }));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
