@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <lockstep/kernels/operands.hpp>
+
 namespace lockstep::ops {
 namespace {
 
@@ -17,11 +19,6 @@ void check_desc(const AugmentDesc& desc) {
   }
 }
 
-void check_scalar(const TensorView& view, std::string_view name) {
-  require<ShapeError>(view.given() && view.numel() == 1, kOp, ": ", name, " is ", view.shape, ", expected a scalar");
-  require<DTypeError>(view.dtype == DType::i64, kOp, ": ", name, " is ", view.dtype, ", expected i64");
-}
-
 }  // namespace
 
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
@@ -34,9 +31,9 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
   require<ShapeError>(sample_ids.shape == Shape{images.shape[0]}, kOp, ": sample_ids are ", sample_ids.shape,
                       ", images ", images.shape, ", expected one id an image");
   require<DTypeError>(sample_ids.dtype == DType::i64, kOp, ": sample_ids are ", sample_ids.dtype, ", expected i64");
-  check_scalar(epoch, "epoch");
+  require_scalar(kOp, {epoch, "epoch"}, DType::i64);
   if (valid.given()) {
-    check_scalar(valid, "valid");
+    require_scalar(kOp, {valid, "valid"}, DType::i64);
   }
   require<ShapeError>(out.shape.rank() == 4 && out.shape[0] == images.shape[0] && out.shape[1] == images.shape[1] &&
                           out.shape[2] == images.shape[2] && (out.shape[3] == 3 || out.shape[3] == 4),

@@ -26,6 +26,13 @@ inline void require_alike(std::string_view op, std::initializer_list<Operand> op
   }
 }
 
+/// A tensor of one element of type dtype, of any rank.
+inline void require_scalar(std::string_view op, const Operand& operand, DType dtype) {
+  const auto& [view, name] = operand;
+  require<ShapeError>(view.given() && view.numel() == 1, op, ": ", name, " is ", view.shape, ", expected a scalar");
+  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
+}
+
 /// ShapeError when `out` shares memory with `in` and does not begin where it does.
 inline void require_same_or_apart(std::string_view op, const Operand& out, const Operand& in) {
   require<ShapeError>(out.view.data == in.view.data || !overlaps(out.view, in.view), op, ": ", out.name, " overlaps ",

@@ -1,5 +1,7 @@
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 
+#include <lockstep/kernels/operands.hpp>
+
 namespace lockstep::ops {
 
 std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits) {
@@ -22,13 +24,10 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                       logits.shape, ", expected one label a row");
   require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");
   if (valid.given()) {
-    require<ShapeError>(valid.numel() == 1, kOp, ": valid is ", valid.shape, ", expected a scalar");
-    require<DTypeError>(valid.dtype == DType::i64, kOp, ": valid is ", valid.dtype, ", expected i64");
+    require_scalar(kOp, {valid, "valid"}, DType::i64);
   }
   if (scale.given()) {
-    require<ShapeError>(scale.numel() == 1, kOp, ": scale is ", scale.shape, ", expected a scalar");
-    require<DTypeError>(scale.dtype == accumulation_dtype(logits.dtype), kOp, ": scale is ", scale.dtype,
-                        ", logits are ", logits.dtype, ", expected ", accumulation_dtype(logits.dtype));
+    require_scalar(kOp, {scale, "scale"}, accumulation_dtype(logits.dtype));
   }
   require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing, ", expected [0, 1)");
   if (dlogits.given()) {

@@ -31,11 +31,14 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
 }
 
 // Two levels: (use, a) and the seed give the key of the draws; b and the number of the block give the counter.
-Random::Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)
-    : counter_{0, 0, low(b), high(b)}, key_{} {
-  const auto words = philox({static_cast<std::uint32_t>(use), low(a), high(a), 0}, {low(seed), high(seed)});
-  key_ = {words[0], words[1]};
+
+std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part) {
+  const auto words = philox({static_cast<std::uint32_t>(use), low(a), high(a), part}, {low(seed), high(seed)});
+  return {words[0], words[1]};
 }
+
+Random::Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)
+    : counter_{0, 0, low(b), high(b)}, key_(random_key(seed, use, a)) {}
 
 std::uint32_t Random::bits() {
   if (used_ == block_.size()) {

@@ -15,6 +15,12 @@ enum class RandomUse : std::uint32_t { initialise = 1, shuffle = 2, augment = 3,
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key);
 
+/// The key of the blocks of (seed, use, a), for uses that go to any place of their numbers with philox(); `part` tells
+/// apart the parts of one use. With part 0 and the counter {block, b} in two words each, the words of the blocks 0, 1,
+/// .. are the bits() of Random(seed, use, a, b).
+[[nodiscard]] std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a,
+                                                      std::uint32_t part = 0);
+
 /// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to
 /// make. Not for sharing between threads: make one per key.
 class Random {

@@ -22,15 +22,25 @@ __device__ inline uint4 philox(uint4 counter, uint2 key) {
   return counter;
 }
 
+__device__ inline std::uint32_t low_word(std::uint64_t value) {
+  return static_cast<std::uint32_t>(value);
+}
+__device__ inline std::uint32_t high_word(std::uint64_t value) {
+  return static_cast<std::uint32_t>(value >> 32);
+}
+
+/// random_key() of runtime/random.hpp on the device.
+__device__ inline uint2 random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part = 0) {
+  const uint4 words = philox(make_uint4(static_cast<std::uint32_t>(use), low_word(a), high_word(a), part),
+                             make_uint2(low_word(seed), high_word(seed)));
+  return make_uint2(words.x, words.y);
+}
+
 /// Random of runtime/random.hpp on the device: the same key gives the same draws.
 class Random {
  public:
   __device__ Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)
-      : counter_(make_uint4(0, 0, low(b), high(b))) {
-    const uint4 words =
-        philox(make_uint4(static_cast<std::uint32_t>(use), low(a), high(a), 0), make_uint2(low(seed), high(seed)));
-    key_ = make_uint2(words.x, words.y);
-  }
+      : counter_(make_uint4(0, 0, low_word(b), high_word(b))), key_(gpu::random_key(seed, use, a)) {}
 
   __device__ std::uint32_t bits() {
     if (left_ == 0) {
@@ -48,21 +58,18 @@ class Random {
   /// Uniform in [0, bound), bound > 0.
   __device__ std::uint32_t below(std::uint32_t bound) {
     std::uint64_t product = std::uint64_t{bits()} * bound;
-    if (low(product) < bound) {
+    if (low_word(product) < bound) {
       const std::uint32_t threshold = (0U - bound) % bound;  // 2^32 mod bound
-      while (low(product) < threshold) {
+      while (low_word(product) < threshold) {
         product = std::uint64_t{bits()} * bound;
       }
     }
-    return high(product);
+    return high_word(product);
   }
 
  private:
-  __device__ static std::uint32_t low(std::uint64_t value) { return static_cast<std::uint32_t>(value); }
-  __device__ static std::uint32_t high(std::uint64_t value) { return static_cast<std::uint32_t>(value >> 32); }
-
   uint4 counter_;
-  uint2 key_ = {};
+  uint2 key_;
   uint4 block_ = {};
   int left_ = 0;  // words of the block that are not drawn yet
 };

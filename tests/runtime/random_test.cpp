@@ -56,6 +56,18 @@ TEST(Random, EveryPartOfTheKeyMatters) {
   EXPECT_EQ(Random(7, RandomUse::test, 3, 4).bits(), Random(7, RandomUse::test, 3, 4).bits());
 }
 
+TEST(Random, KeysReachEveryPlaceOfAStream) {
+  constexpr std::uint64_t kFar = 1ULL << 33;
+  const auto key = random_key(7, RandomUse::test, kFar);
+  Random random(7, RandomUse::test, kFar, 4);
+  for (std::uint32_t block = 0; block < 3; ++block) {
+    for (const std::uint32_t word : philox({block, 0, 4, 0}, key)) {
+      EXPECT_EQ(word, random.bits());
+    }
+  }
+  EXPECT_NE(key, random_key(7, RandomUse::test, kFar, 1));
+}
+
 TEST(Random, BelowIsUniformOnOddBounds) {
   Random random(1, RandomUse::test);
   constexpr int kDraws = 70000;

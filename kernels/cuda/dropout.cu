@@ -1,0 +1,105 @@
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/philox.hpp>
+#include <lockstep/kernels/dropout.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+constexpr int kQuad = 4;  // elements of one block of random words
+
+/// What all elements share.
+struct Settings {
+  std::uint64_t seed;
+  std::uint32_t layer;
+  std::uint32_t threshold;  ///< words below it drop their element
+  float factor;             ///< 1 / (1 - rate)
+};
+
+/// A thread takes a piece of one sample at a time: 16 bytes, which are one or two blocks of random words, or with
+/// kCount 1 the elements of one block one by one. Pieces are handed out like in a loop over the grid, with the sample
+/// and the piece in it as two counters: a division once a thread. Ten rounds of Philox are about as many instructions
+/// as moving 16-bit tensors leaves time for, which is why a thread keeps the key.
+/// ids: (N); epoch: scalar; x, y: (N, extent), `pieces` of them a sample. y may be x.
+template <class T, int kCount>
+__global__ void __launch_bounds__(kBlock)
+    dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,
+                   int64_t piece_stride, const int64_t* ids, const int64_t* epoch, const T* x, T* y) {
+  constexpr int kPiece = kCount == 1 ? kQuad : kCount;
+  const uint2 key =
+      gpu::random_key(settings.seed, RandomUse::dropout, static_cast<std::uint64_t>(*epoch), settings.layer);
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+  int64_t sample = thread / pieces;
+  int64_t piece = thread % pieces;
+  while (sample < samples) {
+    const auto id = static_cast<std::uint64_t>(ids[sample]);
+    const int64_t first = piece * kPiece;
+    const int64_t at = sample * extent + first;
+    const auto words_of = [&](int quad) {
+      const auto block = static_cast<std::uint64_t>(first / kQuad + quad);
+      return gpu::philox(make_uint4(gpu::low_word(block), gpu::high_word(block), gpu::low_word(id), gpu::high_word(id)),
+                         key);
+    };
+    const auto dropped_or_scaled = [&](std::uint32_t word, T value) {
+      return gpu::from_float<T>(word < settings.threshold ? 0.0F : gpu::to_float(value) * settings.factor);
+    };
+    if constexpr (kCount == 1) {
+      const uint4 words = words_of(0);
+      const std::uint32_t word[kQuad] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+      for (int j = 0; j < kQuad; ++j) {
+        if (first + j < extent) {
+          y[at + j] = dropped_or_scaled(word[j], x[at + j]);
+        }
+      }
+    } else {
+      auto values = gpu::load<kCount>(x + at);
+#pragma unroll
+      for (int quad = 0; quad < kCount / kQuad; ++quad) {
+        const uint4 words = words_of(quad);
+        const std::uint32_t word[kQuad] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+        for (int j = 0; j < kQuad; ++j) {
+          values.at[quad * kQuad + j] = dropped_or_scaled(word[j], values.at[quad * kQuad + j]);
+        }
+      }
+      gpu::store(y + at, values);
+    }
+    sample += sample_stride;
+    piece += piece_stride;
+    if (piece >= pieces) {
+      piece -= pieces;
+      ++sample;
+    }
+  }
+}
+
+}  // namespace
+
+void dropout(CudaContext& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
+             const TensorView& x, const TensorView& y) {
+  if (x.numel() == 0) {
+    return;
+  }
+  const int64_t samples = x.shape[0];
+  const int64_t extent = x.numel() / samples;
+  const Settings settings{desc.seed, desc.layer, dropout_threshold(desc.rate), static_cast<float>(1 / (1 - desc.rate))};
+  gpu::visit_element(x.dtype, "dropout", [&]<class T>(std::type_identity<T>) {
+    const auto* const from = gpu::data<const T>(x);
+    auto* const to = gpu::data<T>(y);
+    gpu::visit_pieces<T>(gpu::aligned_to_vectors(from, to), extent,
+                         [&]<int kCount>(std::integral_constant<int, kCount>) {
+                           constexpr int kPiece = kCount == 1 ? kQuad : kCount;
+                           const int64_t pieces = (extent + kPiece - 1) / kPiece;
+                           const unsigned blocks = gpu::blocks_for(samples * pieces, kBlock);
+                           const int64_t threads = static_cast<int64_t>(blocks) * kBlock;
+                           gpu::launch(dropout_kernel<T, kCount>, dim3(blocks), dim3(kBlock), 0, context.stream(),
+                                       settings, samples, extent, pieces, threads / pieces, threads % pieces,
+                                       gpu::data<const int64_t>(sample_ids), gpu::data<const int64_t>(epoch), from, to);
+                         });
+  });
+}
+
+}  // namespace lockstep::ops::backend

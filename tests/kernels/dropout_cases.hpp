@@ -1,0 +1,70 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/dropout.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+inline ops::DropoutDesc dropout_desc(double rate = 0.3) {
+  return {.rate = rate, .seed = 0x123456789ABCDEF0, .layer = 7};
+}
+
+/// inputs: sample ids, epoch, x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which all
+/// types hold.
+inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDesc& desc = dropout_desc(),
+                           bool in_place = false) {
+  OpCase item;
+  item.name = concat("dropout ", dtype, ' ', shape, " rate ", desc.rate, in_place ? " in place" : "");
+  item.dtype = dtype;
+  item.inputs = {{"sample_ids", Shape{shape[0]}, DType::i64, integers(2, 0, 50000)},
+                 {"epoch", Shape{}, DType::i64, constant(3)}};
+  if (!in_place) {
+    item.inputs.push_back({"x", shape, dtype, integers(1, 1, 99)});
+  }
+  item.outputs = {{"y", shape, dtype, in_place ? integers(1, 1, 99) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::dropout(context, desc, in[0], in[1], in_place ? out[0] : in[2], out[0]);
+  };
+  item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  return item;  // tolerance 0
+}
+
+/// No sample, no element, one, samples that end inside of a block of random words, one element each, more samples than
+/// a grid has threads, samples of several grids.
+inline std::vector<Shape> dropout_shapes() {
+  return {Shape{0, 5},    Shape{3, 0},   Shape{1},        Shape{37},      Shape{5, 7},
+          Shape{3, 2, 8}, Shape{97, 33}, Shape{2, 13001}, Shape{2100, 8}, Shape{3, 6000}};
+}
+
+inline std::vector<OpCase> dropout_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : dropout_shapes()) {
+      for (const bool in_place : {false, true}) {
+        items.push_back(dropout_case(shape, dtype, dropout_desc(), in_place));
+      }
+    }
+    for (const double rate : {0.0, 0.5, 0.999}) {
+      items.push_back(dropout_case({11, 101}, dtype, dropout_desc(rate)));
+    }
+  }
+  return items;
+}
+
+/// In f32 the same bits as on the host.
+inline std::vector<DeviceCase> dropout_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const Shape& shape : dropout_shapes()) {
+    append(items, device_cases([&](DType dtype) { return dropout_case(shape, dtype); }));
+  }
+  append(items, device_cases([&](DType dtype) { return dropout_case({11, 101}, dtype, dropout_desc(), true); }));
+  for (const double rate : {0.0, 0.5}) {
+    append(items, device_cases([&](DType dtype) { return dropout_case({11, 104}, dtype, dropout_desc(rate), true); }));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

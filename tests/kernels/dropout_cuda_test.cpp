@@ -1,0 +1,58 @@
+// Dropout on a GPU beyond the cases that all ops share: any id and epoch, the same decisions in every type, the places
+// of samples in the batch.
+#include "tests/kernels/dropout_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::dropout_case;
+using testing::OpCase;
+using testing::OpInstance;
+
+using CudaDropout = testing::CudaTest;
+
+TEST_F(CudaDropout, AnyIdAndEpoch) {
+  for (const double epoch : {0.0, -2.0, 9e15}) {
+    for (const std::int64_t extent : {7, 16}) {
+      OpCase item = dropout_case({4, extent}, DType::f32);
+      item.inputs[0].start = testing::values({-1, 9e15, -9e15, 1e10});
+      item.inputs[1].start = testing::constant(epoch);
+      testing::compare(item, cpu(), item, cuda(), 0);
+    }
+  }
+}
+
+TEST_F(CudaDropout, TheSameDecisionsInEveryType) {
+  for (const std::int64_t extent : {33, 40}) {
+    std::vector<double> first;
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      OpInstance instance(dropout_case({9, extent}, dtype), cuda());
+      testing::run_checked(instance);
+      std::vector<double> kept = instance.output(0).values();
+      for (double& value : kept) {
+        value = value == 0 ? 0 : 1;
+      }
+      first = dtype == DType::f32 ? kept : first;
+      EXPECT_EQ(kept, first) << dtype;
+    }
+  }
+}
+
+TEST_F(CudaDropout, DoesNotDependOnThePlaceInTheBatch) {
+  const auto rows = [&](std::vector<double> ids) {
+    OpCase item = dropout_case({static_cast<std::int64_t>(ids.size()), 24}, DType::bf16);
+    item.inputs[0].start = testing::values(ids);
+    item.inputs[2].start = testing::constant(1);
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    return instance.output(0).values();
+  };
+  const std::vector<double> together = rows({3, 4, 5});
+  EXPECT_EQ(rows({5}), std::vector<double>(together.begin() + 48, together.end()));
+  EXPECT_NE(rows({5}), std::vector<double>(together.begin() + 24, together.begin() + 48));
+}
+
+}  // namespace
+}  // namespace lockstep
