@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/scale.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+/// inputs: factor, x; outputs: y. In place there is only y, which starts as x. x is whole numbers, which all types
+/// hold.
+inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false) {
+  OpCase item;
+  item.name = concat("scale ", dtype, ' ', shape, in_place ? " in place" : "");
+  item.dtype = dtype;
+  item.inputs = {{"factor", Shape{}, ops::accumulation_dtype(dtype), constant(-0.3)}};
+  if (!in_place) {
+    item.inputs.push_back({"x", shape, dtype, integers(1, -99, 99)});
+  }
+  item.outputs = {{"y", shape, dtype, in_place ? integers(1, -99, 99) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::scale(context, in[0], in_place ? out[0] : in[1], out[0]);
+  };
+  item.bytes = 2 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  return item;  // tolerance 0
+}
+
+/// Nothing, one element, odd, around a warp, more than a thread's share and than a grid takes at once.
+inline std::vector<Shape> scale_shapes() {
+  return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 16}, Shape{2, 20011}};
+}
+
+inline std::vector<OpCase> scale_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const Shape& shape : scale_shapes()) {
+      for (const bool in_place : {false, true}) {
+        items.push_back(scale_case(shape, dtype, in_place));
+      }
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> scale_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const Shape& shape : scale_shapes()) {
+    append(items, device_cases([&](DType dtype) { return scale_case(shape, dtype); }));
+  }
+  append(items, device_cases([](DType dtype) { return scale_case({1, 101}, dtype, true); }));
+  return items;
+}
+
+}  // namespace lockstep::testing
