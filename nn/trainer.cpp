@@ -1,15 +1,16 @@
 #include <lockstep/nn/trainer.hpp>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
-#include <cstring>
+#include <span>
 #include <sstream>
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
+#include <lockstep/kernels/hash.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
 
 namespace lockstep::nn {
@@ -124,20 +125,14 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   return text.str();
 }
 
-/// Hash of the bytes of an arena, a piece at a time on the host. Arenas are whole numbers of 64-bit words.
+/// Hash of the bytes of an arena, worked out where it is: one number comes to the host.
 std::uint64_t hash_of(Context& context, const TensorView& arena) {
-  constexpr std::int64_t kPiece = std::int64_t{1} << 20;  // elements
-  std::uint64_t hash = 14695981039346656037ULL;
-  std::vector<std::uint64_t> words;
-  for (std::int64_t begin = 0; begin < arena.numel(); begin += kPiece) {
-    const TensorView piece = arena.slice(0, begin, std::min(begin + kPiece, arena.numel()));
-    words.assign((piece.bytes() + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t), 0);
-    copy(context, piece, TensorView(words.data(), piece.dtype, Device::cpu(), piece.shape));
-    context.synchronize();
-    for (const std::uint64_t word : words) {
-      hash = std::rotl((hash ^ word) * 1099511628211ULL, 23);
-    }
-  }
+  const Tensor result = Tensor::empty(context, Shape{}, DType::u64);
+  std::uint64_t hash = 0;
+  const IdleAtEnd idle(context.stream());
+  ops::hash_range(context, arena, result);
+  copy(context, result, TensorView(std::span(&hash, 1), Shape{}));
+  context.synchronize();
   return hash;
 }
 

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/hash.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+/// inputs: x; outputs: result.
+inline OpCase hash_case(const Shape& shape, DType dtype) {
+  OpCase item;
+  item.name = concat("hash_range ", dtype, ' ', shape);
+  item.dtype = dtype;
+  item.inputs = {{"x", shape, dtype, integers(1, 0, 200)}};
+  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // that has to be replaced
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) { ops::hash_range(context, in[0], out[0]); };
+  item.bytes = static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
+  return item;
+}
+
+/// Nothing, a scalar, less than a word, a word and 16 bytes and one off, odd, more than a grid takes at once.
+inline std::vector<OpCase> hash_cases() {
+  std::vector<OpCase> items;
+  for (const std::int64_t bytes : {0, 1, 7, 8, 9, 15, 16, 17, 31, 1000003}) {
+    items.push_back(hash_case({bytes}, DType::u8));
+  }
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u64}) {
+    items.push_back(hash_case({}, dtype));
+    items.push_back(hash_case({3, 5, 7}, dtype));
+    items.push_back(hash_case({40001}, dtype));
+  }
+  return items;
+}
+
+/// The same bytes on the host. The types that GPUs compute in are nothing special here.
+inline std::vector<DeviceCase> hash_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const OpCase& item : hash_cases()) {
+    items.push_back({item, item, 0});
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
