@@ -19,19 +19,7 @@ void check_rows(std::string_view op, std::initializer_list<Operand> operands) {
 
 /// One number a channel or a row.
 void check_vector(std::string_view op, const Operand& operand, const TensorView& x, std::int64_t extent) {
-  const auto& [view, name] = operand;
-  const DType dtype = accumulation_dtype(x.dtype);
-  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype, " beside ",
-                      x.dtype);
-  require<ShapeError>(view.shape == Shape{extent}, op, ": ", name, " is ", view.shape, ", expected ", Shape{extent});
-  require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
-}
-
-void check_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
-  for (const Operand& other : others) {
-    require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);
-  }
+  require_tensor(op, operand, accumulation_dtype(x.dtype), Shape{extent});
 }
 
 }  // namespace
@@ -47,12 +35,12 @@ void layer_norm_forward(Context& context, const TensorView& x, const TensorView&
   check_vector(kOp, {weight, "weight"}, x, channels);
   check_vector(kOp, {bias, "bias"}, x, channels);
   require_same_or_apart(kOp, {y, "y"}, {x, "x"});
-  check_apart(kOp, {y, "y"}, {{weight, "weight"}, {bias, "bias"}});
+  require_apart(kOp, {y, "y"}, {{weight, "weight"}, {bias, "bias"}});
   if (mean.given()) {
     check_vector(kOp, {mean, "mean"}, x, x.numel() / channels);
     check_vector(kOp, {inv_std, "inv_std"}, x, x.numel() / channels);
-    check_apart(kOp, {mean, "mean"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}, {inv_std, "inv_std"}});
-    check_apart(kOp, {inv_std, "inv_std"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}});
+    require_apart(kOp, {mean, "mean"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}, {inv_std, "inv_std"}});
+    require_apart(kOp, {inv_std, "inv_std"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}});
   }
   require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected a positive number");
   dispatch(context, kOp,
@@ -84,18 +72,18 @@ void layer_norm_backward(Context& context, const TensorView& dy, const TensorVie
   if (dx.given()) {
     require_alike(kOp, {{x, "x"}, {dx, "dx"}});
     require_same_or_apart(kOp, {dx, "dx"}, {dy, "dy"});
-    check_apart(kOp, {dx, "dx"}, {{x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}});
+    require_apart(kOp, {dx, "dx"}, {{x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}});
   }
   if (mode != GradMode::ignore) {
     check_vector(kOp, {dweight, "dweight"}, x, channels);
     check_vector(kOp, {dbias, "dbias"}, x, channels);
     require_workspace(kOp, workspace, layer_norm_workspace_bytes(context, x), kWorkspaceAlignment);
     for (const Operand& out : {Operand{dweight, "dweight"}, Operand{dbias, "dbias"}, Operand{workspace, "workspace"}}) {
-      check_apart(kOp, out,
-                  {{dy, "dy"}, {x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}, {dx, "dx"}});
+      require_apart(kOp, out,
+                    {{dy, "dy"}, {x, "x"}, {weight, "weight"}, {mean, "mean"}, {inv_std, "inv_std"}, {dx, "dx"}});
     }
-    check_apart(kOp, {dweight, "dweight"}, {{dbias, "dbias"}, {workspace, "workspace"}});
-    check_apart(kOp, {dbias, "dbias"}, {{workspace, "workspace"}});
+    require_apart(kOp, {dweight, "dweight"}, {{dbias, "dbias"}, {workspace, "workspace"}});
+    require_apart(kOp, {dbias, "dbias"}, {{workspace, "workspace"}});
   }
   dispatch(context, kOp,
            [=](auto& c) -> decltype(backend::layer_norm_backward(c, dy, x, weight, mean, inv_std, mode, dx, dweight,

@@ -39,4 +39,21 @@ inline void require_same_or_apart(std::string_view op, const Operand& out, const
                       in.name, " without being it");
 }
 
+/// Given, contiguous, of this type and shape.
+inline void require_tensor(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
+  const auto& [view, name] = operand;
+  require<ShapeError>(view.given(), op, ": ", name, " is not given, expected ", shape);
+  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
+  require<ShapeError>(view.shape == shape, op, ": ", name, " is ", view.shape, ", expected ", shape);
+  require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
+                      " is not contiguous");
+}
+
+/// ShapeError when `out` shares memory with one of the others; a view that is not given shares none.
+inline void require_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
+  for (const Operand& other : others) {
+    require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);
+  }
+}
+
 }  // namespace lockstep::ops

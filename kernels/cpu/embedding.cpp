@@ -1,0 +1,87 @@
+#include <lockstep/kernels/embedding.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kColumns = 16;   // columns that are worth a thread: a cache line of f32
+
+bool in_table(std::int32_t id, int64_t vocabulary) {
+  return id >= 0 && id < vocabulary;
+}
+
+}  // namespace
+
+void embedding_forward(CpuContext& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
+                       const TensorView& y, const TensorView& bad_ids) {
+  const int64_t tokens = ids.numel();
+  const int64_t vocabulary = table.shape[0];
+  const int64_t width = table.shape[1];
+  const int64_t length = ids.shape.back();
+  const auto* id = ids.as<std::int32_t>();  // (M)
+  visit_compute(table.dtype, "embedding_forward", [&]<class T>(std::type_identity<T>) {
+    const T* rows = table.as<T>();                                      // (V, D)
+    const T* places = positions.given() ? positions.as<T>() : nullptr;  // (T, D)
+    T* to = y.as<T>();                                                  // (M, D)
+    const int64_t grain = std::max(int64_t{1}, kGrain / std::max(int64_t{1}, width));
+    parallel_ranges(context, tokens, grain, [=](int64_t begin, int64_t end) {
+      for (int64_t token = begin; token < end; ++token) {
+        T* out = to + token * width;
+        if (!in_table(id[token], vocabulary)) {
+          std::fill_n(out, width, T{0});
+          continue;
+        }
+        const T* row = rows + id[token] * width;
+        if (places == nullptr) {
+          std::copy_n(row, width, out);
+          continue;
+        }
+        const T* place = places + token % length * width;
+        for (int64_t d = 0; d < width; ++d) {
+          out[d] = row[d] + place[d];
+        }
+      }
+    });
+  });
+  if (bad_ids.given()) {
+    const auto bad = std::count_if(id, id + tokens, [=](std::int32_t i) { return !in_table(i, vocabulary); });
+    *bad_ids.as<double>() += static_cast<double>(bad);
+  }
+}
+
+void embedding_backward(CpuContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
+                        const TensorView& dtable, const TensorView& /*workspace*/) {
+  const int64_t tokens = ids.numel();
+  const int64_t vocabulary = dtable.shape[0];
+  const int64_t width = dtable.shape[1];
+  const auto* id = ids.as<std::int32_t>();  // (M)
+  visit_compute(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
+    const T* from = dy.as<T>();  // (M, D)
+    T* rows = dtable.as<T>();    // (V, D)
+    if (mode == GradMode::overwrite) {
+      parallel_ranges(context, vocabulary * width, 4 * kGrain,
+                      [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, T{0}); });
+    }
+    // A thread takes columns, not ids: a few ids make up most of a text.
+    parallel_ranges(context, width, kColumns, [=](int64_t begin, int64_t end) {
+      for (int64_t token = 0; token < tokens; ++token) {
+        if (in_table(id[token], vocabulary)) {
+          T* row = rows + id[token] * width;
+          const T* gradient = from + token * width;
+          for (int64_t d = begin; d < end; ++d) {
+            row[d] += gradient[d];
+          }
+        }
+      }
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,233 @@
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/embedding.hpp>
+#include <lockstep/kernels/fill.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+constexpr int kPiecesPerLane = 4;
+constexpr int kCountBlock = 1024;
+
+__device__ bool in_table(std::int32_t id, int64_t vocabulary) {
+  return id >= 0 && id < vocabulary;
+}
+
+/// A warp takes 128 pieces of a row of y, so that few long rows keep many warps busy. table: (V, D), ids: (M),
+/// positions: (T, D) or null, y: (M, D).
+template <class T, int kCount>
+__global__ void __launch_bounds__(kBlock)
+    forward_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, int64_t length, const T* table,
+                   const std::int32_t* ids, const T* positions, T* y) {
+  constexpr int kWarps = kBlock / gpu::kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
+  const int64_t width = pieces * kCount;
+  int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / gpu::kWarp;
+  for (; item < tokens * segments; item += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const int64_t token = item / segments;
+    const int64_t first = item % segments * (kPiecesPerLane * gpu::kWarp) + lane;
+    const std::int32_t id = ids[token];
+    const bool known = in_table(id, vocabulary);
+    const T* const row = table + (known ? id * width : 0);
+    const T* const place = positions == nullptr ? nullptr : positions + token % length * width;
+#pragma unroll
+    for (int i = 0; i < kPiecesPerLane; ++i) {
+      const int64_t piece = first + i * gpu::kWarp;
+      if (piece < pieces) {
+        gpu::Pack<T, kCount> values;
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          values.at[j] = gpu::from_float<T>(0.0F);
+        }
+        if (known) {
+          values = gpu::load<kCount>(row + piece * kCount);
+          if (place != nullptr) {
+            const auto add = gpu::load<kCount>(place + piece * kCount);
+#pragma unroll
+            for (int j = 0; j < kCount; ++j) {
+              values.at[j] = gpu::from_float<T>(gpu::to_float(values.at[j]) + gpu::to_float(add.at[j]));
+            }
+          }
+        }
+        gpu::store(y + token * width + piece * kCount, values);
+      }
+    }
+  }
+}
+
+/// One block, so that nothing has to be joined. ids: (M).
+__global__ void __launch_bounds__(kCountBlock)
+    count_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary, double* bad_ids) {
+  double bad = 0;
+#pragma unroll 4
+  for (int64_t i = threadIdx.x; i < tokens; i += kCountBlock) {
+    bad += in_table(ids[i], vocabulary) ? 0.0 : 1.0;
+  }
+  bad = gpu::block_sum<kCountBlock>(bad);
+  if (threadIdx.x == 0) {
+    *bad_ids += bad;
+  }
+}
+
+/// Of each id the last token, and how many tokens stand behind the first: largest values, so that both start at -1.
+/// The order of the atomic operations does not show in a maximum. ids: (M), last, behind_first: (V).
+__global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
+                                                      std::int32_t* last, std::int32_t* behind_first) {
+  int64_t token = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+  for (; token < tokens; token += static_cast<int64_t>(gridDim.x) * kBlock) {
+    const std::int32_t id = ids[token];
+    if (in_table(id, vocabulary)) {
+      atomicMax(last + id, static_cast<int>(token));
+      atomicMax(behind_first + id, static_cast<int>(tokens - 1 - token));
+    }
+  }
+}
+
+constexpr int kSumBlock = 128;  // 1024 columns of a 16-bit dy
+constexpr int kSumWarps = kSumBlock / gpu::kWarp;
+constexpr int kScan = 4;  // ids that a thread looks at between two barriers
+
+/// Lists the tokens of [first, last] among the kScan * kSumBlock from `first` on whose id is `wanted`, in order, and
+/// returns how many. All threads call it; two barriers, the first of which parts it from readers of the last list.
+__device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
+                           int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % gpu::kWarp;
+  const int warp = thread / gpu::kWarp;
+  unsigned votes[kScan];
+#pragma unroll
+  for (int i = 0; i < kScan; ++i) {
+    const int64_t token = first + i * kSumBlock + thread;
+    votes[i] = __ballot_sync(gpu::kAllLanes, token <= last && ids[token] == wanted ? 1 : 0);
+    if (lane == 0) {
+      counts[i * kSumWarps + warp] = __popc(votes[i]);
+    }
+  }
+  __syncthreads();
+  int total = 0;  // of the warps so far, which stand in the order of their tokens
+#pragma unroll
+  for (int i = 0; i < kScan * kSumWarps; ++i) {
+    if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {
+      const int place = total + __popc(votes[i / kSumWarps] & ((1U << lane) - 1));
+      list[place] = static_cast<std::int32_t>(first + i / kSumWarps * kSumBlock + thread);
+    }
+    total += counts[i];
+  }
+  __syncthreads();
+  return total;
+}
+
+/// A block takes 128 pieces of a row of dtable: it looks for the tokens of the row's id from the first to the last,
+/// and each thread adds up its piece of their rows of dy in order. Most ids of a vocabulary occur in no token of a
+/// batch, or in one, and look at no ids. dy: (M, D), ids: (M), last, behind_first: (V), dtable: (V, D).
+template <class T, int kCount>
+__global__ void __launch_bounds__(kSumBlock)
+    sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,
+               const std::int32_t* ids, const std::int32_t* last, const std::int32_t* behind_first, float* dtable) {
+  LOCKSTEP_SHARED(int, counts, [kScan * kSumWarps]);
+  LOCKSTEP_SHARED(std::int32_t, list, [kScan * kSumBlock]);
+  const int64_t width = pieces * kCount;
+  for (int64_t item = blockIdx.x; item < vocabulary * segments; item += gridDim.x) {
+    const int64_t id = item / segments;
+    const int64_t piece = item % segments * kSumBlock + threadIdx.x;
+    const int64_t end = last[id];
+    if (end < 0 && accumulate) {
+      continue;
+    }
+    gpu::Pack<float, kCount> sum{};
+    const auto add = [&](int64_t token) {
+      const auto values = gpu::load<kCount>(dy + token * width + piece * kCount);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        sum.at[j] += gpu::to_float(values.at[j]);
+      }
+    };
+    const int64_t begin = tokens - 1 - behind_first[id];
+    if (begin == end) {
+      if (piece < pieces) {
+        add(end);
+      }
+    } else {
+      for (int64_t first = begin; first <= end; first += kScan * kSumBlock) {
+        const int found = list_tokens(ids, first, end, id, counts, list);
+        if (piece < pieces) {
+#pragma unroll 4
+          for (int i = 0; i < found; ++i) {
+            add(list[i]);
+          }
+        }
+      }
+    }
+    if (piece < pieces) {
+      float* const to = dtable + id * width + piece * kCount;
+      if (accumulate) {
+        const auto before = gpu::load<kCount>(to);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sum.at[j] += before.at[j];
+        }
+      }
+      gpu::store_back(to, sum);
+    }
+  }
+}
+
+}  // namespace
+
+void embedding_forward(CudaContext& context, const TensorView& table, const TensorView& ids,
+                       const TensorView& positions, const TensorView& y, const TensorView& bad_ids) {
+  const int64_t tokens = ids.numel();
+  const int64_t vocabulary = table.shape[0];
+  const int64_t width = table.shape[1];
+  const auto* id = gpu::data<const std::int32_t>(ids);
+  if (tokens > 0 && width > 0) {
+    gpu::visit_element(table.dtype, "embedding_forward", [&]<class T>(std::type_identity<T>) {
+      const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(table), gpu::data<T>(positions), gpu::data<T>(y));
+      gpu::visit_pieces<T>(aligned, width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+        const int64_t pieces = width / kCount;
+        constexpr int kSegment = kPiecesPerLane * gpu::kWarp;
+        const int64_t segments = (pieces + kSegment - 1) / kSegment;
+        gpu::launch(forward_kernel<T, kCount>, dim3(gpu::blocks_for(tokens * segments, kBlock / gpu::kWarp)),
+                    dim3(kBlock), 0, context.stream(), tokens, pieces, segments, vocabulary, ids.shape.back(),
+                    gpu::data<T>(table), id, gpu::data<T>(positions), gpu::data<T>(y));
+      });
+    });
+  }
+  if (bad_ids.given() && tokens > 0) {
+    gpu::launch(count_kernel, dim3(1), dim3(kCountBlock), 0, context.stream(), id, tokens, vocabulary,
+                gpu::data<double>(bad_ids));
+  }
+}
+
+void embedding_backward(CudaContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
+                        const TensorView& dtable, const TensorView& workspace) {
+  const int64_t tokens = ids.numel();
+  const int64_t vocabulary = dtable.shape[0];
+  const int64_t width = dtable.shape[1];
+  if (vocabulary == 0 || width == 0) {
+    return;
+  }
+  const auto* id = gpu::data<const std::int32_t>(ids);
+  auto* last = gpu::data<std::int32_t>(workspace);
+  auto* behind_first = last + vocabulary;
+  fill(context, -1, TensorView(workspace.data, DType::i32, workspace.device, Shape{2 * vocabulary}));
+  if (tokens > 0) {
+    gpu::launch(mark_kernel, dim3(gpu::blocks_for(tokens, kBlock)), dim3(kBlock), 0, context.stream(), id, tokens,
+                vocabulary, last, behind_first);
+  }
+  gpu::visit_element(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(dy), gpu::data<float>(dtable));
+    gpu::visit_pieces<T>(aligned, width, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = width / kCount;
+      const int64_t segments = (pieces + kSumBlock - 1) / kSumBlock;
+      gpu::launch(sum_kernel<T, kCount>, dim3(gpu::blocks_for(vocabulary * segments, 1)), dim3(kSumBlock), 0,
+                  context.stream(), tokens, pieces, segments, vocabulary, mode == GradMode::accumulate,
+                  gpu::data<T>(dy), id, last, behind_first, gpu::data<float>(dtable));
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

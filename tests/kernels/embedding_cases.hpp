@@ -1,0 +1,112 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/embedding.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct EmbeddingParams {
+  std::int64_t vocabulary = 1;
+  std::int64_t width = 1;
+  Shape ids;
+  bool positions = false;  ///< forward: added, and bad ids are counted
+};
+
+/// Ids run from -1 to V, so that some are out of range.
+inline TensorSpec embedding_ids(const EmbeddingParams& p) {
+  return {"ids", p.ids, DType::i32, integers(3, -1, p.vocabulary)};
+}
+
+inline Shape embedding_rows(const EmbeddingParams& p) {
+  Shape shape = p.ids;
+  shape.push_back(p.width);
+  return shape;
+}
+
+/// inputs: table, ids, positions (if any); outputs: y, bad_ids (started at 2, if there are positions).
+inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
+  OpCase item;
+  item.name = concat("embedding_forward ", dtype, ' ', p.ids, " of ", Shape{p.vocabulary, p.width},
+                     p.positions ? " with positions" : "");
+  item.dtype = dtype;
+  item.inputs = {{"table", Shape{p.vocabulary, p.width}, dtype, normal(1)}, embedding_ids(p)};
+  item.outputs = {{"y", embedding_rows(p), dtype, {}}};
+  if (p.positions) {
+    item.inputs.push_back({"positions", Shape{p.ids.back(), p.width}, dtype, normal(2)});
+    item.outputs.push_back({"bad_ids", Shape{}, DType::f64, constant(2)});
+  }
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::embedding_forward(context, in[0], in[1], p.positions ? in[2] : TensorView(), out[0],
+                           p.positions ? out[1] : TensorView());
+  };
+  // A row of the table comes from memory for each token at most once, and no more than the whole table.
+  const double row = static_cast<double>(p.width) * static_cast<double>(size_of(dtype));
+  const auto tokens = static_cast<double>(p.ids.numel());
+  item.bytes = tokens * (4 + row) + row * std::min(tokens, static_cast<double>(p.vocabulary));
+  return item;  // one rounding, as in the oracle
+}
+
+/// inputs: dy, ids; outputs: dtable.
+inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops::GradMode mode) {
+  const bool accumulate = mode == ops::GradMode::accumulate;
+  const Shape table{p.vocabulary, p.width};
+  OpCase item;
+  item.name =
+      concat("embedding_backward ", dtype, ' ', p.ids, " of ", table, accumulate ? " accumulate" : " overwrite");
+  item.dtype = dtype;
+  item.inputs = {{"dy", embedding_rows(p), dtype, normal(1)}, embedding_ids(p)};
+  item.outputs = {{"dtable", table, ops::accumulation_dtype(dtype), accumulate ? normal(2) : Generator{}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::embedding_backward(context, in[0], in[1], mode, out[0], workspace);
+  };
+  item.workspace_bytes = [=](Context& context) {
+    return ops::embedding_backward_workspace_bytes(
+        context, TensorView(nullptr, ops::accumulation_dtype(dtype), context.device(), table));
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = static_cast<double>(p.ids.numel() * p.width);
+  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// No tokens, no ids, no width, one of each, odd and prime sizes, whole vectors, rows longer than a warp's or a block's
+/// share, a few ids in more tokens than a block looks at in one go, most ids in none.
+inline std::vector<EmbeddingParams> embedding_params() {
+  return {{5, 3, Shape{0}},         {0, 4, Shape{3}},      {5, 0, Shape{2, 2}},          {1, 1, Shape{1}},
+          {7, 3, Shape{13}},        {31, 8, Shape{2, 33}}, {3, 16, Shape{5, 211}, true}, {2, 1, Shape{1100}},
+          {97, 24, Shape{4, 7, 3}}, {11, 1029, Shape{3}},  {4, 2056, Shape{2, 3}, true}, {1009, 5, Shape{2, 31}, true}};
+}
+
+inline std::vector<OpCase> embedding_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const EmbeddingParams& p : embedding_params()) {
+      items.push_back(embedding_forward_case(p, dtype));
+      items.push_back(embedding_backward_case(p, dtype, ops::GradMode::overwrite));
+      items.push_back(embedding_backward_case(p, dtype, ops::GradMode::accumulate));
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> embedding_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const EmbeddingParams& p : embedding_params()) {
+    append(items, device_cases([&](DType dtype) { return embedding_forward_case(p, dtype); }));
+    for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
+      const OpCase host = embedding_backward_case(p, DType::f32, mode);
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {  // dtable is f32 beside all: no rounding on top
+        items.push_back({embedding_backward_case(p, dtype, mode), host, host.tolerance});
+      }
+    }
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

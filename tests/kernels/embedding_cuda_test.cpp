@@ -1,0 +1,92 @@
+// Embedding on a GPU beyond the cases that all ops share: values out of range on the device, the order of sums, the
+// same bits every time, what is refused.
+#include <limits>
+
+#include "tests/kernels/embedding_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using testing::embedding_backward_case;
+using testing::embedding_forward_case;
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::OpInstance;
+
+using CudaEmbedding = testing::CudaTest;
+
+TEST_F(CudaEmbedding, IdsOutOfRangeReadAndWriteNothing) {
+  const double low = std::numeric_limits<std::int32_t>::min();
+  const double high = std::numeric_limits<std::int32_t>::max();
+  OpCase forward = embedding_forward_case({4, 8, Shape{6}, true}, DType::f32);
+  forward.inputs[1].start = testing::values({low, 1, 4, -1, high, 3});
+  testing::compare(forward, cuda(), forward, cpu(), 0);
+  OpCase backward = embedding_backward_case({4, 8, Shape{6}}, DType::f32, GradMode::overwrite);
+  backward.inputs[1].start = forward.inputs[1].start;
+  testing::compare(backward, cuda(), backward, cpu(), 0);
+}
+
+/// Tokens of one id near each other, and further apart than a block looks in one go.
+TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
+  for (const std::int64_t distance : {1, 33, 128, 700}) {
+    OpCase item = embedding_backward_case({2, 3, Shape{2 * distance + 1}}, DType::f32, GradMode::overwrite);
+    item.inputs[0].start = [=](GuardedTensor& dy) {
+      dy.constant(100);
+      const std::span<float> values = dy.span<float>();
+      const auto step = static_cast<std::size_t>(distance) * 3;
+      for (std::size_t d = 0; d < 3; ++d) {
+        values[d] = 1;
+        values[step + d] = 0x1p24F;  // 1 + 2^24 is 2^24 in f32
+        values[2 * step + d] = -0x1p24F;
+      }
+    };
+    item.inputs[1].start = [=](GuardedTensor& ids) {
+      ids.constant(1);
+      for (const std::int64_t token : {std::int64_t{0}, distance, 2 * distance}) {
+        ids.span<std::int32_t>()[static_cast<std::size_t>(token)] = 0;
+      }
+    };
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    const double rest = 100 * static_cast<double>(2 * distance - 2);
+    EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 0, 0, rest, rest, rest})) << distance;
+  }
+}
+
+TEST_F(CudaEmbedding, TheSameBitsEveryTime) {
+  testing::expect_repeatable(embedding_forward_case({17, 24, Shape{3, 41}, true}, DType::bf16), cuda());
+  testing::expect_repeatable(embedding_backward_case({5, 24, Shape{701}}, DType::bf16, GradMode::accumulate), cuda());
+}
+
+TEST_F(CudaEmbedding, RefusesWhatTheContractExcludes) {
+  const Tensor dy = Tensor::zeros(cuda(), Shape{4, 3}, DType::bf16);
+  const Tensor ids = Tensor::zeros(cuda(), Shape{4}, DType::i32);
+  const Tensor dtable = Tensor::zeros(cuda(), Shape{5, 3}, DType::f32);
+  const Tensor memory = Tensor::zeros(cuda(), Shape{64}, DType::u8);
+  const TensorView scratch = memory;
+  const auto call = [&](const TensorView& from, const TensorView& to, const TensorView& workspace) {
+    ops::embedding_backward(cuda(), from, ids, GradMode::overwrite, to, workspace);
+  };
+  EXPECT_EQ(ops::embedding_backward_workspace_bytes(cuda(), dtable), 40U);
+  EXPECT_NO_THROW(call(dy, dtable, scratch.slice(0, 4, 44)));
+  EXPECT_THROW(call(dy, dtable, {}), ShapeError);
+  EXPECT_THROW(call(dy, dtable, scratch.slice(0, 0, 39)), ShapeError);
+  EXPECT_THROW(call(dy, dtable, scratch.slice(0, 2, 42)), ShapeError) << "alignment";
+  for (const TensorView& other : {dy.view(), ids.view(), dtable.view()}) {
+    TensorView bad = scratch;
+    bad.data = other.data;
+    EXPECT_THROW(call(dy, dtable, bad), ShapeError) << "overlap";
+  }
+  TensorView bad = dtable;
+  bad.dtype = DType::bf16;
+  EXPECT_THROW(call(dy, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
+  bad = dy;
+  bad.dtype = DType::f64;
+  EXPECT_THROW(call(bad, dtable, scratch), DTypeError);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,259 @@
+#include "tests/kernels/embedding_cases.hpp"
+
+#include <functional>
+#include <limits>
+
+#include <lockstep/kernels/reduce.hpp>
+
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using testing::embedding_backward_case;
+using testing::embedding_forward_case;
+using testing::EmbeddingParams;
+using testing::GuardedTensor;
+using testing::OpCase;
+
+using Inputs = std::span<const GuardedTensor>;
+using Outputs = std::span<GuardedTensor>;
+
+TEST(Embedding, ByHand) {
+  CpuContext context;
+  GuardedTensor table(Shape{3, 2}, DType::f32);
+  GuardedTensor ids(Shape{2, 2}, DType::i32);
+  GuardedTensor positions(Shape{2, 2}, DType::f32);
+  GuardedTensor y(Shape{2, 2, 2}, DType::f32);
+  GuardedTensor bad(Shape{}, DType::f64);
+  table.assign({1, 2, 3, 4, 5, 6});
+  ids.assign({2, 0, 2, 3});
+  positions.assign({10, 20, 30, 40});
+  bad.constant(5);
+  ops::embedding_forward(context, table, ids, positions, y, bad);
+  EXPECT_EQ(y.values(), (std::vector<double>{15, 26, 31, 42, 15, 26, 0, 0}));
+  EXPECT_EQ(bad.values()[0], 6);
+  ops::embedding_forward(context, table, ids, {}, y, {});
+  EXPECT_EQ(y.values(), (std::vector<double>{5, 6, 1, 2, 5, 6, 0, 0}));
+
+  GuardedTensor dy(Shape{2, 2, 2}, DType::f32);
+  GuardedTensor dtable(Shape{3, 2}, DType::f32);
+  dy.assign({1, 2, 3, 4, 50, 60, 7, 8});
+  ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
+  EXPECT_EQ(dtable.values(), (std::vector<double>{3, 4, 0, 0, 51, 62}));
+  ops::embedding_backward(context, dy, ids, GradMode::accumulate, dtable, {});
+  EXPECT_EQ(dtable.values(), (std::vector<double>{6, 8, 0, 0, 102, 124}));
+}
+
+TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
+  CpuContext context({.threads = 2});
+  const double low = std::numeric_limits<std::int32_t>::min();
+  const double high = std::numeric_limits<std::int32_t>::max();
+  OpCase forward = embedding_forward_case({4, 3, Shape{5}, true}, DType::f64);
+  forward.inputs[1].start = testing::values({low, 1, 4, -1, high});
+  testing::expect_matches(forward, context, [](Inputs in, Outputs expected) {
+    std::vector<double> y(15, 0.0);
+    for (std::size_t d = 0; d < 3; ++d) {
+      y[3 + d] = in[0].values()[3 + d] + in[2].values()[3 + d];
+    }
+    expected[0].assign(y);
+    expected[1].constant(2 + 4);
+  });
+  OpCase backward = embedding_backward_case({4, 3, Shape{5}}, DType::f64, GradMode::overwrite);
+  backward.inputs[1].start = forward.inputs[1].start;
+  testing::expect_matches(backward, context, [](Inputs in, Outputs expected) {
+    std::vector<double> dtable(12, 0.0);
+    for (std::size_t d = 0; d < 3; ++d) {
+      dtable[3 + d] = in[0].values()[3 + d];
+    }
+    expected[0].assign(dtable);
+  });
+}
+
+/// For each row of the table the tokens that name it, instead of the row of each token.
+TEST(Embedding, MatchesTheDefinition) {
+  CpuContext context({.threads = 2});
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const EmbeddingParams& p : testing::embedding_params()) {
+      const auto width = static_cast<std::size_t>(p.width);
+      const auto length = static_cast<std::size_t>(p.ids.back());
+      testing::expect_matches(embedding_forward_case(p, dtype), context, [&](Inputs in, Outputs expected) {
+        const std::vector<double> table = in[0].values();
+        const std::vector<double> ids = in[1].values();
+        std::vector<double> y(ids.size() * width, 0.0);
+        std::size_t good = 0;
+        for (std::size_t v = 0; v < static_cast<std::size_t>(p.vocabulary); ++v) {
+          for (std::size_t i = 0; i < ids.size(); ++i) {
+            if (ids[i] == static_cast<double>(v)) {
+              ++good;
+              for (std::size_t d = 0; d < width; ++d) {
+                y[i * width + d] = table[v * width + d] + (p.positions ? in[2].values()[i % length * width + d] : 0.0);
+              }
+            }
+          }
+        }
+        expected[0].assign(y);
+        if (p.positions) {
+          expected[1].constant(2 + static_cast<double>(ids.size() - good));
+        }
+      });
+      for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+        testing::expect_matches(embedding_backward_case(p, dtype, mode), context, [&](Inputs in, Outputs expected) {
+          const std::vector<double> dy = in[0].values();
+          const std::vector<double> ids = in[1].values();
+          std::vector<double> dtable = expected[0].values();
+          for (std::size_t e = 0; e < dtable.size(); ++e) {
+            double sum = mode == GradMode::accumulate ? dtable[e] : 0.0;
+            for (std::size_t i = 0; i < ids.size(); ++i) {
+              sum += ids[i] == static_cast<double>(e / width) ? dy[i * width + e % width] : 0.0;
+            }
+            dtable[e] = sum;
+          }
+          expected[0].assign(dtable);
+        });
+      }
+    }
+  }
+}
+
+TEST(Embedding, SumsRunInTheOrderOfTheTokens) {
+  CpuContext context;
+  OpCase item = embedding_backward_case({1, 1, Shape{3}}, DType::f32, GradMode::overwrite);
+  item.inputs[1].start = testing::constant(0);
+  for (const auto& [dy, sum] : {std::pair<std::vector<double>, double>{{1, 0x1p24, -0x1p24}, 0},
+                                {{0x1p24, -0x1p24, 1}, 1},
+                                {{-0x1p24, 1, 0x1p24}, 1}}) {  // -2^24 + 1 is exact, 2^24 + 1 is not
+    item.inputs[0].start = testing::values(dy);
+    testing::expect_matches(item, context, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
+  }
+}
+
+TEST(Embedding, GradientsAreTheDerivatives) {
+  CpuContext context({.threads = 2});
+  GuardedTensor table(Shape{5, 3}, DType::f64);
+  GuardedTensor ids(Shape{2, 4}, DType::i32);
+  GuardedTensor positions(Shape{4, 3}, DType::f64);
+  GuardedTensor y(Shape{2, 4, 3}, DType::f64);
+  GuardedTensor dy(Shape{2, 4, 3}, DType::f64);
+  GuardedTensor dtable(Shape{5, 3}, DType::f64);
+  GuardedTensor dpositions(Shape{4, 3}, DType::f64);
+  table.normal(1);
+  ids.assign({4, 0, 4, 1, 2, 2, 4, 0});
+  positions.normal(2);
+  dy.normal(3);
+  const auto loss = [&] {
+    ops::embedding_forward(context, table, ids, positions, y, {});
+    return testing::weighted_sum(y, dy);
+  };
+  ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
+  ops::reduce_rows(context, dy.view().reshape(Shape{2, 12}), GradMode::overwrite, dpositions.view().reshape(Shape{12}),
+                   {});
+  std::vector<testing::GradientPair> pairs{{"table", table, dtable}, {"positions", positions, dpositions}};
+  EXPECT_LE(testing::gradient_error(loss, pairs), 1e-8);
+  dtable.span<double>()[12] += 0.01;
+  EXPECT_GT(testing::gradient_error(loss, pairs), 1e-3);
+}
+
+TEST(Embedding, TheSameBitsForAnyNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    testing::expect_same_bits_for_threads(embedding_forward_case({101, 300, Shape{7, 61}, true}, dtype));
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      testing::expect_same_bits_for_threads(embedding_backward_case({11, 67, Shape{2003}}, dtype, mode));
+    }
+  }
+  // Tokens cut by the number of threads do not pass.
+  OpCase item = embedding_backward_case({1, 1, Shape{2003}}, DType::f32, GradMode::overwrite);
+  item.run = [](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+    const int parts = static_cast<CpuContext&>(context).threads();
+    float total = 0;
+    for (int part = 0; part < parts; ++part) {
+      float sum = 0;
+      for (int i = 2003 * part / parts; i < 2003 * (part + 1) / parts; ++i) {
+        sum += in[0].as<float>()[i];
+      }
+      total += sum;
+    }
+    out[0].as<float>()[0] = total;
+  };
+  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3}));
+}
+
+TEST(Embedding, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor table(Shape{5, 3}, DType::f32);
+  const GuardedTensor ids(Shape{2, 4}, DType::i32);
+  const GuardedTensor positions(Shape{4, 3}, DType::f32);
+  const GuardedTensor y(Shape{2, 4, 3}, DType::f32);
+  const GuardedTensor bad(Shape{}, DType::f64);
+  testing::expect_views_checked(
+      {ids, y}, [&](const std::vector<TensorView>& v) { ops::embedding_forward(context, table, v[0], {}, v[1], bad); },
+      true);
+  testing::expect_views_checked({ids, positions, y}, [&](const std::vector<TensorView>& v) {
+    ops::embedding_forward(context, table, v[0], v[1], v[2], bad);
+  });
+  // The number of rows of a table is free.
+  const auto spoil_table = [](const GuardedTensor& good, const std::function<void(const TensorView&)>& call) {
+    EXPECT_NO_THROW(call(good));
+    EXPECT_THROW(call({}), ShapeError);
+    EXPECT_THROW(call(good.view().reshape(Shape{15})), ShapeError);
+    EXPECT_THROW(call(good.view().reshape(Shape{3, 5})), ShapeError);
+    EXPECT_THROW(call(good.view().reshape(Shape{3, 5}).permute({1, 0})), ShapeError);
+    TensorView spoiled = good;
+    spoiled.device = Device::cuda(0);
+    EXPECT_THROW(call(spoiled), DeviceError);
+    for (const DType dtype : {DType::f16, DType::i32, DType::f64}) {
+      spoiled = good;
+      spoiled.dtype = dtype;
+      EXPECT_THROW(call(spoiled), DTypeError) << dtype;
+    }
+  };
+  spoil_table(table, [&](const TensorView& v) { ops::embedding_forward(context, v, ids, {}, y, {}); });
+  const auto count = [&](const TensorView& scalar) {
+    ops::embedding_forward(context, table, ids, positions, y, scalar);
+  };
+  EXPECT_NO_THROW(count(bad));
+  EXPECT_THROW(count(GuardedTensor(Shape{2}, DType::f64)), ShapeError);
+  EXPECT_THROW(count(GuardedTensor(Shape{}, DType::f32)), DTypeError);
+  TensorView elsewhere = bad;
+  elsewhere.device = Device::cuda(0);
+  EXPECT_THROW(count(elsewhere), DeviceError);
+  const auto at = [](const GuardedTensor& like, const GuardedTensor& memory) {
+    TensorView view = like;
+    view.data = memory.view().data;
+    return view;
+  };
+  for (const GuardedTensor* other : {&table, &ids, &positions}) {
+    EXPECT_THROW(ops::embedding_forward(context, table, ids, positions, at(y, *other), bad), ShapeError);
+    EXPECT_THROW(count(at(bad, *other)), ShapeError);
+  }
+  EXPECT_THROW(count(at(bad, y)), ShapeError);
+  EXPECT_THROW(ops::embedding_forward(context, table, TensorView(ids.view().data, DType::i32, Device::cpu(), Shape{}),
+                                      {}, y.view().reshape(Shape{24}), {}),
+               ShapeError);
+
+  const GuardedTensor dtable(Shape{5, 3}, DType::f32);
+  testing::expect_views_checked(
+      {y, ids},
+      [&](const std::vector<TensorView>& v) {
+        ops::embedding_backward(context, v[0], v[1], GradMode::overwrite, dtable, {});
+      },
+      true);
+  spoil_table(dtable,
+              [&](const TensorView& v) { ops::embedding_backward(context, y, ids, GradMode::overwrite, v, {}); });
+  EXPECT_EQ(ops::embedding_backward_workspace_bytes(context, dtable), 0U);
+  EXPECT_THROW(static_cast<void>(ops::embedding_backward_workspace_bytes(context, y)), ShapeError);
+  EXPECT_THROW(ops::embedding_backward(context, y, ids, GradMode::ignore, dtable, {}), UsageError);
+  for (const GuardedTensor* other : {&y, &ids}) {
+    EXPECT_THROW(ops::embedding_backward(context, y, ids, GradMode::overwrite, at(dtable, *other), {}), ShapeError);
+  }
+  const std::int64_t many = std::int64_t{1} << 31;  // never read
+  EXPECT_THROW(ops::embedding_backward(context, TensorView(y.view().data, DType::f32, Device::cpu(), Shape{many, 3}),
+                                       TensorView(ids.view().data, DType::i32, Device::cpu(), Shape{many}),
+                                       GradMode::overwrite, dtable, {}),
+               ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep
