@@ -1,8 +1,28 @@
 #include <lockstep/kernels/reduce.hpp>
 
 #include <cstdint>
+#include <string_view>
+
+#include <lockstep/kernels/operands.hpp>
 
 namespace lockstep::ops {
+namespace {
+
+/// What sum and squared_norm have in common.
+void check_sum(const Context& context, std::string_view op, const TensorView& x, const TensorView& result,
+               const TensorView& workspace) {
+  require<ShapeError>(x.given(), op, ": x is not given");
+  require_on(context.device(), op, {&x, &result, &workspace});
+  require_alike(op, {{x, "x"}});
+  require_scalar(op, {result, "result"}, DType::f64);
+  require_apart(op, {result, "result"}, {{x, "x"}});
+  if (const std::size_t bytes = sum_workspace_bytes(context, x); bytes > 0) {
+    require_workspace(op, workspace, bytes, alignof(double));
+    require_apart(op, {workspace, "workspace"}, {{x, "x"}, {result, "result"}});
+  }
+}
+
+}  // namespace
 
 std::size_t reduce_rows_workspace_bytes(const Context& context, const TensorView& x) {
   require<ShapeError>(x.shape.rank() == 2, "reduce_rows: x is ", x.shape, ", expected (M, C)");
@@ -37,29 +57,37 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
   });
 }
 
-std::size_t squared_norm_workspace_bytes(const Context& /*context*/, const TensorView& x) {
-  const std::int64_t chunks = (x.numel() + backend::kSquaredNormChunk - 1) / backend::kSquaredNormChunk;
+std::size_t sum_workspace_bytes(const Context& /*context*/, const TensorView& x) {
+  const std::int64_t chunks = (x.numel() + backend::kSumChunk - 1) / backend::kSumChunk;
   return static_cast<std::size_t>(chunks) * sizeof(double);
 }
 
+void sum(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  check_sum(context, "sum", x, result, workspace);
+  dispatch(context, "sum",
+           [=](auto& c) -> decltype(backend::sum(c, x, result, workspace)) { backend::sum(c, x, result, workspace); });
+}
+
+std::size_t squared_norm_workspace_bytes(const Context& context, const TensorView& x) {
+  return sum_workspace_bytes(context, x);
+}
+
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
-  require<ShapeError>(x.given(), "squared_norm: x is not given");
-  require_on(context.device(), "squared_norm", {&x, &result, &workspace});
-  require_compute_dtype("squared_norm", "x", x);
-  require<ShapeError>(x.is_contiguous(), "squared_norm: x is ", x.shape, " with strides ", x.strides,
-                      ", expected a contiguous tensor");
-  require<ShapeError>(result.given() && result.numel() == 1, "squared_norm: result is ", result.shape,
-                      ", expected a scalar");
-  require<DTypeError>(result.dtype == DType::f64, "squared_norm: result is ", result.dtype, ", expected f64");
-  require<ShapeError>(!overlaps(result, x), "squared_norm: result overlaps x");
-  if (const std::size_t bytes = squared_norm_workspace_bytes(context, x); bytes > 0) {
-    require_workspace("squared_norm", workspace, bytes, alignof(double));
-    require<ShapeError>(!overlaps(workspace, x) && !overlaps(workspace, result),
-                        "squared_norm: workspace overlaps x or result");
-  }
+  check_sum(context, "squared_norm", x, result, workspace);
   dispatch(context, "squared_norm", [=](auto& c) -> decltype(backend::squared_norm(c, x, result, workspace)) {
     backend::squared_norm(c, x, result, workspace);
   });
+}
+
+void all_finite(Context& context, const TensorView& x, const TensorView& found) {
+  constexpr std::string_view kOp = "all_finite";
+  require_on(context.device(), kOp, {&x, &found});
+  require<ShapeError>(x.given(), kOp, ": x is not given");
+  require_alike(kOp, {{x, "x"}});
+  require_scalar(kOp, {found, "found"}, DType::i32);
+  require_apart(kOp, {found, "found"}, {{x, "x"}});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::all_finite(c, x, found)) { backend::all_finite(c, x, found); });
 }
 
 }  // namespace lockstep::ops

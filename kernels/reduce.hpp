@@ -18,17 +18,29 @@ namespace lockstep::ops {
 void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
                  const TensorView& workspace);
 
+/// result (f64 scalar) = sum of x: contiguous, any shape, accumulated in f64.
+[[nodiscard]] std::size_t sum_workspace_bytes(const Context& context, const TensorView& x);
+void sum(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace);
+
 /// result (f64 scalar) = sum of squares of x: contiguous, any shape, accumulated in f64.
 [[nodiscard]] std::size_t squared_norm_workspace_bytes(const Context& context, const TensorView& x);
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace);
 
-namespace backend {                                       // called after the checks of reduce.cpp
-inline constexpr std::int64_t kSquaredNormChunk = 16384;  // elements behind one partial sum, an f64 in the workspace
-inline constexpr std::int64_t kReduceRowsChunk = 256;     // rows behind one row of partial sums on a GPU, f64 likewise
+/// found (i32 scalar) = 1 when an element of x (contiguous, any shape) is infinite or NaN; otherwise found stays as it
+/// is, so that several tensors can share one.
+void all_finite(Context& context, const TensorView& x, const TensorView& found);
+
+namespace backend {                                    // called after the checks of reduce.cpp
+inline constexpr std::int64_t kSumChunk = 16384;       // elements behind one partial sum, an f64 in the workspace
+inline constexpr std::int64_t kReduceRowsChunk = 256;  // rows behind one row of partial sums on a GPU, f64 likewise
 void reduce_rows(CpuContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
+void sum(CpuContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
 void squared_norm(CpuContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
+void all_finite(CpuContext&, const TensorView& x, const TensorView& found);
 void reduce_rows(CudaContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
+void sum(CudaContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
 void squared_norm(CudaContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
+void all_finite(CudaContext&, const TensorView& x, const TensorView& found);
 }  // namespace backend
 
 }  // namespace lockstep::ops

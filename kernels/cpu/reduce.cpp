@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
 
+#include <lockstep/kernels/cpu/chunk_sum.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -12,7 +16,6 @@ constexpr std::int64_t kColumns = 64;     // columns summed side by side
 constexpr std::int64_t kParts = 64;       // partial results on the stack: 64 x 64 doubles
 constexpr std::int64_t kMostSplits = 16;  // runs of rows that are summed apart
 constexpr std::int64_t kRowsPerSplit = 512;
-constexpr std::int64_t kLanes = 8;  // independent sums in squared_norm, so that the loop vectorises
 
 using Part = std::array<double, static_cast<std::size_t>(kColumns)>;
 
@@ -60,24 +63,12 @@ void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int
 }
 
 template <class T>
-double sum_of_squares(const T* x, std::int64_t count) {
-  std::array<double, static_cast<std::size_t>(kLanes)> lanes{};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const double value = static_cast<double>(x[i + lane]);
-      lanes[static_cast<std::size_t>(lane)] += value * value;
-    }
+bool holds_non_finite(const T* x, std::int64_t begin, std::int64_t end) {
+  bool found = false;
+  for (std::int64_t i = begin; i < end; ++i) {
+    found |= !(std::abs(x[i]) <= std::numeric_limits<T>::max());
   }
-  for (; i < count; ++i) {
-    const double value = static_cast<double>(x[i]);
-    lanes[0] += value * value;
-  }
-  double sum = 0;
-  for (const double lane : lanes) {
-    sum += lane;
-  }
-  return sum;
+  return found;
 }
 
 }  // namespace
@@ -89,20 +80,39 @@ void reduce_rows(CpuContext& context, const TensorView& x, GradMode mode, const 
   });
 }
 
+void sum(CpuContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  visit_compute(x.dtype, "sum", [&]<class T>(std::type_identity<T>) {
+    const T* p = x.as<T>();
+    *result.as<double>() = chunk_sum(
+        context, x.numel(), kSumChunk, static_cast<double*>(workspace.data), [=](std::int64_t begin, std::int64_t end) {
+          return lane_sum(begin, end, [=](std::int64_t i) { return static_cast<double>(p[i]); });
+        });
+  });
+}
+
 void squared_norm(CpuContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
-  const std::int64_t count = x.numel();
-  double* partial = static_cast<double*>(workspace.data);  // one a chunk
   visit_compute(x.dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
     const T* p = x.as<T>();
-    parallel_chunks(context, count, kSquaredNormChunk, [=](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
-      partial[chunk] = sum_of_squares(p + begin, end - begin);
+    *result.as<double>() = chunk_sum(context, x.numel(), kSumChunk, static_cast<double*>(workspace.data),
+                                     [=](std::int64_t begin, std::int64_t end) {
+                                       return lane_sum(begin, end, [=](std::int64_t i) {
+                                         const auto value = static_cast<double>(p[i]);
+                                         return value * value;
+                                       });
+                                     });
+  });
+}
+
+void all_finite(CpuContext& context, const TensorView& x, const TensorView& found) {
+  std::atomic_ref<std::int32_t> flag(*found.as<std::int32_t>());
+  visit_compute(x.dtype, "all_finite", [&]<class T>(std::type_identity<T>) {
+    const T* p = x.as<T>();
+    parallel_ranges(context, x.numel(), kSumChunk, [=](std::int64_t begin, std::int64_t end) {
+      if (holds_non_finite(p, begin, end)) {
+        flag.store(1, std::memory_order_relaxed);
+      }
     });
   });
-  double sum = 0;
-  for (std::int64_t chunk = 0; chunk * kSquaredNormChunk < count; ++chunk) {
-    sum += partial[chunk];
-  }
-  *result.as<double>() = sum;
 }
 
 }  // namespace lockstep::ops::backend

@@ -1,5 +1,6 @@
-#include <lockstep/kernels/cuda/block_reduce.hpp>
-#include <lockstep/kernels/cuda/element.hpp>
+#include <cfloat>
+
+#include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>
 
 namespace lockstep::ops::backend {
@@ -105,52 +106,52 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// A block a chunk of kSquaredNormChunk elements, 16 bytes a thread at a time, all in f64. With and without kVectors a
-/// thread takes the same elements in the same order. x: (count), partial: (chunks).
-template <class T, bool kVectors>
-__global__ void __launch_bounds__(kBlock)
-    square_chunks(const T* x, std::int64_t count, std::int64_t chunks, double* partial) {
-  constexpr int kWidth = gpu::kPerVector<T>;
-  constexpr int kPieces = static_cast<int>(kSquaredNormChunk) / (kBlock * kWidth);
-  static_assert(kPieces * kBlock * kWidth == kSquaredNormChunk);
-  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    double sum = 0;
-    const auto add = [&sum](T element) {
-      const auto value = static_cast<double>(gpu::to_float(element));
-      sum = fma(value, value, sum);
-    };
-#pragma unroll 4
-    for (int i = 0; i < kPieces; ++i) {
-      const std::int64_t first =
-          chunk * kSquaredNormChunk + (i * kBlock + static_cast<int>(threadIdx.x)) * std::int64_t{kWidth};
-      if (kVectors && first + kWidth <= count) {
-        const gpu::Vector<T> values = gpu::load_vector(x + first);
+/// The terms of sum and squared_norm, in f64. x: (count).
+template <class T, bool kSquare>
+struct Term {
+  const T* x;
+
+  static constexpr int kUnroll = 4;
+
+  __device__ void start() {}
+
+  template <int kCount>
+  __device__ void operator()(std::integral_constant<int, kCount>, std::int64_t first, double& sum) const {
+    const auto values = gpu::load<kCount>(x + first);
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) {
-          add(values.at[j]);
-        }
-      } else {
-        for (std::int64_t k = first; k < first + kWidth && k < count; ++k) {
-          add(x[k]);
-        }
-      }
-    }
-    sum = gpu::block_sum<kBlock>(sum);
-    if (threadIdx.x == 0) {
-      partial[chunk] = sum;
+    for (int j = 0; j < kCount; ++j) {
+      const auto value = static_cast<double>(gpu::to_float(values.at[j]));
+      sum = kSquare ? fma(value, value, sum) : sum + value;
     }
   }
+};
+
+__device__ bool is_finite(float value) {
+  return fabsf(value) <= FLT_MAX;  // false for NaN
 }
 
-/// One block. partial: (chunks).
-__global__ void __launch_bounds__(kBlock) join_squares(const double* partial, std::int64_t chunks, double* result) {
-  double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < chunks; i += kBlock) {
-    sum += partial[i];
+/// found = 1 when an element is not finite. The first `vectors` 16-byte pieces are taken whole, the elements behind
+/// them one by one. Atomic, because more than one warp may find something. x: (count).
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {
+  constexpr int kWidth = gpu::kPerVector<T>;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kBlock;
+  bool finite = true;
+#pragma unroll 4
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    const gpu::Vector<T> values = gpu::load_vector(x + v * kWidth);
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      finite = finite && is_finite(gpu::to_float(values.at[j]));
+    }
   }
-  sum = gpu::block_sum<kBlock>(sum);
-  if (threadIdx.x == 0) {
-    *result = sum;
+  for (std::int64_t i = vectors * kWidth + thread; i < count; i += threads) {
+    finite = finite && is_finite(gpu::to_float(x[i]));
+  }
+  if (__all_sync(gpu::kAllLanes, finite ? 1 : 0) == 0 && threadIdx.x % gpu::kWarp == 0) {
+    atomicExch(found, 1);
   }
 }
 
@@ -171,6 +172,16 @@ void reduce_rows_of(CudaContext& context, const T* x, std::int64_t rows, std::in
   }
 }
 
+template <bool kSquare>
+void sum_terms(CudaContext& context, std::string_view op, const TensorView& x, const TensorView& result,
+               const TensorView& workspace) {
+  gpu::visit_element(x.dtype, op, [&]<class T>(std::type_identity<T>) {
+    const Term<T, kSquare> term{gpu::data<const T>(x)};
+    gpu::chunk_sum<kSumChunk, T>(context, term, x.numel(), gpu::aligned_to_vectors(term.x),
+                                 gpu::data<double>(workspace), 1, false, gpu::data<double>(result));
+  });
+}
+
 }  // namespace
 
 void reduce_rows(CudaContext& context, const TensorView& x, GradMode mode, const TensorView& sums,
@@ -184,18 +195,26 @@ void reduce_rows(CudaContext& context, const TensorView& x, GradMode mode, const
   });
 }
 
+void sum(CudaContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  sum_terms<false>(context, "sum", x, result, workspace);
+}
+
 void squared_norm(CudaContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
+  sum_terms<true>(context, "squared_norm", x, result, workspace);
+}
+
+void all_finite(CudaContext& context, const TensorView& x, const TensorView& found) {
   const std::int64_t count = x.numel();
-  const std::int64_t chunks = (count + kSquaredNormChunk - 1) / kSquaredNormChunk;
-  auto* partial = static_cast<double*>(workspace.data);
-  if (chunks > 0) {
-    gpu::visit_element(x.dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
-      const auto* from = static_cast<const T*>(x.data);
-      gpu::launch(gpu::aligned_to_vectors(from) ? square_chunks<T, true> : square_chunks<T, false>,
-                  dim3(gpu::blocks_for(chunks, 1)), dim3(kBlock), 0, context.stream(), from, count, chunks, partial);
-    });
+  if (count == 0) {
+    return;
   }
-  gpu::launch(join_squares, dim3(1), dim3(kBlock), 0, context.stream(), partial, chunks, result.as<double>());
+  gpu::visit_element(x.dtype, "all_finite", [&]<class T>(std::type_identity<T>) {
+    const auto* from = gpu::data<const T>(x);
+    const std::int64_t vectors = gpu::aligned_to_vectors(from) ? count / gpu::kPerVector<T> : 0;
+    const std::int64_t rest = count - vectors * gpu::kPerVector<T>;
+    gpu::launch(finite_kernel<T>, dim3(gpu::blocks_for(vectors > rest ? vectors : rest, kBlock)), dim3(kBlock), 0,
+                context.stream(), from, count, vectors, gpu::data<std::int32_t>(found));
+  });
 }
 
 }  // namespace lockstep::ops::backend

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -30,21 +32,48 @@ inline OpCase reduce_rows_case(std::int64_t rows, std::int64_t columns, DType dt
   return item;
 }
 
-inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
+/// sum or squared_norm.
+inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
   OpCase item;
-  item.name = concat("squared_norm ", dtype, ' ', shape);
+  item.name = concat(squares ? "squared_norm " : "sum ", dtype, ' ', shape);
   item.dtype = dtype;
-  item.inputs = {{"x", shape, dtype, normal(1)}};
+  item.inputs = {{"x", shape, dtype, normal(1, 1, squares ? 0 : 0.25)}};
   item.outputs = {{"result", Shape{}, DType::f64, {}}};
-  item.run = [](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::squared_norm(context, in[0], out[0], workspace);
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    (squares ? ops::squared_norm : ops::sum)(context, in[0], out[0], workspace);
   };
   item.workspace_bytes = [=](Context& context) {
-    return ops::squared_norm_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), shape));
+    const TensorView x(nullptr, dtype, context.device(), shape);
+    return squares ? ops::squared_norm_workspace_bytes(context, x) : ops::sum_workspace_bytes(context, x);
   };
   item.bytes = tensor_bytes(item);
-  item.flops = 2 * static_cast<double>(shape.numel());
-  item.tolerance = 1e-14;
+  item.flops = (squares ? 2 : 1) * static_cast<double>(shape.numel());
+  item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs
+  return item;
+}
+
+inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
+  return sum_case(shape, dtype, true);
+}
+
+/// x is finite but for `bad` at one place; found starts at `before`. place -1: all of x is finite.
+inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
+                              int before = 0) {
+  OpCase item;
+  item.name = concat("all_finite ", dtype, ' ', shape, place >= 0 ? concat(" but ", bad, " at ", place) : std::string(),
+                     " found ", before);
+  item.dtype = dtype;
+  item.inputs = {{"x", shape, dtype, [=](GuardedTensor& x) {
+                    x.normal(1, 1000);
+                    if (place >= 0) {
+                      std::vector<double> list = x.values();
+                      list[static_cast<std::size_t>(place)] = bad;
+                      x.assign(list);
+                    }
+                  }}};
+  item.outputs = {{"found", Shape{}, DType::i32, constant(before)}};
+  item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); };
+  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -68,15 +97,34 @@ inline std::vector<OpCase> reduce_rows_cases() {
 }
 
 /// Empty, below, at and beyond a chunk.
-inline std::vector<Shape> squared_norm_shapes() {
+inline std::vector<Shape> sum_shapes() {
   return {Shape{0}, Shape{}, Shape{1}, Shape{3, 5}, Shape{16384}, Shape{16385}, Shape{7, 7001}, Shape{300007}};
 }
 
-inline std::vector<OpCase> squared_norm_cases() {
+inline std::vector<OpCase> sum_cases(bool squares) {
   std::vector<OpCase> items;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : squared_norm_shapes()) {
-      items.push_back(squared_norm_case(shape, dtype));
+    for (const Shape& shape : sum_shapes()) {
+      items.push_back(sum_case(shape, dtype, squares));
+    }
+  }
+  return items;
+}
+
+/// Nothing, one, a vector and its neighbours, more than a block's share of elements; infinity, its negative and NaN at
+/// the first, the last and other places; found as it was.
+inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<OpCase> items;
+  for (const DType dtype : dtypes) {
+    for (const std::int64_t count : {0, 1, 7, 8, 9, 1031, 20011}) {
+      items.push_back(all_finite_case(Shape{count}, dtype));
+      items.push_back(all_finite_case(Shape{count}, dtype, -1, 0, 1));
+      if (count > 0) {
+        items.push_back(all_finite_case(Shape{count}, dtype, 0, kInfinity));
+        items.push_back(all_finite_case(Shape{count}, dtype, count - 1, -kInfinity));
+        items.push_back(all_finite_case(Shape{count}, dtype, count / 2, std::nan("")));
+      }
     }
   }
   return items;
@@ -84,8 +132,9 @@ inline std::vector<OpCase> squared_norm_cases() {
 
 inline std::vector<OpCase> reduce_cases() {
   std::vector<OpCase> items = reduce_rows_cases();
-  for (OpCase& item : squared_norm_cases()) {
-    items.push_back(std::move(item));
+  for (const std::vector<OpCase>& more :
+       {sum_cases(false), sum_cases(true), all_finite_cases({DType::f32, DType::f64})}) {
+    items.insert(items.end(), more.begin(), more.end());
   }
   return items;
 }
@@ -107,8 +156,15 @@ inline std::vector<DeviceCase> reduce_device_cases() {
       add([&](DType dtype) { return reduce_rows_case(shape[0], shape[1], dtype, mode); });
     }
   }
-  for (const Shape& shape : squared_norm_shapes()) {
-    add([&](DType dtype) { return squared_norm_case(shape, dtype); });
+  for (const Shape& shape : sum_shapes()) {
+    for (const bool squares : {false, true}) {
+      add([&](DType dtype) { return sum_case(shape, dtype, squares); });
+    }
+  }
+  for (const OpCase& item : all_finite_cases({DType::f32, DType::bf16, DType::f16})) {
+    OpCase host = item;
+    host.inputs[0].dtype = host.dtype = DType::f32;
+    items.push_back({item, host, 0});
   }
   return items;
 }

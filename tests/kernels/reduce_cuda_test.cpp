@@ -39,6 +39,7 @@ TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
 TEST_F(CudaReduce, TheSameBitsEveryTime) {
   testing::expect_repeatable(reduce_rows_case(4001, 33, DType::f32), cuda());
   testing::expect_repeatable(squared_norm_case(Shape{200003}, DType::bf16), cuda());
+  testing::expect_repeatable(testing::sum_case(Shape{200003}, DType::bf16), cuda());
 }
 
 /// The same values twice, aligned and not: both paths must sum in the same order.
@@ -56,17 +57,42 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
     item.outputs.push_back({"sums off the boundary", Shape{64}, DType::f32, {}});
     item.outputs.push_back({"norm", Shape{}, DType::f64, {}});
     item.outputs.push_back({"norm off the boundary", Shape{}, DType::f64, {}});
+    item.outputs.push_back({"sum", Shape{}, DType::f64, {}});
+    item.outputs.push_back({"sum off the boundary", Shape{}, DType::f64, {}});
     item.run = [=](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
       const TensorView off = in[1].slice(0, 1, in[1].numel()).reshape(shape);
       ops::reduce_rows(context, in[0], GradMode::overwrite, out[0], workspace);
       ops::reduce_rows(context, off, GradMode::overwrite, out[1], workspace);
       ops::squared_norm(context, in[0], out[2], workspace);
       ops::squared_norm(context, off, out[3], workspace);
+      ops::sum(context, in[0], out[4], workspace);
+      ops::sum(context, off, out[5], workspace);
     };
     OpInstance instance(item, cuda());
     testing::run_checked(instance);
     testing::expect_same_bits(instance.output(0), instance.output(1));
     testing::expect_same_bits(instance.output(2), instance.output(3));
+    testing::expect_same_bits(instance.output(4), instance.output(5));
+  }
+}
+
+/// Nothing but NaN: every warp has something to say.
+TEST_F(CudaReduce, ManyFindWhatIsNotFinite) {
+  OpCase item = testing::all_finite_case(Shape{5003}, DType::bf16);
+  item.inputs[0].start = testing::constant(std::nan(""));
+  OpInstance instance(item, cuda());
+  testing::run_checked(instance);
+  EXPECT_EQ(instance.output(0).values()[0], 1);
+}
+
+TEST_F(CudaReduce, LargestNumbersAreFinite) {
+  for (const auto& [dtype, largest] :
+       {std::pair{DType::f32, 0x1.fffffep127}, std::pair{DType::bf16, 0x1.fep127}, std::pair{DType::f16, 65504.0}}) {
+    OpCase item = testing::all_finite_case(Shape{40}, dtype);
+    item.inputs[0].start = testing::constant(largest);
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    EXPECT_EQ(instance.output(0).values()[0], 0) << dtype;
   }
 }
 
@@ -86,15 +112,26 @@ TEST_F(CudaReduce, Beyond2To31Elements) {
   }
   const Tensor sums = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
   const Tensor norm = Tensor::empty(cuda(), Shape{}, DType::f64);
+  const Tensor total = Tensor::empty(cuda(), Shape{}, DType::f64);
+  const Tensor found = Tensor::zeros(cuda(), Shape{}, DType::i32);
   ops::fill(cuda(), 1, x);
   ops::fill(cuda(), 4, x.view().slice(0, kRows - 1, kRows));
   ops::reduce_rows(cuda(), x, GradMode::overwrite, sums, workspace);
   ops::squared_norm(cuda(), x, norm, workspace);
+  ops::sum(cuda(), x, total, workspace);
+  ops::fill(cuda(), std::nan(""), x.view().slice(0, kRows - 1, kRows));
+  ops::all_finite(cuda(), x, found);
   std::vector<float> host_sums(kColumns);
   double host_norm = 0;
+  double host_total = 0;
+  std::int32_t host_found = 0;
   copy(cuda(), sums, TensorView(std::span(host_sums), Shape{kColumns}));
   copy(cuda(), norm, TensorView(std::span(&host_norm, 1), Shape{}));
+  copy(cuda(), total, TensorView(std::span(&host_total, 1), Shape{}));
+  copy(cuda(), found, TensorView(std::span(&host_found, 1), Shape{}));
   cuda().synchronize();
+  EXPECT_EQ(host_total, static_cast<double>(kColumns * (kRows + 3)));
+  EXPECT_EQ(host_found, 1);
   EXPECT_EQ(host_sums, std::vector<float>(kColumns, static_cast<float>(kRows + 3)));
   EXPECT_EQ(host_norm, static_cast<double>(kColumns * (kRows + 15)));
 }
@@ -127,6 +164,9 @@ TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
   const Tensor norm = Tensor::zeros(cuda(), Shape{}, DType::f64);
   EXPECT_THROW(ops::squared_norm(cuda(), bad, norm, scratch), DTypeError);
   EXPECT_THROW(ops::squared_norm(cuda(), x, norm, {}), Error);
+  EXPECT_THROW(ops::sum(cuda(), x, norm, {}), Error);
+  EXPECT_THROW(ops::sum(cuda(), bad, norm, scratch), DTypeError);
+  EXPECT_THROW(ops::all_finite(cuda(), bad, Tensor::zeros(cuda(), Shape{}, DType::i32)), DTypeError);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "tests/kernels/reduce_cases.hpp"
 
 #include <cmath>
+#include <limits>
 
 #include <lockstep/runtime/parallel.hpp>
 
@@ -124,33 +125,112 @@ TEST(SquaredNorm, ByHand) {
   EXPECT_TRUE(std::isnan(result.values()[0]));
 }
 
-TEST(SquaredNorm, MatchesALongDoubleLoop) {
+TEST(Sum, ByHand) {
+  CpuContext context;
+  GuardedTensor x(Shape{2, 2}, DType::f32);
+  GuardedTensor result(Shape{}, DType::f64);
+  GuardedTensor workspace(Shape{8}, DType::u8);
+  x.assign({1, -2, 3, 0.5});
+  ASSERT_EQ(ops::sum_workspace_bytes(context, x), 8U);
+  ops::sum(context, x, result, workspace);
+  EXPECT_EQ(result.values()[0], 2.5);
+  x.assign({0x1p30, 1, -0x1p30, 0x1p-20});  // 50 bits
+  ops::sum(context, x, result, workspace);
+  EXPECT_EQ(result.values()[0], 1 + 0x1p-20);
+  ops::sum(context, x.view().slice(0, 1, 1), result, {});
+  EXPECT_EQ(result.values()[0], 0);
+  x.span<float>()[2] = std::nanf("");
+  ops::sum(context, x, result, workspace);
+  EXPECT_TRUE(std::isnan(result.values()[0]));
+}
+
+TEST(Sum, MatchesALongDoubleLoop) {
   CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::squared_norm_cases()) {
-    testing::expect_matches(item, context, [](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-      long double sum = 0;
+  for (const bool squares : {false, true}) {
+    for (const OpCase& item : testing::sum_cases(squares)) {
+      testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+        long double sum = 0;
+        for (const double value : in[0].values()) {
+          sum += squares ? static_cast<long double>(value) * value : value;
+        }
+        expected[0].constant(static_cast<double>(sum));
+      });
+    }
+  }
+}
+
+TEST(Sum, TheSameBitsForAnyNumberOfThreads) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const bool squares : {false, true}) {
+      testing::expect_same_bits_for_threads(testing::sum_case(Shape{300007}, dtype, squares));
+    }
+  }
+}
+
+TEST(AllFinite, FindsWhatIsNot) {
+  CpuContext context({.threads = 2});
+  for (const OpCase& item : testing::all_finite_cases({DType::f32, DType::f64})) {
+    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
       for (const double value : in[0].values()) {
-        sum += static_cast<long double>(value) * value;
+        if (std::isnan(value) || std::isinf(value)) {
+          expected[0].constant(1);
+        }
       }
-      expected[0].constant(static_cast<double>(sum));
     });
   }
 }
 
-TEST(SquaredNorm, TheSameBitsForAnyNumberOfThreads) {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    testing::expect_same_bits_for_threads(squared_norm_case(Shape{300007}, dtype));
-  }
+TEST(AllFinite, LargestAndSmallestNumbersAreFinite) {
+  CpuContext context;
+  GuardedTensor x(Shape{5}, DType::f64);
+  GuardedTensor found(Shape{}, DType::i32);
+  found.constant(0);
+  x.assign({std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
+            std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
+  ops::all_finite(context, x, found);
+  EXPECT_EQ(found.values()[0], 0);
 }
 
-TEST(SquaredNorm, RefusesWhatTheContractExcludes) {
+TEST(AllFinite, TheSameBitsForAnyNumberOfThreads) {
+  testing::expect_same_bits_for_threads(testing::all_finite_case(Shape{70001}, DType::f32, 69000, std::nan("")));
+}
+
+TEST(AllFinite, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor x(Shape{3, 2}, DType::f32);
+  const GuardedTensor found(Shape{}, DType::i32);
+  const auto call = [&](const TensorView& from, const TensorView& to) { ops::all_finite(context, from, to); };
+  EXPECT_NO_THROW(call(x, found));
+  EXPECT_THROW(call({}, found), ShapeError);
+  EXPECT_THROW(call(x, {}), ShapeError);
+  EXPECT_THROW(call(x, GuardedTensor(Shape{2}, DType::i32)), ShapeError);
+  EXPECT_THROW(call(x, GuardedTensor(Shape{}, DType::f32)), DTypeError);
+  EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::i32), found), DTypeError);
+  EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::f16), found), DTypeError);
+  EXPECT_THROW(call(TensorView(x.view().data, DType::f32, Device::cpu(), Shape{3}, Strides{2}), found), ShapeError);
+  TensorView bad = found;
+  bad.data = x.view().data;
+  EXPECT_THROW(call(x, bad), ShapeError) << "overlap";
+  bad = found;
+  bad.device = Device::cuda(0);
+  EXPECT_THROW(call(x, bad), DeviceError);
+  bad = x;
+  bad.device = Device::cuda(0);
+  EXPECT_THROW(call(bad, found), DeviceError);
+}
+
+/// sum and squared_norm.
+class Sums : public ::testing::TestWithParam<bool> {};
+
+TEST_P(Sums, RefuseWhatTheContractExcludes) {
+  const bool squares = GetParam();
   CpuContext context;
   const GuardedTensor x(Shape{16385}, DType::f32);
   const GuardedTensor result(Shape{}, DType::f64);
   const GuardedTensor workspace(Shape{24}, DType::u8);
-  ASSERT_EQ(ops::squared_norm_workspace_bytes(context, x), 16U);
+  ASSERT_EQ((squares ? ops::squared_norm_workspace_bytes : ops::sum_workspace_bytes)(context, x), 16U);
   const auto call = [&](const TensorView& from, const TensorView& to, const TensorView& scratch) {
-    ops::squared_norm(context, from, to, scratch);
+    (squares ? ops::squared_norm : ops::sum)(context, from, to, scratch);
   };
   EXPECT_NO_THROW(call(x, result, workspace));
   EXPECT_THROW(call({}, result, workspace), ShapeError);
@@ -179,6 +259,8 @@ TEST(SquaredNorm, RefusesWhatTheContractExcludes) {
     EXPECT_THROW(call(at(x), at(result), at(workspace)), DeviceError);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, Sums, ::testing::Bool());
 
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+
+/// Sums over long contiguous tensors: one number (f64) a chunk, then one block that joins the chunks. Chunks are fixed,
+/// and so is the order in which a chunk is summed, with 16-byte accesses and without.
+namespace lockstep::gpu {
+
+inline constexpr int kSumBlock = 256;
+
+/// partial[chunk] = what term adds up over a chunk of kChunk elements, a block a chunk. A thread calls term.start(),
+/// then term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kCount = kWidth elements from `first` on
+/// (aligned as term's tensors are), or of one: at the end of the tensor, and everywhere without kVectors. Term::kUnroll pieces are under way at a time.
+template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
+__global__ void __launch_bounds__(kSumBlock)
+    chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
+  constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
+  static_assert(kPieces * kSumBlock * kWidth == kChunk);
+  term.start();
+  for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    double sum = 0;
+#pragma unroll Term::kUnroll
+    for (int i = 0; i < kPieces; ++i) {
+      const std::int64_t first =
+          chunk * kChunk + (i * kSumBlock + static_cast<int>(threadIdx.x)) * std::int64_t{kWidth};
+      if (kVectors && first + kWidth <= count) {
+        term(std::integral_constant<int, kWidth>{}, first, sum);
+      } else {
+        for (std::int64_t k = first; k < first + kWidth && k < count; ++k) {
+          term(std::integral_constant<int, 1>{}, k, sum);
+        }
+      }
+    }
+    sum = block_sum<kSumBlock>(sum);
+    if (threadIdx.x == 0) {
+      partial[chunk] = sum;
+    }
+  }
+}
+
+/// result = or += the sum of partial / divisor. One block. partial: (chunks).
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
+  double sum = 0;
+  for (std::int64_t i = threadIdx.x; i < chunks; i += kThreads) {
+    sum += partial[i];
+  }
+  sum = block_sum<kThreads>(sum) / divisor;
+  if (threadIdx.x == 0) {
+    *result = (add ? *result : 0.0) + sum;
+  }
+}
+
+/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number a chunk.
+template <std::int64_t kChunk, class T, class Term>
+void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
+               double divisor, bool add, double* result) {
+  constexpr int kWidth = kPerVector<T>;
+  const std::int64_t chunks = (count + kChunk - 1) / kChunk;
+  if (chunks > 0) {
+    launch(aligned ? chunk_sums_kernel<kChunk, kWidth, true, Term> : chunk_sums_kernel<kChunk, kWidth, false, Term>,
+           dim3(blocks_for(chunks, 1)), dim3(kSumBlock), 0, context.stream(), term, count, chunks, partial);
+  }
+  launch(join_sums_kernel<kSumBlock>, dim3(1), dim3(kSumBlock), 0, context.stream(), partial, chunks, divisor, add,
+         result);
+}
+
+}  // namespace lockstep::gpu
