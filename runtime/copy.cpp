@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include <lockstep/runtime/copy_loops.hpp>
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
@@ -13,48 +14,6 @@ namespace {
 
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // memcpy per thread
 constexpr std::int64_t kGrainElements = 1 << 14;             // strided or converting elements per thread
-
-/// The loops of a copy: extents with a stride on each side, as few axes as the strides allow, the one with the
-/// smallest destination stride last.
-struct Loops {
-  int rank = 0;
-  std::int64_t extent[Dims::kMaxRank];
-  std::int64_t src[Dims::kMaxRank];
-  std::int64_t dst[Dims::kMaxRank];
-};
-
-Loops make_loops(const TensorView& src, const TensorView& dst) {
-  Loops loops;
-  for (int axis = 0; axis < src.shape.rank(); ++axis) {
-    if (src.shape[axis] == 1) {
-      continue;
-    }
-    int at = loops.rank++;
-    for (; at > 0 && std::abs(loops.dst[at - 1]) < std::abs(dst.strides[axis]); --at) {
-      loops.extent[at] = loops.extent[at - 1];
-      loops.src[at] = loops.src[at - 1];
-      loops.dst[at] = loops.dst[at - 1];
-    }
-    loops.extent[at] = src.shape[axis];
-    loops.src[at] = src.strides[axis];
-    loops.dst[at] = dst.strides[axis];
-  }
-  int kept = 0;
-  for (int axis = 0; axis < loops.rank; ++axis) {
-    const bool joins = kept > 0 && loops.src[kept - 1] == loops.src[axis] * loops.extent[axis] &&
-                       loops.dst[kept - 1] == loops.dst[axis] * loops.extent[axis];
-    const int to = joins ? kept - 1 : kept++;
-    loops.extent[to] = (joins ? loops.extent[to] : 1) * loops.extent[axis];
-    loops.src[to] = loops.src[axis];
-    loops.dst[to] = loops.dst[axis];
-  }
-  loops.rank = kept;
-  if (kept == 0) {
-    loops.rank = 1;
-    loops.extent[0] = loops.src[0] = loops.dst[0] = 1;
-  }
-  return loops;
-}
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
@@ -104,7 +63,7 @@ void copy_row(const Src* src, std::int64_t src_stride, Dst* dst, std::int64_t ds
 
 /// Elements [begin, end) in the order of the loops.
 template <class Src, class Dst>
-void copy_range(const Loops& loops, const Src* src, Dst* dst, std::int64_t begin, std::int64_t end) {
+void copy_range(const CopyLoops& loops, const Src* src, Dst* dst, std::int64_t begin, std::int64_t end) {
   const int last = loops.rank - 1;
   std::int64_t index[Dims::kMaxRank] = {};
   std::int64_t rest = begin;
@@ -134,7 +93,7 @@ void copy_range(const Loops& loops, const Src* src, Dst* dst, std::int64_t begin
 
 template <class Src, class Dst>
 void copy_elements(const CpuContext& context, const TensorView& src, const TensorView& dst) {
-  const Loops loops = make_loops(src, dst);
+  const CopyLoops loops = make_copy_loops(src, dst);
   parallel_ranges(context, src.numel(), kGrainElements, [&](std::int64_t begin, std::int64_t end) {
     copy_range(loops, static_cast<const Src*>(src.data), static_cast<Dst*>(dst.data), begin, end);
   });
@@ -162,7 +121,63 @@ void copy_same_type(const CpuContext& context, const TensorView& src, const Tens
   }
 }
 
-void copy_host(const CpuContext& context, const TensorView& src, const TensorView& dst) {
+void count(CopyCounts& counts, const TensorView& src, const TensorView& dst) {
+  const bool from_host = src.device.kind == DeviceKind::cpu;
+  const bool to_host = dst.device.kind == DeviceKind::cpu;
+  (from_host ? (to_host ? counts.host_to_host : counts.host_to_device)
+             : (to_host ? counts.device_to_host : counts.device_to_device)) += dst.bytes();
+}
+
+}  // namespace
+
+CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst) {
+  CopyLoops loops;
+  for (int axis = 0; axis < src.shape.rank(); ++axis) {
+    if (src.shape[axis] == 1) {
+      continue;
+    }
+    int at = loops.rank++;
+    for (; at > 0 && std::abs(loops.dst[at - 1]) < std::abs(dst.strides[axis]); --at) {
+      loops.extent[at] = loops.extent[at - 1];
+      loops.src[at] = loops.src[at - 1];
+      loops.dst[at] = loops.dst[at - 1];
+    }
+    loops.extent[at] = src.shape[axis];
+    loops.src[at] = src.strides[axis];
+    loops.dst[at] = dst.strides[axis];
+  }
+  int kept = 0;
+  for (int axis = 0; axis < loops.rank; ++axis) {
+    const bool joins = kept > 0 && loops.src[kept - 1] == loops.src[axis] * loops.extent[axis] &&
+                       loops.dst[kept - 1] == loops.dst[axis] * loops.extent[axis];
+    const int to = joins ? kept - 1 : kept++;
+    loops.extent[to] = (joins ? loops.extent[to] : 1) * loops.extent[axis];
+    loops.src[to] = loops.src[axis];
+    loops.dst[to] = loops.dst[axis];
+  }
+  loops.rank = kept;
+  if (kept == 0) {
+    loops.rank = 1;
+    loops.extent[0] = loops.src[0] = loops.dst[0] = 1;
+  }
+  return loops;
+}
+
+void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst) {
+  require<ShapeError>(src.shape == dst.shape, op, ": src is ", src.shape, ", dst is ", dst.shape);
+  if (src.numel() == 0) {
+    return;
+  }
+  require<ShapeError>(src.data != nullptr && dst.data != nullptr, op, ": ", src.data == nullptr ? "src" : "dst",
+                      " has no memory");
+  for (int axis = 0; axis < dst.shape.rank(); ++axis) {
+    require<ShapeError>(dst.shape[axis] == 1 || dst.strides[axis] != 0, op, ": dst ", dst.shape,
+                        " has stride 0 on axis ", axis);
+  }
+  require<ShapeError>(!(src.is_contiguous() && dst.is_contiguous() && overlaps(src, dst)), op, ": src and dst overlap");
+}
+
+void copy_on_host(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   if (src.dtype == dst.dtype) {
     copy_same_type(context, src, dst);
     return;
@@ -174,23 +189,14 @@ void copy_host(const CpuContext& context, const TensorView& src, const TensorVie
   });
 }
 
-void count(CopyCounts& counts, const TensorView& src, const TensorView& dst) {
-  const bool from_host = src.device.kind == DeviceKind::cpu;
-  const bool to_host = dst.device.kind == DeviceKind::cpu;
-  (from_host ? (to_host ? counts.host_to_host : counts.host_to_device)
-             : (to_host ? counts.device_to_host : counts.device_to_device)) += dst.bytes();
-}
-
-}  // namespace
-
 void copy(Context& context, const TensorView& src, const TensorView& dst) {
   const Device here = context.device();
-  require<ShapeError>(src.shape == dst.shape, "copy: src is ", src.shape, ", dst is ", dst.shape);
   require<DeviceError>(src.device == here || dst.device == here, "copy: src is on ", src.device, ", dst on ",
                        dst.device, ", the context on ", here);
+  require<DeviceError>(src.device == dst.device || here.kind == DeviceKind::cuda, "copy from ", src.device, " to ",
+                       dst.device, " needs the context of the CUDA device, not of ", here);
+  require_copyable("copy", src, dst);
   if (src.device != dst.device) {
-    require<DeviceError>(here.kind == DeviceKind::cuda, "copy from ", src.device, " to ", dst.device,
-                         " needs the context of the CUDA device, not of ", here);
     require<UnsupportedError>(src.dtype == dst.dtype && src.is_contiguous() && dst.is_contiguous(), "copy from ", src,
                               " with strides ", src.strides, " to ", dst, " with strides ", dst.strides,
                               ": between devices both must be contiguous and of one type");
@@ -198,18 +204,11 @@ void copy(Context& context, const TensorView& src, const TensorView& dst) {
   if (src.numel() == 0) {
     return;
   }
-  require<ShapeError>(src.data != nullptr && dst.data != nullptr, "copy: ", src.data == nullptr ? "src" : "dst",
-                      " has no memory");
-  for (int axis = 0; axis < dst.shape.rank(); ++axis) {
-    require<ShapeError>(dst.shape[axis] == 1 || dst.strides[axis] != 0, "copy: dst ", dst.shape,
-                        " has stride 0 on axis ", axis);
-  }
-  require<ShapeError>(!(src.is_contiguous() && dst.is_contiguous() && overlaps(src, dst)), "copy: src and dst overlap");
   if (here.kind == DeviceKind::cuda) {
     detail::cuda_copy(context, src, dst);
   } else {
     auto& cpu = static_cast<CpuContext&>(context);
-    cpu.stream().enqueue([&cpu, src, dst] { copy_host(cpu, src, dst); });
+    cpu.stream().enqueue([&cpu, src, dst] { copy_on_host(cpu, src, dst); });
   }
   count(context.copied(), src, dst);
 }

@@ -6,9 +6,10 @@
 namespace lockstep::detail {
 
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst) {
-  require<UnsupportedError>(src.dtype == dst.dtype && src.is_contiguous() && dst.is_contiguous(), "copy from ", src,
-                            " with strides ", src.strides, " to ", dst, " with strides ", dst.strides, " on ",
-                            context.device(), ": both must be contiguous and of one type");
+  require<UnsupportedError>(
+      src.dtype == dst.dtype && src.is_contiguous() && dst.is_contiguous(), "copy from ", src, " with strides ",
+      src.strides, " to ", dst, " with strides ", dst.strides, " on ", context.device(),
+      ": both must be contiguous and of one type (on one device ops::strided_copy does the rest)");
   const Device here = context.device();
   const cuda::DeviceGuard guard(here);
   CUstream_st* stream = context.stream().cuda_handle();

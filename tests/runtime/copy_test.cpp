@@ -6,6 +6,8 @@
 #include <limits>
 #include <vector>
 
+#include <lockstep/runtime/copy_loops.hpp>
+
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
 
@@ -216,6 +218,25 @@ TEST(Copy, EmptyCopiesNothing) {
   const TensorView nothing(nullptr, DType::f32, Device::cpu(), Shape{0, 3});
   EXPECT_NO_THROW(copy(context, nothing, nothing));
   EXPECT_EQ(context.copied().host_to_host, 0U);
+}
+
+TEST(Copy, LoopsAreAsFewAsTheStridesAllow) {
+  const auto loops_of = [](const Shape& shape, const Strides& src, const Strides& dst) {
+    const CopyLoops loops = make_copy_loops({nullptr, DType::f32, Device::cpu(), shape, src},
+                                            {nullptr, DType::f32, Device::cpu(), shape, dst});
+    std::vector<std::vector<std::int64_t>> rows;
+    for (int axis = 0; axis < loops.rank; ++axis) {
+      rows.push_back({loops.extent[axis], loops.src[axis], loops.dst[axis]});
+    }
+    return rows;
+  };
+  using Rows = std::vector<std::vector<std::int64_t>>;
+  EXPECT_EQ(loops_of({2, 3, 5}, {15, 5, 1}, {15, 5, 1}), (Rows{{30, 1, 1}}));
+  EXPECT_EQ(loops_of({2, 3, 5}, {30, 10, 1}, {15, 5, 1}), (Rows{{6, 10, 5}, {5, 1, 1}})) << "part of every row";
+  EXPECT_EQ(loops_of({2, 3, 5}, {15, 5, 1}, {1, 10, 2}), (Rows{{15, 1, 2}, {2, 15, 1}})) << "by dst's strides";
+  EXPECT_EQ(loops_of({4, 1, 3}, {0, 7, 1}, {3, 9, 1}), (Rows{{4, 0, 3}, {3, 1, 1}})) << "broadcast";
+  EXPECT_EQ(loops_of({1, 1}, {9, 9}, {9, 9}), (Rows{{1, 1, 1}}));
+  EXPECT_EQ(loops_of({}, {}, {}), (Rows{{1, 1, 1}}));
 }
 
 TEST(Copy, Refuses) {

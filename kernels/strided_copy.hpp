@@ -1,0 +1,25 @@
+#pragma once
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// dst = src, elementwise, on one device: transpose, permute, slice, padding into a larger tensor and cast are all
+/// this, on views with the strides for it (TensorView::permute, slice). One shape of rank up to 8; any strides, also
+/// negative ones, and 0 in src (broadcast); any of the eight element types on either side. Conversions are those of
+/// runtime's copy(): floating to integer truncates toward zero and stops at the range, NaN gives 0; integer to a
+/// smaller integer keeps the low bits; to a floating type rounds to nearest even (to bf16 and f16 by way of f32), NaN
+/// stays a NaN of whatever bits. One type on both sides keeps all bits.
+///
+/// ShapeError when the shapes differ, dst has stride 0 on an axis of more than one element, memory is missing, both are
+/// contiguous and overlap, or on a GPU an address is no multiple of its element. Other views that overlap are not
+/// allowed either, but nobody looks. Deterministic, no workspace.
+void strided_copy(Context& context, const TensorView& src, const TensorView& dst);
+
+namespace backend {  // called after the checks of strided_copy.cpp
+void strided_copy(CpuContext& context, const TensorView& src, const TensorView& dst);
+void strided_copy(CudaContext& context, const TensorView& src, const TensorView& dst);
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,151 @@
+// Copies on a GPU beyond the cases that all ops share: values that a type does not have, integers that double does not
+// have, NaN, beyond 2^31 elements, what is refused.
+#include <cmath>
+#include <limits>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "tests/kernels/strided_copy_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::OpInstance;
+
+using CudaStridedCopy = testing::CudaTest;
+
+/// Runs the case on both devices without a detour of the input through double, and compares bits.
+void expect_host_bits(const OpCase& item, Context& host, Context& device) {
+  OpInstance expected(item, host);
+  OpInstance out(item, device);
+  testing::run_checked(expected);
+  testing::run_checked(out);
+  testing::expect_same_bits(out.output(0), expected.output(0), item.name);
+}
+
+TEST_F(CudaStridedCopy, FloatingToIntegerStopsAtTheRange) {
+  const std::vector<double> list{HUGE_VAL,
+                                 -HUGE_VAL,
+                                 std::nan(""),
+                                 1e30,
+                                 -1e30,
+                                 255.5,
+                                 256,
+                                 -0.75,
+                                 2147483647.9,
+                                 2147483648.0,
+                                 -2147483648.,
+                                 -2147483648.9,
+                                 2147483520.0,
+                                 9.2233720e18,
+                                 9223372036854775808.0,
+                                 -9.3e18,
+                                 1.8446743e19,
+                                 18446744073709551616.0,
+                                 254.99,
+                                 0};
+  for (const DType from : testing::kFloatingTypes) {
+    for (const DType to : {DType::u8, DType::i32, DType::i64, DType::u64}) {
+      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      item.inputs[0].start = testing::values(list);
+      expect_host_bits(item, cpu(), cuda());
+    }
+  }
+}
+
+TEST_F(CudaStridedCopy, IntegersThatDoubleDoesNotHave) {
+  const std::vector<std::int64_t> list{
+      0,
+      -1,
+      (std::int64_t{1} << 53) + 1,
+      (std::int64_t{1} << 24) + 1,
+      (std::int64_t{1} << 60) + (std::int64_t{1} << 36) + 1,  // f32 by way of f64 differs
+      std::numeric_limits<std::int64_t>::max(),
+      std::numeric_limits<std::int64_t>::min(),
+      0x123456789abcdef0};
+  const auto start = [&](GuardedTensor& tensor) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      static_cast<std::int64_t*>(tensor.view().data)[i] = list[i];
+    }
+  };
+  for (const DType from : {DType::i64, DType::u64}) {
+    for (const DType to :
+         {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
+      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      item.inputs[0].start = start;
+      expect_host_bits(item, cpu(), cuda());
+    }
+  }
+}
+
+TEST_F(CudaStridedCopy, SpecialFloatingValues) {
+  const std::vector<double> list{-0.0, HUGE_VAL, -HUGE_VAL, 1e-310, 1e-40, 65520, 65519, 3.4e38, 1e300, 6e-8};
+  for (const DType from : testing::kFloatingTypes) {
+    for (const DType to : testing::kFloatingTypes) {
+      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      item.inputs[0].start = testing::values(list);
+      expect_host_bits(item, cpu(), cuda());
+      item.inputs[0].start = testing::constant(std::nan(""));
+      OpInstance nan(item, cuda());
+      testing::run_checked(nan);
+      for (const double value : nan.output(0).values()) {
+        EXPECT_TRUE(std::isnan(value)) << from << " to " << to;
+      }
+    }
+  }
+}
+
+TEST_F(CudaStridedCopy, OneTypeKeepsTheBits) {
+  OpCase item = strided_copy_case(testing::permuted_copy({33, 40}, {1, 0}, DType::f32, DType::f32));
+  item.inputs[0].start = {};  // poison: NaN with all bits set
+  expect_host_bits(item, cpu(), cuda());
+}
+
+TEST_F(CudaStridedCopy, Beyond2To31Elements) {
+  constexpr std::int64_t kRows = (std::int64_t{1} << 16) + 16;
+  constexpr std::int64_t kColumns = (std::int64_t{1} << 15) + 32;
+  Tensor src;
+  Tensor dst;
+  try {
+    src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
+    dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
+  } catch (const OutOfMemory& error) {
+    GTEST_SKIP() << error.what();
+  }
+  ops::fill(cuda(), 1, src);
+  ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // becomes the last column
+  ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
+  std::vector<std::uint8_t> corner(16);
+  const auto expect_last_row = [&](const TensorView& view, std::uint8_t before_the_end, std::uint8_t end) {
+    const TensorView line = view.reshape(Shape{view.numel()});
+    copy(cuda(), line.slice(0, line.numel() - 16, line.numel()), TensorView(std::span(corner), Shape{16}));
+    cuda().synchronize();
+    for (std::size_t i = 0; i < 16; ++i) {
+      EXPECT_EQ(corner[i], i == 15 ? end : before_the_end) << i;
+    }
+  };
+  expect_last_row(dst, 1, 9);
+  ops::fill(cuda(), 2, dst.view().slice(0, kColumns - 1, kColumns));
+  ops::strided_copy(cuda(), dst, src.view().reshape(Shape{kColumns, kRows}));  // rows
+  expect_last_row(src, 2, 2);
+}
+
+TEST_F(CudaStridedCopy, RefusesWhatTheContractExcludes) {
+  const Tensor memory = Tensor::zeros(cuda(), Shape{64}, DType::f32);
+  const Tensor other = Tensor::zeros(cuda(), Shape{16}, DType::bf16);
+  TensorView odd(static_cast<std::byte*>(memory.view().data) + 2, DType::f32, cuda().device(), Shape{16});
+  EXPECT_THROW(ops::strided_copy(cuda(), odd, other), ShapeError);
+  EXPECT_THROW(ops::strided_copy(cuda(), other, odd), ShapeError);
+  odd.data = memory.view().data;
+  EXPECT_NO_THROW(ops::strided_copy(cuda(), odd, other));
+  const GuardedTensor host(Shape{16}, DType::f32);
+  EXPECT_THROW(ops::strided_copy(cuda(), host, odd), DeviceError) << "copy() goes across devices";
+}
+
+}  // namespace
+}  // namespace lockstep
