@@ -14,7 +14,8 @@ inline constexpr int kSumBlock = 256;
 
 /// partial[chunk] = what term adds up over a chunk of kChunk elements, a block a chunk. A thread calls term.start(),
 /// then term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kCount = kWidth elements from `first` on
-/// (aligned as term's tensors are), or of one: at the end of the tensor, and everywhere without kVectors. Term::kUnroll pieces are under way at a time.
+/// (aligned as term's tensors are), or of one: at the end of the tensor, and everywhere without kVectors. Term::kUnroll
+/// pieces are under way at a time.
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
