@@ -1,0 +1,84 @@
+#include <lockstep/kernels/regression_loss.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include <lockstep/kernels/cpu/chunk_sum.hpp>
+#include <lockstep/kernels/reduce.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+template <RegressionLoss kKind, class T>
+double loss_of(T difference, double delta) {
+  const auto d = static_cast<double>(difference);
+  if constexpr (kKind == RegressionLoss::mse) {
+    return d * d;
+  } else {
+    const double size = std::abs(d);
+    if constexpr (kKind == RegressionLoss::l1) {
+      return size;
+    } else {
+      return size <= delta ? 0.5 * d * d : delta * (size - 0.5 * delta);
+    }
+  }
+}
+
+/// The derivative at d. The comparisons let NaN through.
+template <RegressionLoss kKind, class T>
+T slope_of(T d, T delta) {
+  if constexpr (kKind == RegressionLoss::mse) {
+    return 2 * d;
+  } else if constexpr (kKind == RegressionLoss::l1) {
+    return d > 0 ? T{1} : (d < 0 ? T{-1} : d);
+  } else {
+    return d > delta ? delta : (d < -delta ? -delta : d);
+  }
+}
+
+/// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count).
+template <RegressionLoss kKind, class T>
+double run(const CpuContext& context, const T* prediction, const T* target, std::int64_t count, std::int64_t counted,
+           double delta, T factor, T* gradient, double* partial) {
+  return chunk_sum(context, count, kSumChunk, partial, [=](std::int64_t begin, std::int64_t end) {
+    const std::int64_t middle = std::clamp(counted, begin, end);
+    const double sum = lane_sum(begin, middle, [=](std::int64_t i) {
+      const T difference = prediction[i] - target[i];
+      if (gradient != nullptr) {
+        gradient[i] = slope_of<kKind>(difference, static_cast<T>(delta)) * factor;
+      }
+      return loss_of<kKind>(difference, delta);
+    });
+    if (gradient != nullptr) {
+      std::fill(gradient + middle, gradient + end, T{0});
+    }
+    return sum;
+  });
+}
+
+}  // namespace
+
+void regression_loss(CpuContext& context, const RegressionLossOptions& options, const TensorView& prediction,
+                     const TensorView& target, const TensorView& valid, const TensorView& scale,
+                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace) {
+  const std::int64_t samples = prediction.shape[0];
+  if (samples == 0) {
+    return;
+  }
+  const std::int64_t count = prediction.numel();
+  const std::int64_t features = count / samples;
+  const std::int64_t counting =
+      valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
+  visit_compute(prediction.dtype, "regression_loss", [&]<class T>(std::type_identity<T>) {
+    const double step = scale.given() ? static_cast<double>(*scale.as<T>()) : 1.0;
+    const T factor = static_cast<T>(step / static_cast<double>(features));
+    const auto call = [&]<RegressionLoss kKind>(std::integral_constant<RegressionLoss, kKind>) {
+      return run<kKind>(context, prediction.as<T>(), target.as<T>(), count, counting * features, options.delta, factor,
+                        dprediction.given() ? dprediction.as<T>() : nullptr, static_cast<double*>(workspace.data));
+    };
+    *metrics.as<double>() += visit_kind(options.kind, call) / static_cast<double>(features);
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,110 @@
+#include <lockstep/kernels/cuda/chunk_sum.hpp>
+#include <lockstep/kernels/reduce.hpp>
+#include <lockstep/kernels/regression_loss.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+/// Adds up the losses of a piece and writes its gradient: prediction, target, gradient (or null; may be prediction):
+/// (N, F). valid, scale: scalars or null.
+template <class T, RegressionLoss kKind>
+struct Loss {
+  const T* prediction;
+  const T* target;
+  const std::int64_t* valid;
+  const float* scale;
+  T* gradient;
+  std::int64_t samples;
+  std::int64_t features;
+  double delta;
+  std::int64_t counted = 0;  ///< elements, the first ones
+  float factor = 0;
+
+  static constexpr int kUnroll = 2;
+
+  __device__ void start() {
+    const std::int64_t rows = valid == nullptr || *valid > samples ? samples : *valid;
+    counted = rows < 0 ? 0 : rows * features;
+    const double step = scale == nullptr ? 1.0 : static_cast<double>(*scale);
+    factor = static_cast<float>(step / static_cast<double>(features));
+  }
+
+  __device__ void add(float difference, double& sum) const {
+    const auto d = static_cast<double>(difference);
+    if constexpr (kKind == RegressionLoss::mse) {
+      sum = fma(d, d, sum);
+    } else {
+      const double size = fabs(d);
+      if constexpr (kKind == RegressionLoss::l1) {
+        sum += size;
+      } else {
+        sum += size <= delta ? 0.5 * d * d : delta * (size - 0.5 * delta);
+      }
+    }
+  }
+
+  /// The derivative at d. The comparisons let NaN through.
+  __device__ float slope(float d) const {
+    if constexpr (kKind == RegressionLoss::mse) {
+      return 2.0F * d;
+    } else if constexpr (kKind == RegressionLoss::l1) {
+      return d > 0.0F ? 1.0F : (d < 0.0F ? -1.0F : d);
+    } else {
+      const auto bound = static_cast<float>(delta);
+      return d > bound ? bound : (d < -bound ? -bound : d);
+    }
+  }
+
+  template <int kCount>
+  __device__ void operator()(std::integral_constant<int, kCount>, std::int64_t first, double& sum) const {
+    gpu::Pack<T, kCount> slopes;
+    if (first < counted) {
+      const auto predictions = gpu::load<kCount>(prediction + first);
+      const auto targets = gpu::load<kCount>(target + first);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const bool counts = first + j < counted;
+        const float d = counts ? gpu::to_float(predictions.at[j]) - gpu::to_float(targets.at[j]) : 0.0F;
+        add(d, sum);
+        slopes.at[j] = gpu::from_float<T>(counts ? slope(d) * factor : 0.0F);
+      }
+    } else {  // not read
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        slopes.at[j] = gpu::from_float<T>(0.0F);
+      }
+    }
+    if (gradient != nullptr) {
+      gpu::store_back(gradient + first, slopes);
+    }
+  }
+};
+
+}  // namespace
+
+void regression_loss(CudaContext& context, const RegressionLossOptions& options, const TensorView& prediction,
+                     const TensorView& target, const TensorView& valid, const TensorView& scale,
+                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace) {
+  const std::int64_t samples = prediction.shape[0];
+  if (samples == 0) {
+    return;
+  }
+  const std::int64_t features = prediction.numel() / samples;
+  gpu::visit_element(prediction.dtype, "regression_loss", [&]<class T>(std::type_identity<T>) {
+    visit_kind(options.kind, [&]<RegressionLoss kKind>(std::integral_constant<RegressionLoss, kKind>) {
+      const Loss<T, kKind> loss{gpu::data<T>(prediction),
+                                gpu::data<T>(target),
+                                gpu::data<std::int64_t>(valid),
+                                gpu::data<float>(scale),
+                                gpu::data<T>(dprediction),
+                                samples,
+                                features,
+                                options.delta};
+      const bool aligned = gpu::aligned_to_vectors(loss.prediction, loss.target, loss.gradient);
+      gpu::chunk_sum<kSumChunk, T>(context, loss, samples * features, aligned, gpu::data<double>(workspace),
+                                   static_cast<double>(features), true, gpu::data<double>(metrics));
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

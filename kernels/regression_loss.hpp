@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <type_traits>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// Of the difference d = prediction - target:
+///   mse    d^2
+///   l1     |d|; its derivative at 0 is 0
+///   huber  d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2) (Huber, 1964)
+enum class RegressionLoss : unsigned char { mse, l1, huber };
+
+struct RegressionLossOptions {
+  RegressionLoss kind = RegressionLoss::mse;
+  double delta = 1;  ///< of huber: positive and finite
+};
+
+/// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
+/// samples count), and its gradient, in one pass.
+///
+///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32 or f64 on the host, f32,
+///                bf16 or f16 on a GPU
+///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
+///   scale:       scalar, of the type of prediction, f32 beside 16-bit types: 1 / (global number of valid samples);
+///                not given: 1
+///   dprediction: like prediction, or not given: derivative of the loss / F * scale, 0 for samples that do not count;
+///                may be prediction
+///   metrics:     f64 (3): [0] += sum over the samples that count of their mean loss, unscaled; the others stay
+///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that is 0
+///
+/// A difference that is NaN gives a loss and a gradient that are NaN. Differences are of the type of prediction, f32
+/// beside 16-bit types; losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
+/// of threads. An unknown kind or a delta that is not positive and finite is a UsageError.
+void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
+                     const TensorView& target, const TensorView& valid, const TensorView& scale,
+                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace);
+
+[[nodiscard]] std::size_t regression_loss_workspace_bytes(const Context& context, const TensorView& prediction);
+
+namespace backend {  // called after the checks of regression_loss.cpp
+/// f(std::integral_constant<RegressionLoss, kind>{}).
+template <class F>
+decltype(auto) visit_kind(RegressionLoss kind, F&& f) {
+  if (kind == RegressionLoss::mse) {
+    return f(std::integral_constant<RegressionLoss, RegressionLoss::mse>{});
+  }
+  if (kind == RegressionLoss::l1) {
+    return f(std::integral_constant<RegressionLoss, RegressionLoss::l1>{});
+  }
+  return f(std::integral_constant<RegressionLoss, RegressionLoss::huber>{});
+}
+void regression_loss(CpuContext& context, const RegressionLossOptions& options, const TensorView& prediction,
+                     const TensorView& target, const TensorView& valid, const TensorView& scale,
+                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace);
+void regression_loss(CudaContext& context, const RegressionLossOptions& options, const TensorView& prediction,
+                     const TensorView& target, const TensorView& valid, const TensorView& scale,
+                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace);
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,90 @@
+// Losses between numbers on a GPU beyond the cases that all ops share: values out of range on the device, NaN, in place
+// and off 16-byte boundaries, the same bits every time.
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/regression_loss_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::RegressionLoss;
+using testing::OpCase;
+using testing::OpInstance;
+using testing::PredictionGradient;
+using testing::regression_loss_case;
+
+constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, RegressionLoss::huber};
+
+using CudaRegressionLoss = testing::CudaTest;
+
+TEST_F(CudaRegressionLoss, ValidOutOfRangeIsClamped) {
+  for (const double valid : {-4.0, -3e18, 3e18}) {  // times 5 elements, beyond 2^63
+    OpCase item = regression_loss_case({Shape{37, 5}, {}, 1, false}, DType::f32);
+    item.inputs[1].start = testing::constant(valid);
+    testing::compare(item, cuda(), item, cpu(), item.tolerance);
+  }
+}
+
+TEST_F(CudaRegressionLoss, NaNShowsWhereItCounts) {
+  for (const RegressionLoss kind : kKinds) {
+    OpCase item = regression_loss_case({Shape{3, 2}, {kind}, 2, true}, DType::bf16);
+    item.inputs[0].start = testing::values({1, 1, std::nan(""), 1, 1, 1});
+    item.inputs[3].start = testing::values({std::nan(""), 2, 1, 2, std::nan(""), 2});
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    const std::vector<double> gradient = instance.output(1).values();
+    EXPECT_TRUE(std::isnan(instance.output(0).values()[0]));
+    EXPECT_TRUE(std::isnan(gradient[0]));
+    EXPECT_TRUE(std::isnan(gradient[2]));
+    EXPECT_GT(gradient[1], 0);
+    EXPECT_EQ(gradient[4], 0);
+    EXPECT_EQ(gradient[5], 0);
+  }
+}
+
+TEST_F(CudaRegressionLoss, InPlaceAndOffTheBoundaryGiveTheSameBits) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const RegressionLoss kind : kKinds) {
+      const OpCase apart = regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true}, dtype);
+      OpInstance first(apart, cuda());
+      OpInstance second(
+          regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true, PredictionGradient::in_place}, dtype), cuda());
+      OpInstance third(testing::off_boundary(apart), cuda());
+      for (OpInstance* instance : {&first, &second, &third}) {
+        testing::run_checked(*instance);
+      }
+      for (std::size_t i = 0; i < 2; ++i) {
+        testing::expect_same_bits(first.output(i), second.output(i));
+        const TensorView& off = third.output(i);
+        testing::expect_same_bits(first.output(i), off.slice(0, 1, off.numel()).reshape(apart.outputs[i].shape));
+      }
+    }
+  }
+}
+
+TEST_F(CudaRegressionLoss, TheSameBitsEveryTime) {
+  OpCase item = regression_loss_case({Shape{101, 333}, {RegressionLoss::huber, 0.5}, 90, true}, DType::f32);
+  item.inputs[3].start = testing::normal(4);
+  testing::expect_repeatable(item, cuda());
+}
+
+TEST_F(CudaRegressionLoss, RefusesWhatTheContractExcludes) {
+  const Tensor prediction = Tensor::zeros(cuda(), Shape{4, 3}, DType::bf16);
+  const Tensor metrics = Tensor::zeros(cuda(), Shape{3}, DType::f64);
+  const Tensor scratch = Tensor::zeros(cuda(), Shape{16}, DType::u8);
+  const auto call = [&](const TensorView& x, const TensorView& scale, const TensorView& workspace) {
+    ops::regression_loss(cuda(), {}, x, x, {}, scale, {}, metrics, workspace);
+  };
+  EXPECT_NO_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::f32), scratch));
+  EXPECT_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::bf16), scratch), DTypeError);
+  EXPECT_THROW(call(prediction, {}, {}), ShapeError);
+  TensorView bad = prediction;
+  bad.dtype = DType::f64;
+  EXPECT_THROW(call(bad, {}, scratch), DTypeError);
+}
+
+}  // namespace
+}  // namespace lockstep
