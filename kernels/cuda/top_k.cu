@@ -1,0 +1,92 @@
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/top_k.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr int kBlock = 128;  // 1000 classes of 16 bits are 125 pieces
+constexpr int kJoinBlock = 256;
+
+/// A block a row: found = 1 when fewer than k logits are larger than the one at the label. Rows may start anywhere
+/// (language models have an odd number of classes): single elements up to a 16-byte boundary, whole pieces, and single
+/// elements behind them. logits: (N, K), labels, found: (N), valid: scalar or null.
+template <class T>
+__global__ void __launch_bounds__(kBlock)
+    rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,
+                std::int64_t classes, int k, std::uint8_t* found) {
+  constexpr int kWidth = gpu::kPerVector<T>;
+  const std::int64_t counting = valid != nullptr ? *valid : samples;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t row = blockIdx.x; row < samples; row += gridDim.x) {
+    const std::int32_t label = labels[row];
+    const bool takes_part = row < counting && label >= 0 && label < classes;
+    double above = 0;
+    if (takes_part) {
+      const T* const x = logits + row * classes;
+      const float at_label = gpu::to_float(x[label]);
+      const auto is_above = [=](std::int64_t c, T logit) {
+        const float value = gpu::to_float(logit);
+        return c < label ? !(value < at_label) : !(value <= at_label);  // NaN is
+      };
+      const auto to_boundary =
+          static_cast<std::int64_t>((16 - reinterpret_cast<std::uintptr_t>(x) % 16) % 16 / sizeof(T));
+      const std::int64_t head = to_boundary < classes ? to_boundary : classes;
+      const std::int64_t vectors = (classes - head) / kWidth;
+      const std::int64_t tail = head + vectors * kWidth;
+      std::int64_t count = 0;
+      if (thread < head && is_above(thread, x[thread])) {
+        ++count;
+      }
+#pragma unroll 4
+      for (std::int64_t v = thread; v < vectors; v += kBlock) {
+        const gpu::Vector<T> values = gpu::load_vector(x + head + v * kWidth);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) {
+          count += is_above(head + v * kWidth + j, values.at[j]) ? 1 : 0;
+        }
+      }
+      if (tail + thread < classes && is_above(tail + thread, x[tail + thread])) {
+        ++count;
+      }
+      above = static_cast<double>(count);
+    }
+    above = gpu::block_sum<kBlock>(above);
+    if (thread == 0) {
+      found[row] = takes_part && above < k ? 1 : 0;
+    }
+  }
+}
+
+/// One block, so that nothing has to be joined. found: (N).
+__global__ void __launch_bounds__(kJoinBlock)
+    count_kernel(const std::uint8_t* found, std::int64_t samples, double* result) {
+  double sum = 0;
+#pragma unroll 4
+  for (std::int64_t i = threadIdx.x; i < samples; i += kJoinBlock) {
+    sum += found[i];
+  }
+  sum = gpu::block_sum<kJoinBlock>(sum);
+  if (threadIdx.x == 0) {
+    *result += sum;
+  }
+}
+
+}  // namespace
+
+void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
+                   int k, const TensorView& result, const TensorView& workspace) {
+  const std::int64_t samples = logits.shape[0];
+  if (samples == 0) {
+    return;
+  }
+  auto* found = gpu::data<std::uint8_t>(workspace);
+  gpu::visit_element(logits.dtype, "top_k_correct", [&]<class T>(std::type_identity<T>) {
+    gpu::launch(rank_kernel<T>, dim3(gpu::blocks_for(samples, 1)), dim3(kBlock), 0, context.stream(),
+                gpu::data<T>(logits), gpu::data<std::int32_t>(labels), gpu::data<std::int64_t>(valid), samples,
+                logits.shape[1], k, found);
+  });
+  gpu::launch(count_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), found, samples, gpu::data<double>(result));
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// result += number of samples whose label is among the k largest logits: top-k accuracy, as of Krizhevsky et al. 2012.
+///
+///   logits:    (N, K) contiguous; f32 or f64 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
+///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
+///   k:         1 .. K, else a UsageError
+///   result:    f64 scalar
+///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing when that is 0
+///
+/// Of equal logits the one of the lower index is larger. A NaN is larger than every number, but a label is never found
+/// at a NaN, nor outside [0, K). Nothing is sorted: a label's rank is the number of logits that are larger. Counts are
+/// exact below 2^53; deterministic.
+void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& valid, int k,
+                   const TensorView& result, const TensorView& workspace);
+
+/// 0 on the host.
+[[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
+
+namespace backend {  // called after the checks of top_k.cpp
+void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
+                   int k, const TensorView& result, const TensorView& workspace);
+void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
+                   int k, const TensorView& result, const TensorView& workspace);
+}  // namespace backend
+
+}  // namespace lockstep::ops

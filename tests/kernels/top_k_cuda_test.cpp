@@ -1,0 +1,73 @@
+// Top-k accuracy on a GPU beyond the cases that all ops share: values out of range on the device, NaN, what is refused.
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/top_k_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::OpCase;
+using testing::OpInstance;
+using testing::top_k_case;
+
+using CudaTopK = testing::CudaTest;
+
+TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
+  for (const double valid : {-4.0, -9e15, 9e15}) {
+    OpCase item = top_k_case({37, 5, 2, 1}, DType::f32);
+    item.inputs[2].start = testing::constant(valid);
+    testing::compare(item, cuda(), item, cpu(), 0);
+  }
+  OpCase item = top_k_case({4, 3, 3}, DType::f32);
+  const double low = std::numeric_limits<std::int32_t>::min();
+  const double high = std::numeric_limits<std::int32_t>::max();
+  item.inputs[1].start = testing::values({low, 2, high, 3});
+  testing::compare(item, cuda(), item, cpu(), 0);
+}
+
+/// A NaN at each place of a row of which the 4 largest count, the label at the fourth of the numbers.
+TEST_F(CudaTopK, NaNIsLargerThanNumbersAndNotFound) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (std::size_t place = 0; place < 19; ++place) {
+      OpCase item = top_k_case({1, 19, 4}, dtype);
+      std::vector<double> row(19);
+      for (std::size_t c = 0; c < row.size(); ++c) {
+        row[c] = -static_cast<double>(c);
+      }
+      row[place] = std::nan("");
+      item.inputs[0].start = testing::values(row);
+      item.inputs[1].start = testing::constant(3);
+      OpInstance instance(item, cuda());
+      testing::run_checked(instance);
+      EXPECT_EQ(instance.output(0).values()[0], place < 3 ? 8 : 7) << place;
+    }
+  }
+}
+
+TEST_F(CudaTopK, RefusesWhatTheContractExcludes) {
+  const Tensor logits = Tensor::zeros(cuda(), Shape{5, 3}, DType::bf16);
+  const Tensor labels = Tensor::zeros(cuda(), Shape{5}, DType::i32);
+  const Tensor result = Tensor::zeros(cuda(), Shape{}, DType::f64);
+  const Tensor scratch = Tensor::zeros(cuda(), Shape{5}, DType::u8);
+  const auto call = [&](const TensorView& x, const TensorView& workspace) {
+    ops::top_k_correct(cuda(), x, labels, {}, 2, result, workspace);
+  };
+  EXPECT_EQ(ops::top_k_workspace_bytes(cuda(), logits), 5U);
+  EXPECT_NO_THROW(call(logits, scratch));
+  EXPECT_THROW(call(logits, {}), ShapeError);
+  EXPECT_THROW(call(logits, scratch.view().slice(0, 0, 4)), ShapeError);
+  for (const TensorView& other : {logits.view(), labels.view(), result.view()}) {
+    TensorView bad = scratch;
+    bad.data = other.data;
+    EXPECT_THROW(call(logits, bad), ShapeError) << "overlap";
+  }
+  TensorView bad = logits;
+  bad.dtype = DType::f64;
+  EXPECT_THROW(call(bad, scratch), DTypeError);
+}
+
+}  // namespace
+}  // namespace lockstep
