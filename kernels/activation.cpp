@@ -16,6 +16,10 @@ std::string_view name_of(Activation kind) {
       return "tanh";
     case Activation::sigmoid:
       return "sigmoid";
+    case Activation::relu:
+      return "relu";
+    case Activation::identity:
+      return "identity";
   }
   throw UsageError(concat("activation: kind is ", static_cast<int>(kind), ", expected one of enum Activation"));
 }

@@ -14,9 +14,11 @@ namespace lockstep::ops {
 ///   silu       x * sigma(x), also called swish                                       Elfwing, Uchibe and Doya 2017
 ///   tanh       tanh(x)
 ///   sigmoid    sigma(x)
-enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid };
+///   relu       max(x, 0), its slope at 0 being 0; relu.hpp has the pass that needs y only
+///   identity   x
+enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, relu, identity };
 
-/// "gelu", "gelu_tanh", "silu", "tanh", "sigmoid"
+/// "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu", "identity"
 [[nodiscard]] std::string_view name_of(Activation kind);
 
 // x, y, dy, dx: contiguous, one shape; f32 or f64 on the host, f32, bf16 or f16 on a GPU, computed in f32 there.

@@ -1,6 +1,5 @@
 #include <lockstep/kernels/layer_norm.hpp>
 
-#include <initializer_list>
 #include <string_view>
 
 #include <lockstep/kernels/operands.hpp>
@@ -9,13 +8,6 @@ namespace lockstep::ops {
 namespace {
 
 constexpr std::size_t kWorkspaceAlignment = 64;
-
-void check_rows(std::string_view op, std::initializer_list<Operand> operands) {
-  require_alike(op, operands);
-  const Operand& first = *operands.begin();
-  require<ShapeError>(first.view.shape.rank() >= 1 && first.view.shape.back() >= 1, op, ": ", first.name, " is ",
-                      first.view.shape, ", expected (..., C) with C at least 1");
-}
 
 /// One number a channel or a row.
 void check_vector(std::string_view op, const Operand& operand, const TensorView& x, std::int64_t extent) {
@@ -30,7 +22,8 @@ void layer_norm_forward(Context& context, const TensorView& x, const TensorView&
   require_on(context.device(), kOp, {&x, &weight, &bias, &y, &mean, &inv_std});
   require<UsageError>(mean.given() == inv_std.given(), kOp, ": ", mean.given() ? "inv_std" : "mean",
                       " is missing, expected mean and inv_std or neither");
-  check_rows(kOp, {{x, "x"}, {y, "y"}});
+  require_alike(kOp, {{x, "x"}, {y, "y"}});
+  require_rows(kOp, {x, "x"});
   const std::int64_t channels = x.shape.back();
   check_vector(kOp, {weight, "weight"}, x, channels);
   check_vector(kOp, {bias, "bias"}, x, channels);
@@ -52,7 +45,8 @@ void layer_norm_forward(Context& context, const TensorView& x, const TensorView&
 std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView& x) {
   constexpr std::string_view kOp = "layer_norm_workspace_bytes";
   require_on(context.device(), kOp, {&x});
-  check_rows(kOp, {{x, "x"}});
+  require_alike(kOp, {{x, "x"}});
+  require_rows(kOp, {x, "x"});
   return ask(context, kOp, [&](const auto& c) -> decltype(backend::layer_norm_workspace_bytes(c, x)) {
     return backend::layer_norm_workspace_bytes(c, x);
   });
@@ -63,7 +57,8 @@ void layer_norm_backward(Context& context, const TensorView& dy, const TensorVie
                          const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
   constexpr std::string_view kOp = "layer_norm_backward";
   require_on(context.device(), kOp, {&dy, &x, &weight, &mean, &inv_std, &dx, &dweight, &dbias, &workspace});
-  check_rows(kOp, {{x, "x"}, {dy, "dy"}});
+  require_alike(kOp, {{x, "x"}, {dy, "dy"}});
+  require_rows(kOp, {x, "x"});
   const std::int64_t channels = x.shape.back();
   const std::int64_t rows = x.numel() / channels;
   check_vector(kOp, {weight, "weight"}, x, channels);

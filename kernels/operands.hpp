@@ -26,6 +26,13 @@ inline void require_alike(std::string_view op, std::initializer_list<Operand> op
   }
 }
 
+/// Rows of at least one element: (..., C).
+inline void require_rows(std::string_view op, const Operand& operand) {
+  const Shape& shape = operand.view.shape;
+  require<ShapeError>(shape.rank() >= 1 && shape.back() >= 1, op, ": ", operand.name, " is ", shape,
+                      ", expected (..., C) with C at least 1");
+}
+
 /// A tensor of one element of type dtype, of any rank.
 inline void require_scalar(std::string_view op, const Operand& operand, DType dtype) {
   const auto& [view, name] = operand;

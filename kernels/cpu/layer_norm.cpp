@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/kernels/cpu/column_sums.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
@@ -14,16 +14,9 @@ using std::int64_t;
 // All sums in double.
 
 constexpr int64_t kGrain = 16384;  // elements that are worth a thread
-constexpr int64_t kChunkRows = 64;
-constexpr int64_t kMostChunks = 64;
 
 int64_t grain_of(int64_t channels) {
   return std::max(int64_t{1}, kGrain / channels);
-}
-
-/// Rows of one partial sum: depends on the shape only.
-int64_t chunk_rows(int64_t rows) {
-  return std::max(kChunkRows, (rows + kMostChunks - 1) / kMostChunks);
 }
 
 /// dx of one row. dy may be dx.
@@ -85,10 +78,7 @@ void layer_norm_forward(CpuContext& context, const TensorView& x, const TensorVi
 }
 
 std::size_t layer_norm_workspace_bytes(const CpuContext& /*context*/, const TensorView& x) {
-  const int64_t channels = x.shape.back();
-  const int64_t rows = x.numel() / channels;
-  const int64_t chunks = (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
-  return static_cast<std::size_t>(chunks * 2 * channels) * sizeof(double);
+  return column_sums_bytes(x.numel() / x.shape.back(), x.shape.back(), 2);
 }
 
 void layer_norm_backward(CpuContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
@@ -103,36 +93,17 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
     const T* pm = mean.as<T>();
     const T* ps = inv_std.as<T>();
     if (mode != GradMode::ignore) {
-      auto* partial = static_cast<double*>(workspace.data);  // (chunks, 2, C)
-      parallel_chunks(context, rows, chunk_rows(rows), [=](int64_t chunk, int64_t begin, int64_t end) {
-        double* sums = partial + chunk * 2 * channels;
-        std::fill_n(sums, 2 * channels, 0.0);
-        for (int64_t row = begin; row < end; ++row) {
-          const auto m = static_cast<double>(pm[row]);
-          const auto s = static_cast<double>(ps[row]);
-          for (int64_t c = 0; c < channels; ++c) {
-            const auto g = static_cast<double>(pdy[row * channels + c]);
-            sums[c] += g * (static_cast<double>(px[row * channels + c]) - m) * s;
-            sums[channels + c] += g;
-          }
+      const auto take = [=](int64_t row, double* sums) {
+        const auto m = static_cast<double>(pm[row]);
+        const auto s = static_cast<double>(ps[row]);
+        for (int64_t c = 0; c < channels; ++c) {
+          const auto g = static_cast<double>(pdy[row * channels + c]);
+          sums[c] += g * (static_cast<double>(px[row * channels + c]) - m) * s;
+          sums[channels + c] += g;
         }
-      });
-      const int64_t chunks = (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
-      const bool add = mode == GradMode::accumulate;
-      T* pdw = dweight.as<T>();
-      T* pdb = dbias.as<T>();
-      parallel_ranges(context, channels, grain_of(2 * chunks + 1), [=](int64_t begin, int64_t end) {
-        for (int64_t c = begin; c < end; ++c) {
-          double w = add ? static_cast<double>(pdw[c]) : 0;
-          double b = add ? static_cast<double>(pdb[c]) : 0;
-          for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-            w += partial[chunk * 2 * channels + c];
-            b += partial[(chunk * 2 + 1) * channels + c];
-          }
-          pdw[c] = static_cast<T>(w);
-          pdb[c] = static_cast<T>(b);
-        }
-      });
+      };
+      column_sums(context, rows, channels, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
+                  std::array{dweight.as<T>(), dbias.as<T>()}, take);
     }
     if (dx.given()) {  // last, because it may take the place of dy
       T* pdx = dx.as<T>();

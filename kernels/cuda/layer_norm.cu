@@ -1,3 +1,4 @@
+#include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/layer_norm.hpp>
 
@@ -97,84 +98,30 @@ __global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, con
   }
 }
 
-constexpr int kLanes = 8;  // threads that share the rows of one column in the two kernels below
-constexpr int64_t kChunkRows = 64;
-constexpr int64_t kMostChunks = 256;
-
-/// Rows that one block sums: depends on the shape only.
-int64_t chunk_rows(int64_t rows) {
-  const int64_t share = (rows + kMostChunks - 1) / kMostChunks;
-  return share > kChunkRows ? share : kChunkRows;
-}
-
-int64_t chunks_of(int64_t rows) {
-  return (rows + chunk_rows(rows) - 1) / chunk_rows(rows);
-}
-
-/// partial[chunk] = the sums of dy * xhat and of dy over a chunk of rows. A block takes 32 pieces of kCount columns;
-/// lane k takes rows k, k + 8, ... of the chunk. dy, x: (M, C), mean, inv_std: (M), partial: (chunks, 2, C).
+/// For gpu::column_sums_kernel: the sums of dy * xhat and of dy. dy, x: (M, C), mean, inv_std: (M).
 template <class T, int kCount>
-__global__ void partial_kernel(int64_t rows, int64_t channels, int64_t rows_per_chunk, int64_t chunks, const T* dy,
-                               const T* x, const float* mean, const float* inv_std, float* partial) {
-  const int64_t pieces = channels / kCount;
-  const int64_t tiles = (pieces + gpu::kWarp - 1) / gpu::kWarp;
-  for (int64_t task = blockIdx.x; task < chunks * tiles; task += gridDim.x) {
-    const int64_t chunk = task / tiles;
-    const int64_t piece = task % tiles * gpu::kWarp + threadIdx.x;
-    const int64_t begin = chunk * rows_per_chunk;
-    const int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
-    float weights[kCount] = {};
-    float biases[kCount] = {};
-    if (piece < pieces) {
-      for (int64_t row = begin + threadIdx.y; row < end; row += kLanes) {
-        const auto gradient = gpu::load<kCount>(dy + row * channels + piece * kCount);
-        const auto values = gpu::load<kCount>(x + row * channels + piece * kCount);
-        const float m = mean[row];
-        const float s = inv_std[row];
-#pragma unroll
-        for (int j = 0; j < kCount; ++j) {
-          const float g = gpu::to_float(gradient.at[j]);
-          weights[j] = fmaf(g, (gpu::to_float(values.at[j]) - m) * s, weights[j]);
-          biases[j] += g;
-        }
-      }
-    }
-    gpu::sum_lanes<kLanes>(weights);
-    gpu::sum_lanes<kLanes>(biases);
-    if (threadIdx.y == 0 && piece < pieces) {
-      gpu::Pack<float, kCount> weight_sums;
-      gpu::Pack<float, kCount> bias_sums;
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        weight_sums.at[j] = weights[j];
-        bias_sums.at[j] = biases[j];
-      }
-      float* const to = partial + chunk * 2 * channels + piece * kCount;
-      gpu::store(to, weight_sums);
-      gpu::store(to + channels, bias_sums);
-    }
-  }
-}
+struct Parameters {
+  int64_t channels;
+  const T* dy;
+  const T* x;
+  const float* mean;
+  const float* inv_std;
 
-/// Joins the chunks: lane k takes chunks k, k + 8, ... partial: (chunks, 2, C), dweight, dbias: (C).
-__global__ void join_kernel(int64_t channels, int64_t chunks, bool add, const float* partial, float* dweight,
-                            float* dbias) {
-  const int64_t tiles = (2 * channels + gpu::kWarp - 1) / gpu::kWarp;
-  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int64_t column = tile * gpu::kWarp + threadIdx.x;
-    float sum[1] = {};
-    if (column < 2 * channels) {
-      for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += kLanes) {
-        sum[0] += partial[chunk * 2 * channels + column];
-      }
-    }
-    gpu::sum_lanes<kLanes>(sum);
-    if (threadIdx.y == 0 && column < 2 * channels) {
-      float* const to = column < channels ? dweight + column : dbias + (column - channels);
-      *to = add ? *to + sum[0] : sum[0];
+  __device__ Parameters at(int64_t channel) const { return {channels, dy + channel, x + channel, mean, inv_std}; }
+
+  __device__ void operator()(int64_t row, float (&sums)[2][kCount]) const {
+    const auto gradient = gpu::load<kCount>(dy + row * channels);
+    const auto values = gpu::load<kCount>(x + row * channels);
+    const float m = mean[row];
+    const float s = inv_std[row];
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float g = gpu::to_float(gradient.at[j]);
+      sums[0][j] = fmaf(g, (gpu::to_float(values.at[j]) - m) * s, sums[0][j]);
+      sums[1][j] += g;
     }
   }
-}
+};
 
 }  // namespace
 
@@ -200,8 +147,7 @@ void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorV
 }
 
 std::size_t layer_norm_workspace_bytes(const CudaContext& /*context*/, const TensorView& x) {
-  const int64_t channels = x.shape.back();
-  return static_cast<std::size_t>(chunks_of(x.numel() / channels) * 2 * channels) * sizeof(float);
+  return gpu::column_sums_bytes(x.numel() / x.shape.back(), x.shape.back(), 2);
 }
 
 void layer_norm_backward(CudaContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
@@ -215,17 +161,10 @@ void layer_norm_backward(CudaContext& context, const TensorView& dy, const Tenso
     gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
       const auto* const m = gpu::data<const float>(mean);
       const auto* const s = gpu::data<const float>(inv_std);
-      const dim3 block(gpu::kWarp, kLanes);
       if (mode != GradMode::ignore) {
-        const int64_t chunks = chunks_of(rows);
-        const int64_t tiles = (channels / kCount + gpu::kWarp - 1) / gpu::kWarp;
-        auto* const partial = gpu::data<float>(workspace);
-        if (chunks > 0) {
-          gpu::launch(partial_kernel<T, kCount>, dim3(gpu::blocks_for(chunks * tiles, 1)), block, 0, context.stream(),
-                      rows, channels, chunk_rows(rows), chunks, gpu::data<T>(dy), gpu::data<T>(x), m, s, partial);
-        }
-        gpu::launch(join_kernel, dim3(gpu::blocks_for(2 * channels, gpu::kWarp)), block, 0, context.stream(), channels,
-                    chunks, mode == GradMode::accumulate, partial, gpu::data<float>(dweight), gpu::data<float>(dbias));
+        gpu::column_sums<2, kCount>(context, Parameters<T, kCount>{channels, gpu::data<T>(dy), gpu::data<T>(x), m, s},
+                                    rows, channels, mode == GradMode::accumulate, gpu::data<float>(workspace),
+                                    gpu::ColumnSums<2>{{gpu::data<float>(dweight), gpu::data<float>(dbias)}});
       }
       if (dx.given() && rows > 0) {  // last, because it may take the place of dy
         gpu::visit_row_threads(channels, [&]<int kThreads>(std::integral_constant<int, kThreads>) {

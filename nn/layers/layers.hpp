@@ -69,7 +69,7 @@ class ReluLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 };
 
-/// GELU, SiLU, tanh or sigmoid (kernels/activation.hpp).
+/// One of the functions of kernels/activation.hpp.
 class ActivationLayer final : public Layer {
  public:
   ActivationLayer(std::string name, ops::Activation function);

@@ -8,9 +8,9 @@
 
 namespace lockstep::testing {
 
-inline constexpr ops::Activation kActivations[] = {ops::Activation::gelu, ops::Activation::gelu_tanh,
-                                                   ops::Activation::silu, ops::Activation::tanh,
-                                                   ops::Activation::sigmoid};
+inline constexpr ops::Activation kActivations[] = {
+    ops::Activation::gelu,    ops::Activation::gelu_tanh, ops::Activation::silu,    ops::Activation::tanh,
+    ops::Activation::sigmoid, ops::Activation::relu,      ops::Activation::identity};
 
 /// inputs: x; outputs: y. In place there is only y, which starts as x.
 inline OpCase activation_forward_case(ops::Activation kind, const Shape& shape, DType dtype, bool in_place = false) {

@@ -28,12 +28,19 @@ long double function(Activation kind, long double x) {
       return std::tanh(x);
     case Activation::sigmoid:
       return 1 / (1 + std::exp(-x));
+    case Activation::relu:
+      return std::fmax(x, 0.0L);
+    case Activation::identity:
+      return x;
   }
   return NAN;
 }
 
-/// Five-point difference: off by about 1e-13.
+/// Five-point difference: off by about 1e-13. Not across the bend of relu.
 long double derivative(Activation kind, long double x) {
+  if (kind == Activation::relu) {
+    return x > 0 ? 1 : 0;
+  }
   constexpr long double h = 1e-3L;
   const auto f = [&](long double at) { return function(kind, at); };
   return (8 * (f(x + h) - f(x - h)) - (f(x + 2 * h) - f(x - 2 * h))) / (12 * h);
@@ -49,7 +56,9 @@ TEST(Activation, ByHand) {
       {Activation::gelu_tanh, {-0.0036373920817729943, -0.15428599017485606, 0, 0.8411919906082768, 1.954597694087775}},
       {Activation::silu, {-0.14227761953270035, -0.1887703343990727, 0, 0.7310585786300049, 1.7615941559557646}},
       {Activation::tanh, {-0.9950547536867305, -0.46211715726000974, 0, 0.7615941559557649, 0.9640275800758169}},
-      {Activation::sigmoid, {0.04742587317756678, 0.3775406687981454, 0.5, 0.7310585786300049, 0.8807970779778823}}};
+      {Activation::sigmoid, {0.04742587317756678, 0.3775406687981454, 0.5, 0.7310585786300049, 0.8807970779778823}},
+      {Activation::relu, {0, 0, 0, 1, 2}},
+      {Activation::identity, {-3, -0.5, 0, 1, 2}}};
   CpuContext context;
   for (const Row& row : rows) {
     std::vector<double> x{-3, -0.5, 0, 1, 2};
@@ -109,10 +118,11 @@ void expect_limits() {
                                TensorView(std::span(dx), Shape{2}));
       const bool linear = kind != Activation::tanh && kind != Activation::sigmoid;
       const std::string what = concat(ops::name_of(kind), " at ", far);
+      const bool identity = kind == Activation::identity;
       EXPECT_EQ(y[0], linear ? far : T(1)) << what;
-      EXPECT_NEAR(y[1], kind == Activation::tanh ? T(-1) : T(0), 1e-19) << what;
+      EXPECT_NEAR(y[1], identity ? -far : (kind == Activation::tanh ? T(-1) : T(0)), 1e-19) << what;
       EXPECT_NEAR(dx[0], linear ? T(1) : T(0), 1e-19) << what;
-      EXPECT_NEAR(dx[1], T(0), 1e-19) << what;
+      EXPECT_NEAR(dx[1], identity ? T(1) : T(0), 1e-19) << what;
     }
     std::vector<T> nan{NAN};
     std::vector<T> out{0};
@@ -184,7 +194,7 @@ TEST(Activation, RefusesWhatTheContractExcludes) {
   for (TensorView& view : views) {
     view.dtype = DType::f32;
   }
-  kind = static_cast<Activation>(5);
+  kind = static_cast<Activation>(7);
   EXPECT_THROW(forward(), UsageError);
   EXPECT_THROW(backward(), UsageError);
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/runtime/parallel.hpp>
+
+/// Sums over the rows of something that is computed row by row, in double, in fixed chunks of rows that are joined in
+/// order: the bits do not depend on the number of threads.
+namespace lockstep::ops {
+
+/// Rows of one partial sum: depends on the shape only.
+[[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
+  constexpr std::int64_t kChunkRows = 64;
+  constexpr std::int64_t kMostChunks = 64;
+  return std::max(kChunkRows, (rows + kMostChunks - 1) / kMostChunks);
+}
+
+/// Bytes of column_sums' workspace for `sums` sums a column.
+[[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
+  const std::int64_t chunks = (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
+  return static_cast<std::size_t>(chunks * sums * columns) * sizeof(double);
+}
+
+/// sums[k][c] = or += the sum over rows of what f(row, total) adds to double total[k * columns + c].
+/// partial: (chunks, kSums, columns).
+template <class T, std::size_t kSums, class F>
+void column_sums(const CpuContext& context, std::int64_t rows, std::int64_t columns, bool add, double* partial,
+                 const std::array<T*, kSums>& sums, F f) {
+  constexpr std::int64_t kGrain = 16384;  // additions that are worth a thread
+  const std::int64_t width = static_cast<std::int64_t>(kSums) * columns;
+  const std::int64_t size = sum_chunk_rows(rows);
+  parallel_chunks(context, rows, size, [=](std::int64_t chunk, std::int64_t begin, std::int64_t end) {
+    double* const total = partial + chunk * width;
+    std::fill_n(total, width, 0.0);
+    for (std::int64_t row = begin; row < end; ++row) {
+      f(row, total);
+    }
+  });
+  const std::int64_t chunks = (rows + size - 1) / size;
+  const std::int64_t grain = std::max(std::int64_t{1}, kGrain / (chunks + 1));
+  parallel_ranges(context, width, grain, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      T& to = sums[static_cast<std::size_t>(i / columns)][i % columns];
+      double total = add ? static_cast<double>(to) : 0;
+      for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        total += partial[chunk * width + i];
+      }
+      to = static_cast<T>(total);
+    }
+  });
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+
+/// Sums over the rows of something that is computed row by row, in fixed chunks of rows that are joined in order: the
+/// gradients of parameters that a whole column shares.
+namespace lockstep::gpu {
+
+inline constexpr int kSumLanes = 8;  // threads that share the rows of one column
+inline constexpr std::int64_t kSumChunkRows = 64;
+inline constexpr std::int64_t kMostSumChunks = 256;
+
+/// Rows that one block sums: depends on the shape only.
+[[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
+  const std::int64_t share = (rows + kMostSumChunks - 1) / kMostSumChunks;
+  return share > kSumChunkRows ? share : kSumChunkRows;
+}
+
+[[nodiscard]] inline std::int64_t sum_chunks(std::int64_t rows) {
+  return (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
+}
+
+/// Bytes of column_sums' workspace for kSums sums a column.
+[[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
+  return static_cast<std::size_t>(sum_chunks(rows) * sums * columns) * sizeof(float);
+}
+
+/// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes rows k, k +
+/// 8,
+/// ... of the chunk. f.at(column) is called once for a thread's piece and gives take(row, sums), which adds what that
+/// row has there to float sums[kSums][kCount], and may write outputs of its own. Without partial nothing is summed.
+/// partial: (chunks, kSums, columns).
+template <class F, int kSums, int kCount>
+__global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
+                                   std::int64_t chunks, float* partial) {
+  const std::int64_t pieces = columns / kCount;
+  const std::int64_t tiles = (pieces + kWarp - 1) / kWarp;
+  for (std::int64_t task = blockIdx.x; task < chunks * tiles; task += gridDim.x) {
+    const std::int64_t chunk = task / tiles;
+    const std::int64_t piece = task % tiles * kWarp + threadIdx.x;
+    const std::int64_t begin = chunk * rows_per_chunk;
+    const std::int64_t end = begin + rows_per_chunk < rows ? begin + rows_per_chunk : rows;
+    float sums[kSums][kCount] = {};
+    if (piece < pieces) {
+      const auto take = f.at(piece * kCount);
+      for (std::int64_t row = begin + threadIdx.y; row < end; row += kSumLanes) {
+        take(row, sums);
+      }
+    }
+    if (partial != nullptr) {
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) {
+        sum_lanes<kSumLanes>(sums[k]);
+        if (threadIdx.y == 0 && piece < pieces) {
+          Pack<float, kCount> total;
+#pragma unroll
+          for (int j = 0; j < kCount; ++j) {
+            total.at[j] = sums[k][j];
+          }
+          store(partial + (chunk * kSums + k) * columns + piece * kCount, total);
+        }
+      }
+    }
+  }
+}
+
+template <int kSums>
+struct ColumnSums {
+  float* at[kSums];  ///< (columns) each
+};
+
+/// Joins the chunks: lane k takes chunks k, k + 8, ...
+template <int kSums>
+__global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, bool add, const float* partial,
+                                    ColumnSums<kSums> sums) {
+  const std::int64_t tiles = (kSums * columns + kWarp - 1) / kWarp;
+  for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const std::int64_t column = tile * kWarp + threadIdx.x;
+    float sum[1] = {};
+    if (column < kSums * columns) {
+      for (std::int64_t chunk = threadIdx.y; chunk < chunks; chunk += kSumLanes) {
+        sum[0] += partial[chunk * kSums * columns + column];
+      }
+    }
+    sum_lanes<kSumLanes>(sum);
+    if (threadIdx.y == 0 && column < kSums * columns) {
+      float* to = sums.at[0] + column;
+#pragma unroll
+      for (int k = 1; k < kSums; ++k) {
+        to = column < k * columns ? to : sums.at[k] + (column - k * columns);
+      }
+      *to = add ? *to + sum[0] : sum[0];
+    }
+  }
+}
+
+/// Enqueues f over (rows, columns) and, when there is a workspace, sums = or += its sums. With kCount > 1 columns is a
+/// multiple of it and the workspace aligned to 16 bytes.
+template <int kSums, int kCount, class F>
+void column_sums(CudaContext& context, F f, std::int64_t rows, std::int64_t columns, bool add, float* workspace,
+                 const ColumnSums<kSums>& sums) {
+  const dim3 block(kWarp, kSumLanes);
+  const std::int64_t chunks = sum_chunks(rows);
+  const std::int64_t tiles = (columns / kCount + kWarp - 1) / kWarp;
+  if (chunks > 0) {
+    launch(column_sums_kernel<F, kSums, kCount>, dim3(blocks_for(chunks * tiles, 1)), block, 0, context.stream(), f,
+           rows, columns, sum_chunk_rows(rows), chunks, workspace);
+  }
+  if (sums.at[0] != nullptr) {
+    launch(join_columns_kernel<kSums>, dim3(blocks_for(kSums * columns, kWarp)), block, 0, context.stream(), columns,
+           chunks, add, workspace, sums);
+  }
+}
+
+}  // namespace lockstep::gpu

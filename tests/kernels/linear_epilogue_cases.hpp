@@ -1,0 +1,139 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/linear_epilogue.hpp>
+
+#include "tests/kernels/activation_cases.hpp"
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct LinearEpilogueParams {
+  ops::Activation kind;
+  Shape shape;
+  DType dtype = DType::f32;
+  bool bias = true;
+  bool residual = true;                           ///< forward
+  ops::GradMode mode = ops::GradMode::overwrite;  ///< backward
+  bool in_place = false;                          ///< y is x; dx is dy
+};
+
+inline std::string linear_epilogue_name(const char* direction, const LinearEpilogueParams& p) {
+  return concat("linear_epilogue_", direction, ' ', ops::name_of(p.kind), ' ', p.dtype, ' ', p.shape,
+                p.bias ? "" : " without bias", p.in_place ? " in place" : "");
+}
+
+/// inputs: x (unless in place), bias, residual, as given; outputs: y.
+inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
+  OpCase item;
+  item.name = linear_epilogue_name("forward", p) + (p.residual ? " residual" : "");
+  item.dtype = p.dtype;
+  if (!p.in_place) {
+    item.inputs.push_back({"x", p.shape, p.dtype, normal(1, 2)});
+  }
+  if (p.bias) {
+    item.inputs.push_back({"bias", Shape{p.shape.back()}, ops::accumulation_dtype(p.dtype), normal(2)});
+  }
+  if (p.residual) {
+    item.inputs.push_back({"residual", p.shape, p.dtype, normal(3)});
+  }
+  item.outputs = {{"y", p.shape, p.dtype, p.in_place ? normal(1, 2) : Generator()}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    std::size_t next = 0;
+    const TensorView x = p.in_place ? out[0] : in[next++];
+    const TensorView bias = p.bias ? in[next++] : TensorView();
+    ops::linear_epilogue_forward(context, p.kind, x, bias, p.residual ? in[next] : TensorView(), out[0]);
+  };
+  item.bytes = tensor_bytes(item) + (p.in_place ? TensorView(nullptr, p.dtype, Device::cpu(), p.shape).bytes() : 0);
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// inputs: x, bias, as given, dy (unless in place); outputs: dx, dbias (unless the mode is ignore).
+inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
+  const bool sums = p.mode != ops::GradMode::ignore;
+  const bool add = p.mode == ops::GradMode::accumulate;
+  const DType parameter = ops::accumulation_dtype(p.dtype);
+  OpCase item;
+  item.name = linear_epilogue_name("backward", p) + (add ? " accumulate" : "") + (sums ? "" : " ignore");
+  item.dtype = p.dtype;
+  item.inputs = {{"x", p.shape, p.dtype, normal(1, 2)}};
+  if (p.bias) {
+    item.inputs.push_back({"bias", Shape{p.shape.back()}, parameter, normal(2)});
+  }
+  if (!p.in_place) {
+    item.inputs.push_back({"dy", p.shape, p.dtype, normal(4)});
+  }
+  item.outputs = {{"dx", p.shape, p.dtype, p.in_place ? normal(4) : Generator()}};
+  if (sums) {
+    item.outputs.push_back({"dbias", Shape{p.shape.back()}, parameter, add ? normal(5) : Generator()});
+    item.workspace_bytes = [=](Context& context) {
+      return ops::linear_epilogue_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
+    };
+  }
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::linear_epilogue_backward(context, p.kind, in[0], p.bias ? in[1] : TensorView(),
+                                  p.in_place ? out[0] : in.back(), p.mode, out[0], sums ? out[1] : TensorView(),
+                                  workspace);
+  };
+  item.bytes = tensor_bytes(item) + (p.in_place ? TensorView(nullptr, p.dtype, Device::cpu(), p.shape).bytes() : 0);
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 2e-6;
+  return item;
+}
+
+/// One element, one column, no rows, odd, more pieces than threads of a grid, around a warp of pieces, more than a
+/// chunk of rows.
+inline std::vector<Shape> linear_epilogue_shapes() {
+  return {Shape{1}, Shape{5, 1}, Shape{0, 5}, Shape{7}, Shape{2, 3, 31}, Shape{67, 33}, Shape{3, 264}, Shape{201, 40}};
+}
+
+/// Every kind, then every way to call one of them on every shape.
+inline std::vector<LinearEpilogueParams> linear_epilogue_params(DType dtype) {
+  using ops::Activation;
+  std::vector<LinearEpilogueParams> all;
+  for (const Activation kind : kActivations) {
+    all.push_back({kind, {5, 24}, dtype});
+    all.push_back({kind, {5, 23}, dtype});
+  }
+  for (const Shape& shape : linear_epilogue_shapes()) {
+    all.push_back({.kind = Activation::gelu_tanh, .shape = shape, .dtype = dtype, .mode = ops::GradMode::accumulate});
+    all.push_back({.kind = Activation::identity, .shape = shape, .dtype = dtype, .residual = false});
+  }
+  for (const Shape& shape : {Shape{9, 33}, Shape{67, 40}}) {
+    all.push_back({.kind = Activation::relu, .shape = shape, .dtype = dtype, .in_place = true});
+    all.push_back({.kind = Activation::silu,
+                   .shape = shape,
+                   .dtype = dtype,
+                   .bias = false,
+                   .residual = false,
+                   .mode = ops::GradMode::ignore});
+  }
+  return all;
+}
+
+inline std::vector<OpCase> linear_epilogue_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const LinearEpilogueParams& p : linear_epilogue_params(dtype)) {
+      items.push_back(linear_epilogue_forward_case(p));
+      items.push_back(linear_epilogue_backward_case(p));
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> linear_epilogue_device_cases() {
+  std::vector<DeviceCase> items;
+  for (LinearEpilogueParams p : linear_epilogue_params(DType::f32)) {
+    const auto with = [&](DType dtype) {
+      p.dtype = dtype;
+      return p;
+    };
+    append(items, device_cases([&](DType dtype) { return linear_epilogue_forward_case(with(dtype)); }));
+    append(items, device_cases([&](DType dtype) { return linear_epilogue_backward_case(with(dtype)); }));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
