@@ -13,6 +13,7 @@ void check_desc(const MatmulDesc& desc) {
   require<DTypeError>(is_floating(desc.dtype), "matmul: dtype is ", desc.dtype, ", expected a floating-point type");
   require<ShapeError>(desc.m >= 1 && desc.n >= 1 && desc.k >= 1, "matmul: m ", desc.m, ", n ", desc.n, ", k ", desc.k,
                       ", expected at least 1 each");
+  require<ShapeError>(desc.batch >= 0, "matmul: batch is ", desc.batch, ", expected 0 (none) or more");
   require<UsageError>(desc.grad_mode != GradMode::ignore,
                       "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
   require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
@@ -71,9 +72,9 @@ void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const
   require<DeviceError>(context.device() == plan.device(), "matmul: planned for ", plan.device(), ", run on ",
                        context.device());
   require_on(context.device(), "matmul", {&a, &b, &bias, &c, &workspace});
-  check_operand(a, "a", desc.dtype, desc.transpose_a ? Shape{desc.k, desc.m} : Shape{desc.m, desc.k});
-  check_operand(b, "b", desc.dtype, desc.transpose_b ? Shape{desc.n, desc.k} : Shape{desc.k, desc.n});
-  check_operand(c, "c", desc.dtype, Shape{desc.m, desc.n});
+  check_operand(a, "a", desc.dtype, desc.a_shape());
+  check_operand(b, "b", desc.dtype, desc.b_shape());
+  check_operand(c, "c", desc.dtype, desc.c_shape());
   require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ", bias.given() ? "given" : "missing",
                       ", the plan says otherwise");
   if (desc.bias) {

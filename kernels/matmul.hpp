@@ -13,15 +13,27 @@ namespace lockstep::ops {
 
 /// c (m, n) = or += op(a) op(b) [+ bias (n), broadcast over rows]
 ///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
+/// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself.
 struct MatmulDesc {
   DType dtype = DType::f32;
+  std::int64_t batch = 0;  ///< products that are done together; 0: one, and no leading axis
   std::int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false;
   bool transpose_b = false;
   bool bias = false;                         ///< not together with accumulate
   GradMode grad_mode = GradMode::overwrite;  ///< replace c or add to it
+  [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
+  [[nodiscard]] Shape a_shape() const { return with_batch(transpose_a ? Shape{k, m} : Shape{m, k}); }
+  [[nodiscard]] Shape b_shape() const { return with_batch(transpose_b ? Shape{n, k} : Shape{k, n}); }
+  [[nodiscard]] Shape c_shape() const { return with_batch({m, n}); }
   [[nodiscard]] double flops() const {
-    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    return 2.0 * static_cast<double>(products()) * static_cast<double>(m) * static_cast<double>(n) *
+           static_cast<double>(k);
+  }
+
+ private:
+  [[nodiscard]] Shape with_batch(const Shape& matrix) const {
+    return batch == 0 ? matrix : Shape{batch, matrix[0], matrix[1]};
   }
 };
 

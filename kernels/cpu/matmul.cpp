@@ -14,41 +14,50 @@ constexpr std::int64_t kBlock = 64;     // columns of c that are summed together
 constexpr std::size_t kAlignment = 64;  // of the workspace
 constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
 
-/// b: (k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
+/// b: (batch, k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
 template <class T>
 void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const T* bias, T* c) {
   const std::int64_t a_row = d.transpose_a ? 1 : d.k;
   const std::int64_t a_column = d.transpose_a ? d.m : 1;
   const std::int64_t blocks = (d.n + kBlock - 1) / kBlock;
-  parallel_ranges(
-      context, d.m * blocks, 1 + kWork / (d.k * std::min(kBlock, d.n)), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t item = begin; item < end; ++item) {
-          const std::int64_t i = item / blocks;
-          const std::int64_t j0 = item % blocks * kBlock;
-          const std::int64_t count = std::min(kBlock, d.n - j0);
-          T sum[kBlock] = {};
-          for (std::int64_t l = 0; l < d.k; ++l) {
-            const T value = a[i * a_row + l * a_column];
-            const T* row = b + l * d.n + j0;
-            for (std::int64_t j = 0; j < count; ++j) {
-              sum[j] += value * row[j];
-            }
-          }
-          T* out = c + i * d.n + j0;
-          for (std::int64_t j = 0; j < count; ++j) {
-            const T before = d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
-            out[j] = before + sum[j];
-          }
-        }
-      });
+  parallel_ranges(context, d.products() * d.m * blocks, 1 + kWork / (d.k * std::min(kBlock, d.n)),
+                  [&](std::int64_t begin, std::int64_t end) {
+                    for (std::int64_t item = begin; item < end; ++item) {
+                      const std::int64_t row_of_all = item / blocks;
+                      const std::int64_t product = row_of_all / d.m;
+                      const std::int64_t i = row_of_all % d.m;
+                      const std::int64_t j0 = item % blocks * kBlock;
+                      const std::int64_t count = std::min(kBlock, d.n - j0);
+                      const T* from_a = a + product * d.m * d.k;
+                      const T* from_b = b + product * d.k * d.n;
+                      T sum[kBlock] = {};
+                      for (std::int64_t l = 0; l < d.k; ++l) {
+                        const T value = from_a[i * a_row + l * a_column];
+                        const T* row = from_b + l * d.n + j0;
+                        for (std::int64_t j = 0; j < count; ++j) {
+                          sum[j] += value * row[j];
+                        }
+                      }
+                      T* out = c + row_of_all * d.n + j0;
+                      for (std::int64_t j = 0; j < count; ++j) {
+                        const T before =
+                            d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
+                        out[j] = before + sum[j];
+                      }
+                    }
+                  });
 }
 
+/// from: (batch, rows, columns), to: (batch, columns, rows).
 template <class T>
-void transpose(const CpuContext& context, const T* from, std::int64_t rows, std::int64_t columns, T* to) {
-  parallel_ranges(context, columns, 1 + kWork / rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t j = begin; j < end; ++j) {
+void transpose(const CpuContext& context, const T* from, std::int64_t batch, std::int64_t rows, std::int64_t columns,
+               T* to) {
+  parallel_ranges(context, batch * columns, 1 + kWork / rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t item = begin; item < end; ++item) {
+      const T* matrix = from + item / columns * rows * columns;
+      const std::int64_t j = item % columns;
       for (std::int64_t i = 0; i < rows; ++i) {
-        to[j * rows + i] = from[i * columns + j];
+        to[item * rows + i] = matrix[i * columns + j];
       }
     }
   });
@@ -62,7 +71,7 @@ class Plan final : public MatmulPlan {
     if (!desc().transpose_b) {
       return 0;
     }
-    const std::size_t bytes = static_cast<std::size_t>(desc().n * desc().k) * size_of(desc().dtype);
+    const std::size_t bytes = static_cast<std::size_t>(desc().products() * desc().n * desc().k) * size_of(desc().dtype);
     return align_up(bytes, kAlignment);
   }
   bool deterministic() const override { return true; }
@@ -74,8 +83,8 @@ class Plan final : public MatmulPlan {
     visit_compute(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
       const T* columns = b.as<T>();
       if (desc().transpose_b) {
-        T* turned = static_cast<T*>(workspace.data);  // (k, n)
-        transpose(cpu, b.as<T>(), desc().n, desc().k, turned);
+        T* turned = static_cast<T*>(workspace.data);  // (batch, k, n)
+        transpose(cpu, b.as<T>(), desc().products(), desc().n, desc().k, turned);
         columns = turned;
       }
       multiply(cpu, desc(), a.as<T>(), columns, desc().bias ? bias.as<T>() : nullptr, c.as<T>());

@@ -10,9 +10,19 @@ namespace {
 
 using dnnl::memory;
 
-/// (rows, columns) of the product's operand, kept in memory as it is or turned round.
-memory::desc matrix(std::int64_t rows, std::int64_t columns, bool transposed) {
-  return {{rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::ba : memory::format_tag::ab};
+/// (rows, columns) of the product's operand, kept in memory as it is or turned round; (batch, rows, columns) with a
+/// batch.
+memory::desc matrix(std::int64_t batch, std::int64_t rows, std::int64_t columns, bool transposed) {
+  if (batch == 0) {
+    return {{rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::ba : memory::format_tag::ab};
+  }
+  return {
+      {batch, rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::acb : memory::format_tag::abc};
+}
+
+/// (1, n), with as many axes as the operands.
+memory::desc bias_row(std::int64_t batch, std::int64_t n) {
+  return matrix(batch == 0 ? 0 : 1, 1, n, false);
 }
 
 class Plan final : public MatmulPlan {
@@ -22,10 +32,10 @@ class Plan final : public MatmulPlan {
         threads_(static_cast<CpuContext&>(context).threads()),
         library_(library(context)) {
     const ThreadScope scope(threads_);
-    const memory::desc bias =
-        d.bias ? memory::desc({1, d.n}, memory::data_type::f32, memory::format_tag::ab) : memory::desc();
-    const Made made = make_matmul(library_, matrix(d.m, d.k, d.transpose_a), matrix(d.k, d.n, d.transpose_b), bias,
-                                  matrix(d.m, d.n, false), d.grad_mode == GradMode::accumulate);
+    const memory::desc bias = d.bias ? bias_row(d.batch, d.n) : memory::desc();
+    const Made made =
+        make_matmul(library_, matrix(d.batch, d.m, d.k, d.transpose_a), matrix(d.batch, d.k, d.n, d.transpose_b), bias,
+                    matrix(d.batch, d.m, d.n, false), d.grad_mode == GradMode::accumulate);
     require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
                               ") for this");
     a_ = make_memory(library_, made.a);

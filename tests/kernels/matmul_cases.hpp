@@ -14,17 +14,18 @@ namespace lockstep::testing {
 inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   const bool accumulate = d.grad_mode == ops::GradMode::accumulate;
   OpCase item;
-  item.name = concat("matmul ", d.dtype, ' ', d.m, 'x', d.n, 'x', d.k, d.transpose_a ? " ta" : "",
-                     d.transpose_b ? " tb" : "", d.bias ? " bias" : "", accumulate ? " accumulate" : "", ' ', choice);
+  item.name = concat("matmul ", d.dtype, ' ', d.batch > 0 ? concat(d.batch, " of ") : std::string(), d.m, 'x', d.n, 'x',
+                     d.k, d.transpose_a ? " ta" : "", d.transpose_b ? " tb" : "", d.bias ? " bias" : "",
+                     accumulate ? " accumulate" : "", ' ', choice);
   item.dtype = d.dtype;
   item.inputs = {
-      {"a", d.transpose_a ? Shape{d.k, d.m} : Shape{d.m, d.k}, d.dtype, uniform(1, -1, 1)},
-      {"b", d.transpose_b ? Shape{d.n, d.k} : Shape{d.k, d.n}, d.dtype, uniform(2, -1, 1)},
+      {"a", d.a_shape(), d.dtype, uniform(1, -1, 1)},
+      {"b", d.b_shape(), d.dtype, uniform(2, -1, 1)},
   };
   if (d.bias) {
     item.inputs.push_back({"bias", Shape{d.n}, d.dtype, uniform(3, -1, 1)});
   }
-  item.outputs = {{"c", Shape{d.m, d.n}, d.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
+  item.outputs = {{"c", d.c_shape(), d.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
   item.prepare = [=](Context& context) {
     const std::shared_ptr<ops::MatmulPlan> plan = ops::plan_matmul(context, d, choice);
     return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views out, const TensorView& workspace) {
@@ -37,14 +38,17 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   return item;
 }
 
-/// Every transposition and epilogue over sizes of 1, odd and prime, below and above a block of the reference.
+/// Every transposition and epilogue over sizes of 1, odd and prime, below and above a block of the reference; without a
+/// batch and with one.
 inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
-  const std::int64_t sizes[][3] = {{1, 1, 1}, {2, 3, 1}, {128, 10, 64}, {10, 64, 128}, {5, 67, 31}, {33, 130, 17}};
-  for (const auto& [m, n, k] : sizes) {
+  const std::int64_t sizes[][4] = {{0, 1, 1, 1},     {0, 2, 3, 1}, {0, 128, 10, 64}, {0, 10, 64, 128}, {0, 5, 67, 31},
+                                   {0, 33, 130, 17}, {1, 3, 5, 7}, {6, 17, 9, 8},    {3, 5, 67, 31}};
+  for (const auto& [batch, m, n, k] : sizes) {
     for (int variant = 0; variant < 12; ++variant) {
       ops::MatmulDesc d;
       d.dtype = dtype;
+      d.batch = batch;
       d.m = m;
       d.n = n;
       d.k = k;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -24,15 +25,17 @@ void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::spa
   const std::vector<double> b = inputs[1].values();
   const std::vector<double> bias = d.bias ? inputs[2].values() : std::vector<double>{};
   std::vector<double> c = expected[0].values();
-  for (std::int64_t i = 0; i < d.m; ++i) {
-    for (std::int64_t j = 0; j < d.n; ++j) {
-      double& sum = c[static_cast<std::size_t>(i * d.n + j)];
-      if (d.grad_mode == GradMode::overwrite) {
-        sum = d.bias ? bias[static_cast<std::size_t>(j)] : 0.0;
-      }
-      for (std::int64_t l = 0; l < d.k; ++l) {
-        sum += a[static_cast<std::size_t>(d.transpose_a ? l * d.m + i : i * d.k + l)] *
-               b[static_cast<std::size_t>(d.transpose_b ? j * d.k + l : l * d.n + j)];
+  for (std::int64_t p = 0; p < std::max<std::int64_t>(d.batch, 1); ++p) {
+    for (std::int64_t i = 0; i < d.m; ++i) {
+      for (std::int64_t j = 0; j < d.n; ++j) {
+        double& sum = c[static_cast<std::size_t>((p * d.m + i) * d.n + j)];
+        if (d.grad_mode == GradMode::overwrite) {
+          sum = d.bias ? bias[static_cast<std::size_t>(j)] : 0.0;
+        }
+        for (std::int64_t l = 0; l < d.k; ++l) {
+          sum += a[static_cast<std::size_t>(p * d.m * d.k + (d.transpose_a ? l * d.m + i : i * d.k + l))] *
+                 b[static_cast<std::size_t>(p * d.k * d.n + (d.transpose_b ? j * d.k + l : l * d.n + j))];
+        }
       }
     }
   }
@@ -86,6 +89,27 @@ TEST(Matmul, ByHand) {
   }
 }
 
+TEST(Matmul, ABatchHasALeadingAxis) {
+  CpuContext context;
+  MatmulDesc d;
+  d.batch = 2;
+  d.m = 1;
+  d.n = 2;
+  d.k = 2;
+  for (const std::string& choice : ops::matmul_choices(context, d)) {
+    OpCase item = matmul_case(d, choice);
+    item.inputs[0].start = testing::values({1, 2, 3, 4});
+    item.inputs[1].start = testing::values({1, 0, 0, 1, 10, 0, 0, 100});
+    OpInstance instance(item, context);
+    testing::run_checked(instance);
+    EXPECT_EQ(instance.output(0).values(), (std::vector<double>{1, 2, 30, 400})) << choice;
+    EXPECT_EQ(instance.output(0).view().shape, (Shape{2, 1, 2}));
+    const auto plan = ops::plan_matmul(context, d, choice);
+    const GuardedTensor flat(Shape{2, 2}, DType::f32);
+    EXPECT_THROW(ops::matmul(context, *plan, flat, instance.inputs()[1], {}, instance.output(0), {}), ShapeError);
+  }
+}
+
 TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
   CpuContext context({.threads = 2});
   for (const MatmulDesc& d : matmul_descs(DType::f32)) {
@@ -118,6 +142,9 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW((void)ops::plan_matmul(context, d, "no_such_provider"), UsageError);
   EXPECT_THROW((void)ops::plan_matmul(context, d, "reference:no_such_algorithm"), UsageError);
   d.k = 0;
+  EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
+  d = {};
+  d.batch = -1;
   EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
   d = {};
   d.grad_mode = GradMode::ignore;
