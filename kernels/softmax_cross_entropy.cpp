@@ -3,13 +3,20 @@
 #include <lockstep/kernels/operands.hpp>
 
 namespace lockstep::ops {
+namespace {
+
+void require_logits(std::string_view op, const TensorView& logits) {
+  require<ShapeError>(logits.shape.rank() >= 2 && logits.shape.back() >= 1, op, ": logits are ", logits.shape,
+                      ", expected (N, K) or (N, ..., K) with K at least 1");
+}
+
+}  // namespace
 
 std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits) {
-  require<ShapeError>(logits.shape.rank() == 2, "softmax_cross_entropy: logits are ", logits.shape,
-                      ", expected (N, K)");
+  require_logits("softmax_cross_entropy", logits);
   return context.device().kind == DeviceKind::cpu
              ? 0
-             : static_cast<std::size_t>(logits.shape[0]) * sizeof(backend::SampleLoss);
+             : static_cast<std::size_t>(logits.numel() / logits.shape.back()) * sizeof(backend::PositionLoss);
 }
 
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
@@ -17,11 +24,14 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                            const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace) {
   constexpr std::string_view kOp = "softmax_cross_entropy";
   require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics, &workspace});
-  require<ShapeError>(logits.shape.rank() == 2 && logits.shape[1] >= 1, kOp, ": logits are ", logits.shape,
-                      ", expected (N, K) with K at least 1");
+  require_logits(kOp, logits);
   require_compute_dtype(kOp, "logits", logits);
-  require<ShapeError>(labels.shape == Shape{logits.shape[0]}, kOp, ": labels are ", labels.shape, ", logits ",
-                      logits.shape, ", expected one label a row");
+  Shape positions;
+  for (int axis = 0; axis + 1 < logits.shape.rank(); ++axis) {
+    positions.push_back(logits.shape[axis]);
+  }
+  require<ShapeError>(labels.shape == positions, kOp, ": labels are ", labels.shape, ", logits ", logits.shape,
+                      ", expected one label a position, ", positions);
   require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");
   if (valid.given()) {
     require_scalar(kOp, {valid, "valid"}, DType::i64);

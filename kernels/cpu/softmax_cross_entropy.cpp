@@ -9,10 +9,10 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kBlock = 256;           // samples whose losses wait on the stack for the ordered sum
+constexpr std::int64_t kBlock = 256;           // positions whose losses wait on the stack for the ordered sum
 constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
 
-struct SampleResult {
+struct PositionResult {
   double loss = 0;
   bool counts = false;
   bool correct = false;
@@ -20,7 +20,7 @@ struct SampleResult {
 
 /// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null.
 template <class T>
-SampleResult one_sample(const T* x, std::int64_t classes, std::int32_t label, double smoothing, T scale, T* d) {
+PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, T scale, T* d) {
   const std::int64_t best = std::max_element(x, x + classes) - x;  // the first of equals
   const T largest = x[best];
   const double at_label = static_cast<double>(x[label] - largest);  // before d overwrites it
@@ -55,27 +55,30 @@ template <class T>
 void run(const CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
          const TensorView& scale, double smoothing, const TensorView& dlogits, const TensorView& metrics) {
   const std::int64_t samples = logits.shape[0];
-  const std::int64_t classes = logits.shape[1];
-  const T* x = logits.as<T>();                         // (N, K)
-  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;  // (N, K)
+  const std::int64_t classes = logits.shape.back();
+  const std::int64_t rows = logits.numel() / classes;
+  const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // of a sample
+  const T* x = logits.as<T>();                                    // (N * P, K)
+  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
   const std::int64_t counting =
-      valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
-  const T factor = scale.given() ? *scale.as<T>() : T{1};
+      positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);
+  const T factor = (scale.given() ? *scale.as<T>() : T{1}) / static_cast<T>(positions);
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / classes);
   double loss = 0;
   double correct = 0;
   double bad_labels = 0;
-  std::array<SampleResult, kBlock> results;
-  for (std::int64_t first = 0; first < samples; first += kBlock) {
-    const std::int64_t count = std::min(kBlock, samples - first);
+  std::array<PositionResult, kBlock> results;
+  for (std::int64_t first = 0; first < rows; first += kBlock) {
+    const std::int64_t count = std::min(kBlock, rows - first);
     parallel_ranges(context, count, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t n = first + i;
         T* row = d == nullptr ? nullptr : d + n * classes;
         const bool takes_part = n < counting && label[n] >= 0 && label[n] < classes;
         if (takes_part) {
-          results[static_cast<std::size_t>(i)] = one_sample(x + n * classes, classes, label[n], smoothing, factor, row);
+          results[static_cast<std::size_t>(i)] =
+              one_position(x + n * classes, classes, label[n], smoothing, factor, row);
         } else {
           results[static_cast<std::size_t>(i)] = {};
           if (row != nullptr) {
@@ -85,15 +88,15 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
       }
     });
     for (std::int64_t i = 0; i < std::min(count, counting - first); ++i) {
-      const SampleResult& result = results[static_cast<std::size_t>(i)];
+      const PositionResult& result = results[static_cast<std::size_t>(i)];
       loss += result.loss;
       correct += result.correct ? 1 : 0;
       bad_labels += result.counts ? 0 : 1;
     }
   }
   double* out = metrics.as<double>();
-  out[0] += loss;
-  out[1] += correct;
+  out[0] += loss / static_cast<double>(positions);
+  out[1] += correct / static_cast<double>(positions);
   out[2] += bad_labels;
 }
 

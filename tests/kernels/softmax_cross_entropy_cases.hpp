@@ -21,6 +21,7 @@ struct SoftmaxCrossEntropyParams {
   std::int64_t valid = -1;  ///< -1: not given
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
+  std::int64_t positions = 0;  ///< of a sample; 0: (N, K)
 };
 
 /// Multiples of 1/8 that every type holds exactly, with equals in most rows.
@@ -39,13 +40,14 @@ inline Generator eighths(std::uint64_t seed) {
 /// Labels run from -1 to K, so some are out of range.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
-  const Shape shape{p.samples, p.classes};
+  const Shape shape = p.positions == 0 ? Shape{p.samples, p.classes} : Shape{p.samples, p.positions, p.classes};
+  const Shape label_shape = p.positions == 0 ? Shape{p.samples} : Shape{p.samples, p.positions};
   OpCase item;
   item.name = concat("softmax_cross_entropy ", p.dtype, ' ', shape, p.smoothing > 0 ? " smooth" : "",
                      p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.scaled ? " scaled" : "",
                      in_place ? " in place" : (p.gradient == LogitsGradient::none ? " loss only" : ""));
   item.dtype = p.dtype;
-  item.inputs = {{"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
+  item.inputs = {{"labels", label_shape, DType::i32, integers(1, -1, p.classes)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
                  {"scale", Shape{}, ops::accumulation_dtype(p.dtype), constant(0.375)}};
   item.outputs = {{"metrics", Shape{3}, DType::f64, values({2, 3, 5})}};
@@ -71,8 +73,8 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   return item;
 }
 
-/// One sample, one class, odd and prime sizes, whole vectors, more samples than a block; all kinds of masks, scales and
-/// outputs.
+/// One sample, one class, odd and prime sizes, whole vectors, more samples than a block, several positions a sample;
+/// all kinds of masks, scales and outputs.
 inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
   std::vector<SoftmaxCrossEntropyParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -94,6 +96,9 @@ inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
       all.push_back({n, k, dtype, 0.1, n - n / 3, true, LogitsGradient::in_place});
       all.push_back({n, k, dtype, 0.1, n / 2 + 1, true, LogitsGradient::none});
     }
+    all.push_back({5, 9, dtype, 0.1, 3, true, LogitsGradient::apart, 7});
+    all.push_back({3, 16, dtype, 0, -1, false, LogitsGradient::in_place, 1});
+    all.push_back({40, 8, dtype, 0, 41, true, LogitsGradient::in_place, 13});
   }
   return all;
 }

@@ -109,15 +109,16 @@ void oracle(const SoftmaxCrossEntropyParams& p, std::span<const GuardedTensor> i
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const GuardedTensor& logits = in_place ? expected[1] : in[3];
   const std::vector<double> x = logits.values();
-  const auto n = static_cast<std::size_t>(logits.view().shape[0]);
-  const auto k = static_cast<std::size_t>(logits.view().shape[1]);
+  const auto k = static_cast<std::size_t>(p.classes);
+  const std::size_t n = x.size() / k;
+  const double positions = p.positions == 0 ? 1 : static_cast<double>(p.positions);
   const std::vector<double> labels = in[0].values();
   const double scale = p.scaled ? in[2].values()[0] : 1;
-  std::vector<double> metrics{2, 3, 5};
+  std::vector<double> metrics{0, 0, 5};
   std::vector<double> gradient(n * k, 0.0);
   for (std::size_t i = 0; i < n; ++i) {
     const double* row = x.data() + i * k;
-    if (p.valid >= 0 && static_cast<std::int64_t>(i) >= p.valid) {
+    if (p.valid >= 0 && static_cast<double>(i) >= static_cast<double>(p.valid) * positions) {
       continue;
     }
     if (labels[i] < 0 || labels[i] >= static_cast<double>(k)) {
@@ -135,11 +136,11 @@ void oracle(const SoftmaxCrossEntropyParams& p, std::span<const GuardedTensor> i
       const double target =
           (static_cast<double>(c) == labels[i] ? 1 - p.smoothing : 0.0) + p.smoothing / static_cast<double>(k);
       metrics[0] -= target * std::log(probability);
-      gradient[i * k + c] = (probability - target) * scale;
+      gradient[i * k + c] = (probability - target) * scale / positions;
     }
     metrics[1] += static_cast<double>(best) == labels[i] ? 1 : 0;
   }
-  expected[0].assign(metrics);
+  expected[0].assign(std::vector<double>{2 + metrics[0] / positions, 3 + metrics[1] / positions, metrics[2]});
   if (expected.size() > 1) {
     expected[1].assign(gradient);
   }
