@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace lockstep::nn {
 
 MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment) {
-  const auto align = [&](std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
   std::vector<std::size_t> order(lifetimes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(),
@@ -21,7 +21,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
     const Lifetime& life = lifetimes[i];
     require<ShapeError>(life.first <= life.last, "plan_memory: lifetime ", i, " ends at ", life.last,
                         " before it begins at ", life.first);
-    const std::size_t bytes = align(life.bytes);
+    const std::size_t bytes = align_up(life.bytes, alignment);
     plan.sum_bytes += bytes;
     std::size_t offset = 0;
     for (const std::size_t j : placed) {
@@ -32,7 +32,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
       if (offset + bytes <= plan.offsets[j]) {
         break;  // the gap before j is large enough
       }
-      offset = std::max(offset, plan.offsets[j] + align(other.bytes));
+      offset = std::max(offset, plan.offsets[j] + align_up(other.bytes, alignment));
     }
     plan.offsets[i] = offset;
     plan.peak_bytes = std::max(plan.peak_bytes, offset + bytes);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/random.hpp>
 
@@ -18,10 +19,6 @@ std::uint64_t hash_name(const std::string& name) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   }
   return hash;
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
@@ -44,7 +41,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   for (Model::Parameter& parameter : model.parameters()) {
     ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
     info.numel = info.spec.stored_shape().numel();
-    numel_ += round_up(info.numel, step);
+    numel_ += align_up(info.numel, step);
     const bool decays = options.decay_all || info.spec.role == ParameterRole::weight;
     const ops::ArenaSegment segment{.offset = info.offset,
                                     .count = numel_ - info.offset,
@@ -60,7 +57,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   }
   for (const BufferSpec& spec : buffer_specs_) {
     buffer_offsets_.push_back(buffer_numel_);
-    buffer_numel_ += round_up(spec.stored_shape().numel(), step);
+    buffer_numel_ += align_up(spec.stored_shape().numel(), step);
   }
   const auto make = [&](std::int64_t numel) {
     return Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream());

@@ -1,12 +1,13 @@
 #pragma once
 
-#include <cstddef>
+#include <concepts>
 
 namespace lockstep {
 
-/// `bytes` rounded up to a multiple of `alignment`.
-[[nodiscard]] constexpr std::size_t align_up(std::size_t bytes, std::size_t alignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
+/// The smallest multiple of `unit` that is not below `value`; neither is negative, unit > 0.
+template <std::integral T>
+[[nodiscard]] constexpr T align_up(T value, T unit) {
+  return (value + unit - 1) / unit * unit;
 }
 
 }  // namespace lockstep

@@ -37,10 +37,6 @@ constexpr int64_t kMaxChunkRows = 256;  // unless kMinChunk asks for more
 constexpr int64_t kGrain = 16384;       // elements that are worth a thread
 constexpr std::size_t kAlignment = 64;
 
-constexpr int64_t round_up(int64_t value, int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
-
 /// Depends on the shape only.
 struct Layout {
   int64_t channels;
@@ -64,9 +60,9 @@ struct Layout {
       fold *= 2;
     }
     period = fold * channels;
-    tile = round_up(kTile, 4 * period);
+    tile = align_up(kTile, 4 * period);
     const int64_t chunk_rows = std::max(std::clamp(rows / 64, kMinChunkRows, kMaxChunkRows), kMinChunk / channels);
-    chunk = round_up(chunk_rows, fold) * channels;
+    chunk = align_up(chunk_rows, fold) * channels;
     chunks = (rows * channels + chunk - 1) / chunk;
   }
 
@@ -344,7 +340,7 @@ void add_deviations(const T* x, int64_t period, int64_t periods, const T* shift,
 template <class T>
 void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, double* joined) {
   const int64_t rows = count / layout.channels;
-  const int64_t sample = std::min(rows, round_up(std::max(rows / 16, int64_t{8}), layout.fold));
+  const int64_t sample = std::min(rows, align_up(std::max(rows / 16, int64_t{8}), layout.fold));
   T* sum = scratch;
   T* square = sum + layout.period;
   T* shift = square + layout.period;

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/error.hpp>
 
@@ -19,7 +20,7 @@ namespace {
 constexpr std::int64_t kHeld = 3;
 
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return align_up(bytes, kAlignment);
 }
 
 std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
