@@ -12,12 +12,13 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/include/lockstep"
 for floor in runtime kernels; do ln -s "$repository/$floor" "$work/include/lockstep/$floor"; done
 
-compile() {  # compile FILE.cu: its PTX and what ptxas says of it
+compile() {  # compile FILE.cu: its PTX and what ptxas says of it; no host code
   local name
   name=$(basename "$1" .cu)
-  mkdir -p "$work/$name"
-  nvcc -std=c++20 -O3 -arch="$architecture" -I "$work/include" -Xptxas -v -keep -keep-dir "$work/$name" -c "$1" \
-    -o "$work/$name.o" > "$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; return 1; }
+  {
+    nvcc -std=c++20 -O3 -arch="$architecture" -I "$work/include" -ptx "$1" -o "$work/$name.ptx" &&
+      ptxas -v -arch="$architecture" "$work/$name.ptx" -o "$work/$name.cubin"
+  } > "$work/$name.log" 2>&1 || { cat "$work/$name.log" >&2; return 1; }
 }
 export -f compile
 export work architecture
@@ -35,7 +36,7 @@ for log in "$work"/*.log; do
     part == 2 && /ld\.global(\.nc)?(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { loads[entry]++ }
     part == 2 && /st\.global(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { stores[entry]++ }
     END { for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0 }
-  ' "$log" "$(find "$work/$name" -name "$name*.ptx" | head -n 1)"
+  ' "$log" "$work/$name.ptx"
 done | sort > "$work/table"
 c++filt < "$work/table" > /dev/null 2>&1 || die "check-kernels.sh: needs c++filt (binutils)"
 

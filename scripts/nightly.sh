@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for .ci/run, which comes first: the full tests where .ci/run takes a part (clang, sanitizers with
-# the outside project, builds without a library), and the CUDA code compiled for three generations of GPUs.
+# the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
+# three generations of GPUs.
 #   scripts/nightly.sh FOLDER       writes FOLDER/nightly.txt (the summary) and one log per part
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 [ $# = 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
@@ -30,6 +31,7 @@ part clang scripts/test.sh --preset ci-clang
 for variant in no-cuda no-mpi no-onednn; do
   part "$variant" scripts/test.sh --preset "ci-$variant"
 done
+part tidy scripts/tidy.sh
 if command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ]; then
   # Machine code for three generations and PTX for what comes after them.
   compile_for_gpus() {
