@@ -72,6 +72,8 @@ class Layer {
     (void)inputs;
     return {};
   }
+  /// True for a layer whose input are token ids (T) instead of numbers.
+  [[nodiscard]] virtual bool reads_tokens() const { return false; }
   /// How many separate gradients of its output the layer's backward takes; more are added up before.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// False when backward never reads the layer's output, so that the next layer may overwrite it.

@@ -78,11 +78,18 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-ModelBuilder::ModelBuilder(std::string name, const Shape& input) {
-  require<ShapeError>((input.rank() == 3 || input.rank() == 1) && input.numel() > 0, "model ", name,
-                      ": input shape is ", input, ", expected (H, W, C) or (features)");
+ModelBuilder::ModelBuilder(std::string name, const Shape& input) : ModelBuilder(std::move(name), input, false) {}
+
+ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
+  return {std::move(name), {length}, true};
+}
+
+ModelBuilder::ModelBuilder(std::string name, const Shape& input, bool tokens) {
+  require<ShapeError>(input.rank() >= 1 && input.rank() <= 3 && input.numel() > 0, "model ", name, ": input shape is ",
+                      input, ", expected (H, W, C), (T, C), (features) or (T) tokens");
   model_.name_ = std::move(name);
   model_.input_shape_ = input;
+  model_.reads_tokens_ = tokens;
   model_.nodes_.push_back(
       {.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input), .channels = input.back()});
 }
@@ -92,6 +99,10 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
   for (const NodeId input : node.inputs) {
     require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
                         model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
+    require<ShapeError>(
+        node.layer->reads_tokens() == (model_.reads_tokens_ && input.index == 0), "model ", model_.name_, ": layer ",
+        node.layer->name(), " reads ",
+        node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
   }
   node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
   node.channels = node.shape.back();
@@ -159,10 +170,28 @@ NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64
   return add(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
 }
 
-NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, bool he_init) {
+NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
   Shape logical = shape(x);
   logical[logical.rank() - 1] = channels(x);
-  return add(std::make_shared<LinearLayer>(name, logical, features, he_init), {x});
+  return add(std::make_shared<LinearLayer>(name, logical, features, options), {x});
+}
+
+NodeId ModelBuilder::embedding(const std::string& name, const std::string& positions, NodeId tokens,
+                               std::int64_t vocabulary, std::int64_t width) {
+  return add(std::make_shared<EmbeddingLayer>(name, positions, vocabulary, width), {tokens});
+}
+
+NodeId ModelBuilder::attention(const std::string& name, NodeId qkv, const AttentionOptions& options) {
+  return add(std::make_shared<AttentionLayer>(name, options), {qkv});
+}
+
+NodeId ModelBuilder::add(const std::string& name, NodeId a, NodeId b) {
+  return add_channelwise(std::make_shared<AddLayer>(name), {a, b});
+}
+
+NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
+  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // every layer draws numbers of its own
+  return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
 }
 
 }  // namespace lockstep::nn

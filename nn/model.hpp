@@ -30,8 +30,11 @@ class Model {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
   [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
-  [[nodiscard]] const Shape& input_shape() const { return input_shape_; }  ///< logical (H, W, C) or (features)
-  [[nodiscard]] std::int64_t classes() const { return nodes_.back().shape.back(); }
+  /// Logical: (H, W, C), (features), or (T) when the model reads tokens.
+  [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
+  [[nodiscard]] bool reads_tokens() const { return reads_tokens_; }
+  [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
+  [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
   /// Learned values, counted by logical shape; a tied parameter counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
@@ -49,6 +52,7 @@ class Model {
   friend class ModelBuilder;
   std::string name_;
   Shape input_shape_;
+  bool reads_tokens_ = false;
   std::vector<Node> nodes_;
 };
 
@@ -67,11 +71,30 @@ struct BatchNormOptions {
   double initial_weight = 1;  ///< 0: the block starts as the identity (Goyal et al. 2017, section 5.1)
 };
 
+struct LinearOptions {
+  /// The weight begins normal with the deviation of He et al. 2015 for ReLU nets, or with `deviation` where that is
+  /// above 0, and the bias zero; else both begin uniform in 1 / sqrt(fan in), as PyTorch's do.
+  bool he_init = false;
+  double deviation = 0;
+  bool bias = true;
+  /// The name of the weight when it is not "NAME.weight": that of another layer's ties the two.
+  std::string weight = {};
+};
+
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  bool causal = false;  ///< a position attends to itself and to those before it
+};
+
 /// Appends layers one by one; each call checks the shapes and returns the new node.
+///
+/// A sample is an image (H, W, C), features (C), or a sequence (T, C) of positions, which begins with tokens (T).
 class ModelBuilder {
  public:
-  /// input: (H, W, C) or (features). Images of 3 channels are stored with a fourth, zero one.
+  /// input: (H, W, C), (T, C) or (features). Images of 3 channels are stored with a fourth, zero one.
   ModelBuilder(std::string name, const Shape& input);
+  /// Of a model that reads sequences of `length` token ids.
+  [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
   NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options = {});
@@ -82,8 +105,18 @@ class ModelBuilder {
   NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Fully connected on the flattened input. init: normal(std) He et al. 2015 for ReLU nets, or uniform 1/sqrt(fan in).
-  NodeId linear(const std::string& name, NodeId x, std::int64_t features, bool he_init = false);
+  /// Fully connected: on an image flattened in the order C, H, W; on each position of a sequence by itself.
+  NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
+  /// Tokens (T) to vectors (T, width), plus a learned vector of the position (NAME.weight, POSITIONS.weight).
+  NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
+                   std::int64_t width);
+  /// Multi-head attention (Vaswani et al. 2017, section 3.2) of a sequence to itself; without parameters. qkv:
+  /// (T, 3 C), queries, keys and values one behind the other, each of `heads` parts. Gives (T, C).
+  NodeId attention(const std::string& name, NodeId qkv, const AttentionOptions& options);
+  /// a + b, of one shape: the end of a residual branch.
+  NodeId add(const std::string& name, NodeId a, NodeId b);
+  /// In training each element is zero with probability `rate`, else divided by 1 - rate (Srivastava et al. 2014).
+  NodeId dropout(const std::string& name, NodeId x, double rate);
   /// A layer of the caller's own.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
@@ -93,6 +126,7 @@ class ModelBuilder {
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
+  ModelBuilder(std::string name, const Shape& input, bool tokens);
   /// For a layer that leaves channels that are zero in its input zero.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   Model model_;

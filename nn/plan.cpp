@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/nn/memory_plan.hpp>
 #include <lockstep/nn/parameter_set.hpp>
@@ -22,8 +23,13 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
 
 /// Decodes and normalises the images, or takes the input as it is.
 SlotId plan_input(PlanBuilder& builder, const Model& model) {
-  if (!builder.options().uint8_input) {
-    return builder.state(StateField::input);
+  switch (step_layout(model, builder.options()).input_kind) {
+    case InputKind::values:
+      return builder.state(StateField::input);
+    case InputKind::tokens:
+      return builder.state(StateField::tokens);
+    case InputKind::images:
+      break;
   }
   ops::AugmentDesc desc = builder.options().augment;
   if (!builder.training()) {
@@ -41,17 +47,43 @@ SlotId plan_input(PlanBuilder& builder, const Model& model) {
   return out;
 }
 
-/// Loss, accuracy and, when training, the gradient of the logits, which takes their place.
-SlotId plan_loss(PlanBuilder& builder, SlotId logits) {
-  const SlotId labels = builder.state(StateField::labels);
+ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
+  switch (options.loss) {
+    case Loss::l1:
+      return {.kind = ops::RegressionLoss::l1};
+    case Loss::huber:
+      return {.kind = ops::RegressionLoss::huber, .delta = options.huber_delta};
+    case Loss::mse:
+    case Loss::cross_entropy:
+      break;
+  }
+  return {.kind = ops::RegressionLoss::mse};
+}
+
+/// Loss, accuracy and, when training, the gradient of the output, which takes its place.
+SlotId plan_loss(PlanBuilder& builder, SlotId output) {
   const SlotId valid = builder.state(StateField::valid);
   const SlotId scale = builder.state(StateField::loss_scale);
   const SlotId metrics = builder.state(StateField::metrics);
-  const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
   SlotId gradient;
   if (builder.training()) {
-    gradient = builder.alias(logits, "d(logits)", builder.prototype(logits).shape);
+    gradient = builder.alias(output, "d(output)", builder.prototype(output).shape);
   }
+  if (builder.options().loss != Loss::cross_entropy) {
+    const SlotId target = builder.state(StateField::target);
+    const ops::RegressionLossOptions desc = regression_desc(builder.options());
+    const SlotId workspace =
+        builder.scratch(ops::regression_loss_workspace_bytes(builder.context(), builder.prototype(output)));
+    builder.call(std::string(name_of(builder.options().loss)), {output, target, valid, scale, metrics},
+                 {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
+                   ops::regression_loss(context, desc, frame[output], frame[target], frame[valid], frame[scale],
+                                        frame[gradient], frame[metrics], frame[workspace]);
+                 });
+    return gradient;
+  }
+  const SlotId logits = output;
+  const SlotId labels = builder.state(StateField::labels);
+  const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
   const SlotId workspace =
       builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
   builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics, workspace}, 0,
@@ -74,6 +106,31 @@ std::string_view name_of(Mode mode) {
       break;
   }
   return "infer";
+}
+
+std::string_view name_of(Loss loss) {
+  switch (loss) {
+    case Loss::cross_entropy:
+      return "cross_entropy";
+    case Loss::mse:
+      return "mse";
+    case Loss::l1:
+      return "l1";
+    case Loss::huber:
+      break;
+  }
+  return "huber";
+}
+
+StepLayout step_layout(const Model& model, const PlanOptions& options) {
+  const bool image = model.input_shape().rank() == 3;
+  return {.dtype = options.dtype,
+          .input_kind = model.reads_tokens()           ? InputKind::tokens
+                        : image && options.uint8_input ? InputKind::images
+                                                       : InputKind::values,
+          .input = model.input_shape(),
+          .output = model.output_shape(),
+          .regression = options.loss != Loss::cross_entropy};
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)

@@ -73,11 +73,21 @@ struct Call {
 /// Library choices by "layer pass" ("layer1.0.conv1 backward_data"), kept in checkpoints and reused on resume.
 using Choices = std::map<std::string, std::string>;
 
+/// cross_entropy: softmax over the last axis of the output against StateField::labels, the mean over the positions of a
+/// sample. The others compare the output with StateField::target (kernels/regression_loss.hpp), the mean over its
+/// elements. What a step minimises is the mean over the valid samples of all ranks.
+enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
+[[nodiscard]] std::string_view name_of(Loss loss);
+
 struct PlanOptions {
   DType dtype = DType::f32;
-  bool uint8_input = true;  ///< true: images come as u8 and go through `augment`; false: StateField::input as stored
+  /// Of models on images. true: they come as u8 and go through `augment`; false: StateField::input as stored.
+  bool uint8_input = true;
   ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
-  double label_smoothing = 0;
+  Loss loss = Loss::cross_entropy;
+  double label_smoothing = 0;  ///< cross_entropy, in training
+  double huber_delta = 1;      ///< huber
+  std::uint64_t dropout_seed = 0;
   Choices choices = {};  ///< where a call has none, the provider's first guess is taken
   /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
   bool choices_required = true;
@@ -92,6 +102,9 @@ struct PlanContents {
   Choices choices;  ///< as made
   std::vector<StateField> state_fields;
 };
+
+/// What a batch of the model looks like in a StepState.
+[[nodiscard]] StepLayout step_layout(const Model& model, const PlanOptions& options);
 
 /// A model made concrete for one context, mode and batch size: a static list of op calls over slots. Forward, backward,
 /// the per-layer table and graph capture walk the same list. Several plans share one ParameterSet and one workspace.

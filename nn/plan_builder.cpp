@@ -85,52 +85,12 @@ SlotId PlanBuilder::buffer(const std::string& name) {
 }
 
 SlotId PlanBuilder::state(StateField field) {
-  const Shape& logical = model_.input_shape();
-  SlotInfo info{.kind = SlotKind::state, .source = static_cast<int>(field)};
-  switch (field) {
-    case StateField::learning_rate:
-      info.name = "learning_rate";
-      info.dtype = DType::f64;
-      break;
-    case StateField::loss_scale:
-      info.name = "loss_scale";
-      info.dtype = options_.dtype;
-      break;
-    case StateField::valid:
-      info.name = "valid";
-      info.dtype = DType::i64;
-      break;
-    case StateField::epoch:
-      info.name = "epoch";
-      info.dtype = DType::i64;
-      break;
-    case StateField::metrics:
-      info.name = "metrics";
-      info.dtype = DType::f64;
-      info.shape = Shape{3};
-      break;
-    case StateField::images:
-      info.name = "images";
-      info.dtype = DType::u8;
-      info.shape = batched(logical);
-      break;
-    case StateField::sample_ids:
-      info.name = "sample_ids";
-      info.dtype = DType::i64;
-      info.shape = Shape{batch_};
-      break;
-    case StateField::labels:
-      info.name = "labels";
-      info.dtype = DType::i32;
-      info.shape = Shape{batch_};
-      break;
-    case StateField::input:
-      info.name = "input";
-      info.dtype = options_.dtype;
-      info.shape = batched(stored_input_shape(logical));
-      break;
-  }
-  return new_slot(std::move(info));
+  const FieldSpec spec = field_spec(field, step_layout(model_, options_), batch_);
+  return new_slot({.name = std::string(name_of(field)),
+                   .kind = SlotKind::state,
+                   .dtype = spec.dtype,
+                   .shape = spec.shape,
+                   .source = static_cast<int>(field)});
 }
 
 bool PlanBuilder::may_overwrite_input(int i) const {
@@ -212,20 +172,51 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   merge_pending();
 }
 
+std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, const ops::MatmulDesc& desc) {
+  return planned(key, [&](const std::string& choice) { return ops::plan_matmul(context_, desc, choice); });
+}
+
 void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
   const SlotId workspace = scratch(
       ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
   call("reduce_rows", {dy}, {dbias.slot, workspace}, 0, [=](Context& context, const Frame& frame) {
-    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot], frame[workspace]);
+    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot].reshape({rows[1]}),
+                     frame[workspace]);
   });
 }
 
 void PlanBuilder::merge_pending() {
   for (const Merge& merge : std::exchange(pending_merges_, {})) {
-    call("add", {merge.from, merge.into}, {merge.into}, 0, [merge](Context& context, const Frame& frame) {
-      ops::add(context, frame[merge.from], frame[merge.into], frame[merge.into]);
-    });
+    add_gradients(merge.from, merge.into, merge.into);
   }
+}
+
+void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
+  call("add", {a, b}, {out}, 0,
+       [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
+}
+
+bool PlanBuilder::shared_gradient(SlotId slot) const {
+  return std::find(shared_gradients_.begin(), shared_gradients_.end(), slot) != shared_gradients_.end();
+}
+
+void PlanBuilder::pass_gradient(int i, SlotId dy) {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
+  if (from.layer == nullptr) {
+    return;
+  }
+  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  if (static_cast<int>(gradients.size()) < from.layer->gradients_taken()) {
+    gradients.push_back(dy);
+    shared_gradients_.push_back(dy);
+    return;
+  }
+  const SlotId before = gradients.back();
+  if (shared_gradient(before)) {
+    gradients.back() = activation("d(" + from.layer->name() + ")", batched(from.shape));
+  }
+  add_gradients(dy, before, gradients.back());
 }
 
 void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
@@ -246,14 +237,18 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
   }
   std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
   const bool room = static_cast<int>(gradients.size()) < from.layer->gradients_taken();
-  if (!room && can_accumulate) {
+  const bool shared = !room && shared_gradient(gradients.back());
+  if (!room && can_accumulate && !shared) {
     return {gradients.back(), ops::GradMode::accumulate};
   }
   const std::string name = "d(" + from.layer->name() + ")";
   const Shape shape = batched(from.shape);
-  const SlotId slot = reuse.valid() ? alias(reuse, name, shape) : activation(name, shape);
+  const SlotId slot = reuse.valid() && !shared_gradient(reuse) ? alias(reuse, name, shape) : activation(name, shape);
   if (room) {
     gradients.push_back(slot);
+  } else if (shared) {
+    pending_merges_.push_back({gradients.back(), slot});
+    gradients.back() = slot;
   } else {
     pending_merges_.push_back({slot, gradients.back()});
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/matmul.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/nn/plan.hpp>
 #include <lockstep/runtime/error.hpp>
@@ -71,6 +72,9 @@ class PlanBuilder {
     return plan;
   }
 
+  /// plan_matmul() in that way.
+  [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, const ops::MatmulDesc& desc);
+
   // --- backward (train mode only; ignored otherwise)
   /// `emit` runs after all forward calls, in reverse order of the layers; inside it the functions above still speak
   /// of this node.
@@ -81,6 +85,9 @@ class PlanBuilder {
   /// that this call reads last) the new gradient takes its memory when it is to be overwritten.
   /// can_accumulate: false makes a separate slot that is added to the others afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
+  /// The gradient of the i-th input is dy, a gradient of the output, as it stands. Nothing is copied: the inputs for
+  /// which it is called share dy, and from then on no call writes into it.
+  void pass_gradient(int i, SlotId dy);
   /// Where the gradient of a parameter goes; the next call() counts as a write of it.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
 
@@ -115,6 +122,8 @@ class PlanBuilder {
   }
   SlotId new_slot(SlotInfo info);
   void merge_pending();
+  [[nodiscard]] bool shared_gradient(SlotId slot) const;
+  void add_gradients(SlotId a, SlotId b, SlotId out);
 
   Context& context_;
   const Model& model_;
@@ -130,7 +139,8 @@ class PlanBuilder {
     SlotId from, into;
   };
   std::vector<Merge> pending_merges_;
-  std::vector<int> writes_so_far_;  ///< per parameter
+  std::vector<SlotId> shared_gradients_;  ///< of several nodes: not to be written any more
+  std::vector<int> writes_so_far_;        ///< per parameter
 };
 
 }  // namespace lockstep::nn

@@ -2,7 +2,9 @@
 
 #include <array>
 
+#include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 
 namespace lockstep::nn {
@@ -15,44 +17,66 @@ Shape stored_input_shape(const Shape& logical) {
   return stored;
 }
 
-StepState::StepState(Context& context, std::int64_t batch, const Shape& input_shape, DType dtype, bool uint8_input)
-    : batch_(batch), dtype_(dtype) {
-  require<UsageError>(batch >= 1, "step state: batch size is ", batch, ", expected at least 1");
-  const auto batched = [&](const Shape& sample) {
-    Shape shape{batch};
+std::string_view name_of(StateField field) {
+  constexpr std::array<std::string_view, kStateFields> kNames{"learning_rate", "loss_scale", "valid",  "epoch",
+                                                              "metrics",       "sample_ids", "images", "input",
+                                                              "tokens",        "labels",     "target"};
+  return kNames[static_cast<std::size_t>(field)];
+}
+
+FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch) {
+  const auto batched = [&](bool used, const Shape& sample) {
+    Shape shape{used ? batch : 0};
     for (const std::int64_t extent : sample) {
       shape.push_back(extent);
     }
     return shape;
   };
-  struct Field {
-    StateField field;
-    DType dtype;
-    Shape shape;
-  };
-  std::array<Field, kStateFields> fields{{
-      {StateField::learning_rate, DType::f64, {}},
-      {StateField::loss_scale, dtype, {}},
-      {StateField::valid, DType::i64, {}},
-      {StateField::epoch, DType::i64, {}},
-      {StateField::metrics, DType::f64, {3}},
-      {StateField::images, DType::u8, uint8_input ? batched(input_shape) : Shape{0}},
-      {StateField::sample_ids, DType::i64, {batch}},
-      {StateField::labels, DType::i32, {batch}},
-      {StateField::input, dtype, uint8_input ? Shape{0} : batched(stored_input_shape(input_shape))},
-  }};
-  std::size_t bytes = 0;
+  switch (field) {
+    case StateField::learning_rate:
+      return {DType::f64, {}};
+    case StateField::loss_scale:
+      return {ops::accumulation_dtype(layout.dtype), {}};
+    case StateField::valid:
+    case StateField::epoch:
+      return {DType::i64, {}};
+    case StateField::metrics:
+      return {DType::f64, {3}};
+    case StateField::sample_ids:
+      return {DType::i64, {batch}};
+    case StateField::images:
+      return {DType::u8, batched(layout.input_kind == InputKind::images, layout.input)};
+    case StateField::input:
+      return {layout.dtype, batched(layout.input_kind == InputKind::values, stored_input_shape(layout.input))};
+    case StateField::tokens:
+      return {DType::i32, batched(layout.input_kind == InputKind::tokens, layout.input)};
+    case StateField::labels: {
+      Shape positions;
+      for (int axis = 0; axis + 1 < layout.output.rank(); ++axis) {
+        positions.push_back(layout.output[axis]);
+      }
+      return {DType::i32, batched(!layout.regression, positions)};
+    }
+    case StateField::target:
+      break;
+  }
+  return {layout.dtype, batched(layout.regression, layout.output)};
+}
+
+StepState::StepState(Context& context, std::int64_t batch, const StepLayout& layout) : batch_(batch) {
+  require<UsageError>(batch >= 1, "step state: batch size is ", batch, ", expected at least 1");
+  std::array<FieldSpec, kStateFields> fields;
   std::array<std::size_t, kStateFields> offsets{};
+  std::size_t bytes = 0;
   for (std::size_t i = 0; i < fields.size(); ++i) {
+    fields[i] = field_spec(static_cast<StateField>(i), layout, batch);
     offsets[i] = bytes;
-    const std::size_t size = static_cast<std::size_t>(fields[i].shape.numel()) * size_of(fields[i].dtype);
-    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+    bytes += align_up(static_cast<std::size_t>(fields[i].shape.numel()) * size_of(fields[i].dtype), kAlignment);
   }
   block_ = Buffer(bytes, context);
   ops::fill(context, 0, TensorView(block_.data(), DType::u8, context.device(), {static_cast<std::int64_t>(bytes)}));
   for (std::size_t i = 0; i < fields.size(); ++i) {
-    views_[static_cast<std::size_t>(fields[i].field)] =
-        TensorView(block_.data() + offsets[i], fields[i].dtype, context.device(), fields[i].shape);
+    views_[i] = TensorView(block_.data() + offsets[i], fields[i].dtype, context.device(), fields[i].shape);
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
@@ -10,27 +11,47 @@ namespace lockstep::nn {
 /// What changes from step to step and is read by ops on the device.
 enum class StateField : unsigned char {
   learning_rate,  ///< f64 scalar
-  loss_scale,     ///< scalar of the compute dtype: 1 / (global number of valid samples)
+  loss_scale,     ///< scalar, f32 beside 16-bit plans, else of the plan's type: 1 / (global number of valid samples)
   valid,          ///< i64 scalar: valid samples of this rank's batch
   epoch,          ///< i64 scalar
-  metrics,        ///< f64 (3): sum of losses, correct predictions, labels out of range
-  images,         ///< u8 (N, H, W, 3)
+  metrics,        ///< f64 (3): sum of losses, correct predictions, labels and tokens out of range
   sample_ids,     ///< i64 (N)
-  labels,         ///< i32 (N)
-  input,          ///< compute dtype, (N, stored input shape): when images are not used
+  images,         ///< u8 (N, H, W, 3): InputKind::images
+  input,          ///< plan's type, (N, stored input shape): InputKind::values
+  tokens,         ///< i32 (N, T): InputKind::tokens
+  labels,         ///< i32 (N, positions): for a loss over classes
+  target,         ///< plan's type, (N, output shape): for a regression
 };
-inline constexpr int kStateFields = 9;
+inline constexpr int kStateFields = 11;
+[[nodiscard]] std::string_view name_of(StateField field);
+
+/// What a model reads: u8 images that are decoded and augmented on the way in, numbers as they are, or token ids.
+enum class InputKind : unsigned char { images, values, tokens };
+
+/// Shapes of what goes with one sample.
+struct StepLayout {
+  DType dtype = DType::f32;  ///< of the plan
+  InputKind input_kind = InputKind::images;
+  Shape input;              ///< (H, W, C), (features) or (T) tokens
+  Shape output;             ///< ([positions,] K)
+  bool regression = false;  ///< a target of the output's shape; else a label for each position
+};
+
+/// How a field of a batch is stored. A field that the layout has no use for has no elements.
+struct FieldSpec {
+  DType dtype;
+  Shape shape;
+};
+[[nodiscard]] FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch);
 
 /// One block of device memory that holds the StateFields of a plan's batch. Owner: the trainer, or whoever runs plans;
 /// plans of smaller or equal batch size may share it.
 class StepState {
  public:
-  /// input_shape: logical (H, W, C) or (features).
-  StepState(Context& context, std::int64_t batch, const Shape& input_shape, DType dtype, bool uint8_input);
+  StepState(Context& context, std::int64_t batch, const StepLayout& layout);
 
   [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
-  [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] std::size_t bytes() const { return block_.bytes(); }
 
   /// Host values that go with every batch; enqueued on the context's stream.
@@ -52,7 +73,6 @@ class StepState {
 
  private:
   std::int64_t batch_;
-  DType dtype_;
   Buffer block_;
   TensorView views_[kStateFields];
 };

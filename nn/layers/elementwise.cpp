@@ -1,8 +1,11 @@
 #include <lockstep/kernels/activation.hpp>
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/dropout.hpp>
 #include <lockstep/kernels/relu.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/runtime/copy.hpp>
 
 namespace lockstep::nn {
 
@@ -46,6 +49,70 @@ void ActivationLayer::plan(PlanBuilder& builder) const {
     if (dx.wanted()) {
       b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
         ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
+      });
+    }
+  });
+}
+
+Shape AddLayer::output_shape(std::span<const Shape> inputs) const {
+  require<ShapeError>(inputs[0] == inputs[1], name(), ": inputs ", inputs[0], " and ", inputs[1],
+                      ", expected one shape");
+  return inputs[0];
+}
+
+void AddLayer::plan(PlanBuilder& builder) const {
+  const SlotId a = builder.input(0);
+  const SlotId b = builder.input(1);
+  const Shape shape = builder.batched(builder.input_shape());
+  SlotId sum;
+  for (const int i : {1, 0}) {  // the branch rather than what it began with
+    if (!sum.valid() && builder.may_overwrite_input(i)) {
+      sum = builder.alias(builder.input(i), name(), shape);
+    }
+  }
+  if (!sum.valid()) {
+    sum = builder.activation(name(), shape);
+  }
+  builder.call("add", {a, b}, {sum}, 0,
+               [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[sum]); });
+  builder.set_output(sum);
+  builder.on_backward([](PlanBuilder& after) {
+    const SlotId dy = after.output_gradients()[0];
+    after.pass_gradient(0, dy);
+    after.pass_gradient(1, dy);
+  });
+}
+
+DropoutLayer::DropoutLayer(std::string name, double rate, std::uint32_t number)
+    : Layer(std::move(name)), rate_(rate), number_(number) {
+  require<UsageError>(rate >= 0 && rate < 1, this->name(), ": dropout rate is ", rate, ", expected [0, 1)");
+}
+
+void DropoutLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape shape = builder.batched(builder.input_shape());
+  const bool in_place = builder.may_overwrite_input();
+  const SlotId y = in_place ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  builder.set_output(y);
+  if (!builder.training()) {
+    if (!in_place) {
+      builder.call("copy", {x}, {y}, 0,
+                   [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
+    }
+    return;
+  }
+  const ops::DropoutDesc desc{.rate = rate_, .seed = builder.options().dropout_seed, .layer = number_};
+  const SlotId ids = builder.state(StateField::sample_ids);
+  const SlotId epoch = builder.state(StateField::epoch);
+  builder.call("dropout forward", {x, ids, epoch}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::dropout(context, desc, frame[ids], frame[epoch], frame[x], frame[y]);
+  });
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    if (dx.wanted()) {
+      b.call("dropout backward", {dy, ids, epoch}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::dropout(context, desc, frame[ids], frame[epoch], frame[dy], frame[dx.slot]);
       });
     }
   });

@@ -118,12 +118,68 @@ class SubsamplePadLayer final : public Layer {
   std::int64_t stride_;
 };
 
-/// y (K) = weight (K, features) x + bias (K), x flattened. Features are counted in C, H, W order, as a PyTorch
-/// model that flattens an image counts them.
+/// (T, C) + (T, C) and the like: the end of a residual branch. Both inputs have the gradient of the output.
+class AddLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "add"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+};
+
+/// Zeros of probability `rate` in training, keyed by (PlanOptions::dropout_seed, epoch, `number`, sample id); nothing
+/// in evaluation.
+class DropoutLayer final : public Layer {
+ public:
+  DropoutLayer(std::string name, double rate, std::uint32_t number);
+  [[nodiscard]] std::string kind() const override { return "dropout"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double rate_;
+  std::uint32_t number_;
+};
+
+/// Tokens (T) -> (T, width): NAME.weight (vocabulary, width) at the token, plus POSITIONS.weight (T, width). Both begin
+/// normal with a standard deviation of 0.02 (Radford et al. 2018, section 4.1).
+class EmbeddingLayer final : public Layer {
+ public:
+  EmbeddingLayer(std::string name, std::string positions, std::int64_t vocabulary, std::int64_t width);
+  [[nodiscard]] std::string kind() const override { return "embedding"; }
+  [[nodiscard]] bool reads_tokens() const override { return true; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  std::string positions_;
+  std::int64_t vocabulary_;
+  std::int64_t width_;
+};
+
+/// (T, 3 C) -> (T, C): softmax(q k^T / sqrt(D)) v for each of the heads of D = C / heads columns.
+class AttentionLayer final : public Layer {
+ public:
+  AttentionLayer(std::string name, const AttentionOptions& options);
+  [[nodiscard]] std::string kind() const override { return "attention"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  AttentionOptions options_;
+};
+
+/// y (K) = weight (K, features) x + bias (K) of a flattened image, of features, or of each position of a sequence. The
+/// features of an image are counted in C, H, W order, as a PyTorch model that flattens an image counts them.
 class LinearLayer final : public Layer {
  public:
   /// logical: shape of one input sample without channel padding.
-  LinearLayer(std::string name, const Shape& logical, std::int64_t features, bool he_init);
+  LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options);
   [[nodiscard]] std::string kind() const override { return "linear"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
@@ -131,9 +187,12 @@ class LinearLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
+  [[nodiscard]] bool sequence() const { return logical_.rank() == 2; }
+  [[nodiscard]] std::string weight_name() const;
+
   Shape logical_;
   std::int64_t features_;
-  bool he_init_;
+  LinearOptions options_;
 };
 
 }  // namespace lockstep::nn

@@ -26,7 +26,7 @@ Model plain_net() {
   ModelBuilder b("plain", {9, 9, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 8, {.kernel = 3, .pad = 1, .bias = true}));
   x = b.relu("r2", b.conv2d("c2", x, 12, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
-  x = b.relu("r3", b.linear("l1", b.max_pool("pool", x, 2, 2, 0), 16, true));
+  x = b.relu("r3", b.linear("l1", b.max_pool("pool", x, 2, 2, 0), 16, {.he_init = true}));
   b.linear("fc", x, 5);
   return b.build();
 }

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
@@ -178,6 +179,57 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
   b.linear("fc", b.layer_norm("n3", y), 3);
   Net net(b.build(), Mode::train, 3, DType::f64);
   EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
+  const TransformerOptions options{
+      .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = 0.2, .causal = true};
+  PlanOptions plan;
+  plan.dropout_seed = 3;
+  Net net(transformer(options), Mode::train, 3, DType::f64, 2, plan);
+  EXPECT_TRUE(gradient_error(net, 12) <= 1e-5);
+  EXPECT_FALSE(gradient_error(net, 12, 1.001) <= 1e-5);
+  const auto parameters = net.parameters().parameters();
+  const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
+  EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
+}
+
+TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
+  ModelBuilder b("encoder", {4, 5});
+  NodeId x = b.attention("attn", b.linear("qkv", b.input(), 18), {.heads = 3});
+  x = b.add("add", b.linear("skip", b.input(), 6), x);
+  b.linear("fc", x, 3, {.bias = false});
+  Net net(b.build(), Mode::train, 2, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
+  // Behind each add stand layers that write their gradient over the one they were given, and a second reader.
+  ModelBuilder b("branches", {6});
+  const NodeId x = b.linear("l0", b.input(), 5);
+  const NodeId twice = b.add("twice", x, x);
+  const NodeId soft = b.activation("a1", twice, ops::Activation::tanh);
+  const NodeId one = b.add("one", soft, b.relu("r1", x));
+  const NodeId two = b.add("two", b.layer_norm("n1", one), one);
+  const NodeId three = b.add("three", two, b.linear("l1", two, 5));
+  const NodeId four = b.add("four", b.input(), b.linear("l2", b.add("both", three, one), 6));
+  b.linear("fc", four, 3);
+  Net net(b.build(), Mode::train, 4, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, RegressionLosses) {
+  for (const Loss loss : {Loss::mse, Loss::l1, Loss::huber}) {
+    PlanOptions options;
+    options.loss = loss;
+    options.huber_delta = 0.4;
+    ModelBuilder b("regression", {5});
+    b.linear("out", b.activation("act", b.linear("in", b.input(), 7), ops::Activation::tanh), 3);
+    Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    net.scalars().valid = 4;
+    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+  }
 }
 
 TEST(Gradient, LabelSmoothing) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -20,8 +21,9 @@ class Net {
   Net(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
       nn::PlanOptions options = {}, std::uint64_t seed = 7)
       : context_({.threads = threads}),
+        classes_(model.classes()),
         parameters_(context_, model, dtype),
-        state_(context_, batch, model.input_shape(), dtype, false),
+        state_(context_, batch, nn::step_layout(model, with(options, dtype))),
         plan_(context_, model, mode, batch, with(options, dtype)),
         workspace_(plan_.workspace_bytes(), context_) {
     parameters_.initialise(context_, seed);
@@ -30,24 +32,23 @@ class Net {
     scalars_ = {.learning_rate = 0.1, .loss_scale = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
   }
 
-  /// Normal input (padded channel zero) and labels i % classes.
+  /// Normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
   void fill_input(std::uint64_t seed) {
-    const TensorView& input = state_.view(nn::StateField::input);
     Random random(seed, RandomUse::test);
+    const TensorView& input = state_.view(nn::StateField::input);
     const std::int64_t stored = input.shape.back();
     const bool padded = input.shape.rank() == 4 && stored == 4;
-    for (std::int64_t i = 0; i < input.numel(); ++i) {
-      const double value = padded && i % stored == 3 ? 0 : random.normal();
-      if (input.dtype == DType::f64) {
-        static_cast<double*>(input.data)[i] = value;
-      } else {
-        static_cast<float*>(input.data)[i] = static_cast<float>(value);
-      }
+    fill(input, [&](std::int64_t i) { return padded && i % stored == 3 ? 0 : random.normal(); });
+    fill(state_.view(nn::StateField::target), [&](std::int64_t) { return random.normal(); });
+    for (std::int32_t& token : state_.view(nn::StateField::tokens).span<std::int32_t>()) {
+      token = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(classes_)));
     }
     auto labels = state_.view(nn::StateField::labels).span<std::int32_t>();
     for (std::size_t i = 0; i < labels.size(); ++i) {
       labels[i] = static_cast<std::int32_t>(i % 3);
     }
+    auto ids = state_.view(nn::StateField::sample_ids).span<std::int64_t>();
+    std::iota(ids.begin(), ids.end(), std::int64_t{0});
   }
 
   /// One run of the plan; the scaled loss: sum over valid samples times loss_scale.
@@ -65,12 +66,23 @@ class Net {
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_.bytes(); }
 
  private:
+  template <class F>
+  static void fill(const TensorView& view, F value) {
+    for (std::int64_t i = 0; i < view.numel(); ++i) {
+      if (view.dtype == DType::f64) {
+        static_cast<double*>(view.data)[i] = value(i);
+      } else {
+        static_cast<float*>(view.data)[i] = static_cast<float>(value(i));
+      }
+    }
+  }
   static nn::PlanOptions with(nn::PlanOptions options, DType dtype) {
     options.dtype = dtype;
     options.uint8_input = false;
     return options;
   }
   CpuContext context_;
+  std::int64_t classes_;
   nn::ParameterSet parameters_;
   nn::StepState state_;
   nn::Plan plan_;
