@@ -173,7 +173,11 @@ NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64
 NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
   Shape logical = shape(x);
   logical[logical.rank() - 1] = channels(x);
-  return add(std::make_shared<LinearLayer>(name, logical, features, options), {x});
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
 }
 
 NodeId ModelBuilder::embedding(const std::string& name, const std::string& positions, NodeId tokens,

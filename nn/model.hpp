@@ -77,6 +77,8 @@ struct LinearOptions {
   bool he_init = false;
   double deviation = 0;
   bool bias = true;
+  ops::Activation activation = ops::Activation::identity;  ///< in the same pass as bias and residual
+  NodeId residual{};                                       ///< added behind the activation when given
   /// The name of the weight when it is not "NAME.weight": that of another layer's ties the two.
   std::string weight = {};
 };

@@ -200,6 +200,11 @@ bool PlanBuilder::shared_gradient(SlotId slot) const {
   return std::find(shared_gradients_.begin(), shared_gradients_.end(), slot) != shared_gradients_.end();
 }
 
+SlotId PlanBuilder::overwrite_gradient(SlotId dy, const std::string& name) {
+  const Shape& shape = contents_.slots[static_cast<std::size_t>(dy.index)].shape;
+  return shared_gradient(dy) ? activation(name, shape) : alias(dy, name, Shape(shape));
+}
+
 void PlanBuilder::pass_gradient(int i, SlotId dy) {
   const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
   const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];

@@ -85,6 +85,9 @@ class PlanBuilder {
   /// that this call reads last) the new gradient takes its memory when it is to be overwritten.
   /// can_accumulate: false makes a separate slot that is added to the others afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
+  /// Memory for what takes the place of a gradient of the output, which is read for the last time: that of dy, unless
+  /// others still read it.
+  [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
   /// The gradient of the i-th input is dy, a gradient of the output, as it stands. Nothing is copied: the inputs for
   /// which it is called share dy, and from then on no call writes into it.
   void pass_gradient(int i, SlotId dy);

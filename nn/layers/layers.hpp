@@ -11,6 +11,8 @@
 
 namespace lockstep::nn {
 
+struct SlotId;  // plan.hpp
+
 // The built-in layers. Users reach them through ModelBuilder.
 
 /// Weight (K, C, R, S), no activation. He initialisation: normal with std sqrt(2 / (K * R * S)) ("fan out").
@@ -174,8 +176,9 @@ class AttentionLayer final : public Layer {
   AttentionOptions options_;
 };
 
-/// y (K) = weight (K, features) x + bias (K) of a flattened image, of features, or of each position of a sequence. The
-/// features of an image are counted in C, H, W order, as a PyTorch model that flattens an image counts them.
+/// y (K) = activation(weight (K, features) x + bias (K)) + residual (second input) of a flattened image, of features,
+/// or of each position of a sequence. The features of an image are counted in C, H, W order, as a PyTorch model that
+/// flattens an image counts them.
 class LinearLayer final : public Layer {
  public:
   /// logical: shape of one input sample without channel padding.
@@ -189,6 +192,9 @@ class LinearLayer final : public Layer {
  private:
   [[nodiscard]] bool sequence() const { return logical_.rank() == 2; }
   [[nodiscard]] std::string weight_name() const;
+  [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
+  /// The product and what follows it in forward; gives the product where backward needs it.
+  SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
 
   Shape logical_;
   std::int64_t features_;

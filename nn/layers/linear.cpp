@@ -2,6 +2,7 @@
 #include <memory>
 #include <utility>
 
+#include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan_builder.hpp>
@@ -20,7 +21,10 @@ std::string LinearLayer::weight_name() const {
 Shape LinearLayer::output_shape(std::span<const Shape> inputs) const {
   require<ShapeError>(inputs[0].rank() == logical_.rank(), name(), ": input ", inputs[0], ", expected rank ",
                       logical_.rank());
-  return sequence() ? Shape{inputs[0][0], features_} : Shape{features_};
+  const Shape shape = sequence() ? Shape{inputs[0][0], features_} : Shape{features_};
+  require<ShapeError>(inputs.size() == 1 || inputs[1] == shape, name(), ": the residual is ", inputs.back(),
+                      ", expected ", shape);
+  return shape;
 }
 
 std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs) const {
@@ -52,6 +56,40 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   return all;
 }
 
+SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const {
+  const std::int64_t out = features_;
+  const bool residual = options_.residual.index >= 0;
+  const bool epilogue = activates() || residual;
+  const SlotId x = builder.input();
+  const SlotId weight = builder.parameter(weight_name());
+  const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
+  const Shape shape = builder.batched(sequence() ? Shape{rows / builder.batch(), out} : Shape{out});
+  const SlotId product = builder.activation(name(), shape);
+  const ops::MatmulDesc desc{
+      .dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true, .bias = options_.bias && !epilogue};
+  const auto plan = builder.matmul(name() + " forward", desc);
+  const SlotId scratch = builder.scratch(plan->workspace_bytes());
+  const SlotId matmul_bias = epilogue ? SlotId{} : bias;
+  builder.call("matmul forward " + plan->choice(), {x, weight, matmul_bias}, {product, scratch}, desc.flops(),
+               [=](Context& context, const Frame& frame) {
+                 ops::matmul(context, *plan, frame[x].reshape({rows, in}), frame[weight].reshape({out, in}),
+                             frame[matmul_bias], frame[product].reshape({rows, out}), frame[scratch]);
+               });
+  if (!epilogue) {
+    builder.set_output(product);
+    return {};
+  }
+  const bool kept = builder.training() && activates();  // the slope is taken from the product
+  const SlotId y = kept ? builder.activation(name() + ".y", shape) : builder.alias(product, name() + ".y", shape);
+  const SlotId added = residual ? builder.input(1) : SlotId{};
+  builder.call("linear_epilogue forward", {product, bias, added}, {y}, 0,
+               [=, kind = options_.activation](Context& context, const Frame& frame) {
+                 ops::linear_epilogue_forward(context, kind, frame[product], frame[bias], frame[added], frame[y]);
+               });
+  builder.set_output(y);
+  return kept ? product : SlotId{};
+}
+
 void LinearLayer::plan(PlanBuilder& builder) const {
   const Shape& sample = builder.input_shape();  // as stored
   const std::int64_t in = sequence() ? sample.back() : sample.numel();
@@ -59,22 +97,27 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const std::int64_t out = features_;
   const SlotId x = builder.input();
   const SlotId weight = builder.parameter(weight_name());
-  const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
-  const SlotId y = builder.activation(name(), builder.batched(output_shape({&sample, 1})));
-
-  const ops::MatmulDesc forward{
-      .dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true, .bias = options_.bias};
-  const auto forward_plan = builder.matmul(name() + " forward", forward);
-  const SlotId scratch = builder.scratch(forward_plan->workspace_bytes());
-  builder.call("matmul forward " + forward_plan->choice(), {x, weight, bias}, {y, scratch}, forward.flops(),
-               [=](Context& context, const Frame& frame) {
-                 ops::matmul(context, *forward_plan, frame[x].reshape({rows, in}), frame[weight].reshape({out, in}),
-                             frame[bias], frame[y].reshape({rows, out}), frame[scratch]);
-               });
-  builder.set_output(y);
+  const SlotId product = plan_forward(builder, rows, in);
 
   builder.on_backward([=, this](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
+    SlotId dy = b.output_gradients()[0];  // becomes that of the product
+    if (options_.residual.index >= 0) {
+      b.pass_gradient(1, dy);
+    }
+    const GradientTarget dbias = options_.bias ? b.parameter_gradient(name() + ".bias") : GradientTarget{};
+    if (activates()) {
+      const SlotId given = dy;
+      dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
+      const SlotId bias = options_.bias ? b.parameter(name() + ".bias") : SlotId{};
+      const SlotId scratch = b.scratch(ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(product)));
+      b.call("linear_epilogue backward", {product, bias, given, dbias.slot}, {dy, dbias.slot, scratch}, 0,
+             [=, kind = options_.activation](Context& context, const Frame& frame) {
+               ops::linear_epilogue_backward(context, kind, frame[product], frame[bias], frame[given], dbias.mode,
+                                             frame[dy], frame[dbias.slot], frame[scratch]);
+             });
+    } else if (options_.bias) {
+      b.reduce_rows(dy, {rows, out}, dbias);
+    }
     const GradientTarget dweight = b.parameter_gradient(weight_name());
     const ops::MatmulDesc weights{
         .dtype = b.dtype(), .m = out, .n = in, .k = rows, .transpose_a = true, .grad_mode = dweight.mode};
@@ -85,9 +128,6 @@ void LinearLayer::plan(PlanBuilder& builder) const {
              ops::matmul(context, *weights_plan, frame[dy].reshape({rows, out}), frame[x].reshape({rows, in}), {},
                          frame[dweight.slot].reshape({out, in}), frame[weights_scratch]);
            });
-    if (options_.bias) {
-      b.reduce_rows(dy, {rows, out}, b.parameter_gradient(name() + ".bias"));
-    }
     const GradientTarget dx = b.input_gradient(0);
     if (dx.wanted()) {
       const ops::MatmulDesc data{.dtype = b.dtype(), .m = rows, .n = in, .k = out, .grad_mode = dx.mode};

@@ -182,16 +182,38 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
-  const TransformerOptions options{
-      .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = 0.2, .causal = true};
-  PlanOptions plan;
-  plan.dropout_seed = 3;
-  Net net(transformer(options), Mode::train, 3, DType::f64, 2, plan);
-  EXPECT_TRUE(gradient_error(net, 12) <= 1e-5);
-  EXPECT_FALSE(gradient_error(net, 12, 1.001) <= 1e-5);
-  const auto parameters = net.parameters().parameters();
-  const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
-  EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
+  for (const double dropout : {0.2, 0.0}) {  // without dropout the residual is added behind the product, in one pass
+    const TransformerOptions options{
+        .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
+    PlanOptions plan;
+    plan.dropout_seed = 3;
+    const Model model = transformer(options);
+    Net net(model, Mode::train, 3, DType::f64, 2, plan);
+    EXPECT_TRUE(gradient_error(net, 6) <= 1e-5) << dropout;
+    EXPECT_FALSE(gradient_error(net, 6, 1.001) <= 1e-5);
+    const auto parameters = net.parameters().parameters();
+    const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
+    EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
+    Net evaluation(model, Mode::evaluate, 3, DType::f64);
+    EXPECT_EQ(evaluation.run() == net.run(), dropout == 0) << "evaluation knows no dropout";
+  }
+}
+
+TEST(Gradient, LinearLayersWithAnEpilogue) {
+  for (const bool bias : {true, false}) {
+    ModelBuilder b("epilogue", {6});
+    const NodeId x = b.linear("l0", b.input(), 5, {.bias = bias, .activation = ops::Activation::relu});
+    const NodeId y = b.linear("l1", x, 5, {.bias = bias, .activation = ops::Activation::silu, .residual = x});
+    const NodeId z = b.linear("l2", y, 5, {.bias = bias, .residual = y});
+    b.linear("fc", b.linear("l3", z, 5, {.bias = bias, .activation = ops::Activation::tanh, .residual = x}), 3);
+    const Model model = b.build();
+    Net net(model, Mode::train, 4, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << bias;
+    Net evaluation(model, Mode::evaluate, 4, DType::f64);
+    EXPECT_EQ(evaluation.run(), net.run()) << "there the product is overwritten";
+  }
+  ModelBuilder b("epilogue", {6});
+  EXPECT_THROW(b.linear("l0", b.input(), 5, {.residual = b.input()}), ShapeError);
 }
 
 TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
