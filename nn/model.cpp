@@ -124,6 +124,12 @@ std::int64_t ModelBuilder::channels(NodeId node) const {
   return model_.nodes_.at(static_cast<std::size_t>(node.index)).channels;
 }
 
+void ModelBuilder::require_all_channels(const std::string& name, NodeId x) const {
+  require<ShapeError>(channels(x) == shape(x).back(), "model ", model_.name_, ": layer ", name, " would take ",
+                      shape(x).back(), " channels where ", channels(x),
+                      " are meant, the others being padding; put a convolution in front of it");
+}
+
 const Shape& ModelBuilder::shape(NodeId node) const {
   return model_.nodes_.at(static_cast<std::size_t>(node.index)).shape;
 }
@@ -146,6 +152,7 @@ NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNo
 }
 
 NodeId ModelBuilder::layer_norm(const std::string& name, NodeId x, double epsilon) {
+  require_all_channels(name, x);
   return add(std::make_shared<LayerNormLayer>(name, epsilon), {x});
 }
 
@@ -154,7 +161,10 @@ NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
 }
 
 NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activation function) {
-  return add(std::make_shared<ActivationLayer>(name, function), {x});
+  if (function == ops::Activation::sigmoid) {
+    require_all_channels(name, x);  // it makes 1/2 of a zero
+  }
+  return add_channelwise(std::make_shared<ActivationLayer>(name, function), {x});
 }
 
 NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,

@@ -128,6 +128,8 @@ class ModelBuilder {
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
+  /// ShapeError when channels of x are padding, for a layer that would not leave them alone.
+  void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, bool tokens);
   /// For a layer that leaves channels that are zero in its input zero.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);

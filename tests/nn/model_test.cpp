@@ -85,6 +85,15 @@ TEST(Model, ThreeInputChannelsAreStoredAsFour) {
   EXPECT_GT(sum, 1.0);
 }
 
+TEST(Model, LayersThatWouldReadAPaddedChannelAreRefused) {
+  ModelBuilder b("padded", {4, 4, 3});
+  EXPECT_THROW(b.layer_norm("norm", b.input()), ShapeError);
+  EXPECT_THROW(b.activation("sigmoid", b.input(), ops::Activation::sigmoid), ShapeError);
+  const NodeId x = b.activation("tanh", b.input(), ops::Activation::tanh);  // zero stays zero
+  b.conv2d("c1", x, 5);
+  EXPECT_EQ(b.build().parameter_count(), 5 * 3 * 9);
+}
+
 TEST(ParameterSet, ArenaIsAlignedPaddedWithZerosAndSeeded) {
   CpuContext context;
   const Model model = mlp({5, 5, 3}, {7}, 3);
