@@ -13,8 +13,12 @@ Sgd::Sgd(Context& context, ParameterSet& parameters, const ops::SgdOptions& opti
 }
 
 void Sgd::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
-  ops::sgd_update(context, options_, parameters_.segments(), begin, learning_rate,
-                  parameters_.values().slice(0, begin, end), parameters_.gradients().slice(0, begin, end),
+  ops::sgd_update(context, options_,
+                  {.segments = parameters_.segments(),
+                   .begin = begin,
+                   .learning_rate = learning_rate,
+                   .parameters = parameters_.values().slice(0, begin, end),
+                   .gradients = parameters_.gradients().slice(0, begin, end)},
                   momentum_.given() ? momentum_.slice(0, begin, end) : TensorView{});
 }
 

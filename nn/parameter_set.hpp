@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/kernels/sgd.hpp>
+#include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/tensor_view.hpp>

@@ -1,26 +1,29 @@
 #include <lockstep/kernels/sgd.hpp>
 
-#include <algorithm>
-
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/kernels/cpu/arena.hpp>
+#include <lockstep/kernels/momentum.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
-
-enum class Rule : unsigned char { plain, momentum, nesterov };
 
 template <class T>
 struct Coefficients {
   T learning_rate;
   T weight_decay;
   T momentum;
+  T ratio;
 };
 
-template <Rule kRule, class T>
-void update(const Coefficients<T> k, std::int64_t count, T* __restrict p, const T* __restrict gradient,
-            T* __restrict v) {
+enum class Rule : unsigned char { plain, momentum, nesterov };
+
+template <Rule kRule, bool kRatio, class T>
+void update_run(const Coefficients<T> k, std::int64_t count, T* __restrict p, const T* __restrict gradient,
+                T* __restrict v) {
   for (std::int64_t i = 0; i < count; ++i) {
-    const T g = gradient[i] + k.weight_decay * p[i];
+    T g = gradient[i] + k.weight_decay * p[i];
+    if constexpr (kRatio) {
+      g *= k.ratio;
+    }
     T step = g;
     if constexpr (kRule != Rule::plain) {
       v[i] = k.momentum * v[i] + g;
@@ -30,45 +33,41 @@ void update(const Coefficients<T> k, std::int64_t count, T* __restrict p, const 
   }
 }
 
-template <Rule kRule, class T>
-void run(const CpuContext& context, const SgdOptions& options, std::span<const ArenaSegment> segments,
-         std::int64_t arena_begin, double learning_rate, std::int64_t n, T* p, const T* g, T* v) {
-  parallel_ranges(context, n, 16384, [=](std::int64_t begin, std::int64_t end) {
-    const std::int64_t first = arena_begin + begin;
-    const std::int64_t last = arena_begin + end;
-    auto s = std::partition_point(segments.begin(), segments.end(),
-                                  [=](const ArenaSegment& segment) { return segment.offset + segment.count <= first; });
-    for (; s != segments.end() && s->offset < last; ++s) {
-      if (!s->trainable) {
-        continue;
+}  // namespace
+
+void momentum_update(CpuContext& context, const ArenaUpdate& update, const MomentumOptions& options,
+                     const TensorView& velocity, const double* ratios) {
+  visit_compute(update.parameters.dtype, "momentum_update", [&]<class T>(std::type_identity<T>) {
+    T* v = options.momentum == 0 ? nullptr : velocity.as<T>();
+    const auto run = [&]<Rule kRule, bool kRatio>(std::integral_constant<Rule, kRule>, std::bool_constant<kRatio>) {
+      update_arena<T>(
+          context, update,
+          [&](const ArenaSegment& segment, double rate, std::int64_t first, std::int64_t count, T* p, const T* g) {
+            const Coefficients<T> k{static_cast<T>(rate), static_cast<T>(segment.weight_decay),
+                                    static_cast<T>(options.momentum),
+                                    static_cast<T>(kRatio ? ratios[&segment - update.segments.data()] : 1)};
+            update_run<kRule, kRatio>(k, count, p, g, kRule == Rule::plain ? nullptr : v + first);
+          });
+    };
+    const auto visit = [&](auto with_ratio) {
+      if (options.momentum == 0) {
+        run(std::integral_constant<Rule, Rule::plain>{}, with_ratio);
+      } else if (options.nesterov) {
+        run(std::integral_constant<Rule, Rule::nesterov>{}, with_ratio);
+      } else {
+        run(std::integral_constant<Rule, Rule::momentum>{}, with_ratio);
       }
-      const std::int64_t from = std::max(s->offset, first) - arena_begin;
-      const std::int64_t to = std::min(s->offset + s->count, last) - arena_begin;
-      const Coefficients<T> k{static_cast<T>(learning_rate * s->learning_rate_scale), static_cast<T>(s->weight_decay),
-                              static_cast<T>(options.momentum)};
-      update<kRule>(k, to - from, p + from, g + from, kRule == Rule::plain ? nullptr : v + from);
+    };
+    if (ratios != nullptr) {
+      visit(std::true_type{});
+    } else {
+      visit(std::false_type{});
     }
   });
 }
 
-}  // namespace
-
-void sgd_update(CpuContext& context, const SgdOptions& options, std::span<const ArenaSegment> segments,
-                std::int64_t begin, const TensorView& learning_rate, const TensorView& parameters,
-                const TensorView& gradients, const TensorView& velocity) {
-  const double rate = *learning_rate.as<double>();
-  visit_compute(parameters.dtype, "sgd_update", [&]<class T>(std::type_identity<T>) {
-    const std::int64_t n = parameters.numel();
-    T* p = parameters.as<T>();
-    const T* g = gradients.as<T>();
-    if (options.momentum == 0) {
-      run<Rule::plain, T>(context, options, segments, begin, rate, n, p, g, nullptr);
-    } else if (options.nesterov) {
-      run<Rule::nesterov, T>(context, options, segments, begin, rate, n, p, g, velocity.as<T>());
-    } else {
-      run<Rule::momentum, T>(context, options, segments, begin, rate, n, p, g, velocity.as<T>());
-    }
-  });
+void sgd_update(CpuContext& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity) {
+  momentum_update(context, update, {options.momentum, options.nesterov}, velocity, nullptr);
 }
 
 }  // namespace lockstep::ops::backend

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/arena.hpp>
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::ops::backend {
+
+inline constexpr std::int64_t kArenaGrain = 16384;
+
+/// True when the call leaves everything as it is.
+[[nodiscard]] inline bool skips(const ArenaUpdate& update) {
+  return update.skip.given() && *update.skip.as<std::int32_t>() != 0;
+}
+
+template <class T>
+[[nodiscard]] T factor_of(const ArenaUpdate& update) {
+  return update.factor.given() ? *update.factor.as<T>() : T{1};
+}
+
+/// scaled[i] = factor * gradients[first + i], rounded to T, whatever the type of the gradients.
+template <class T>
+void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, std::int64_t count, T* scaled) {
+  const auto from = [&]<class G>(const G* gradients) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      if constexpr (std::is_same_v<G, T>) {
+        scaled[i] = factor * gradients[first + i];
+      } else {
+        scaled[i] = factor * static_cast<T>(static_cast<float>(gradients[first + i]));
+      }
+    }
+  };
+  switch (update.gradients.dtype) {
+    case DType::bf16:
+      return from(update.gradients.as<BFloat16>());
+    case DType::f16:
+      return from(update.gradients.as<Float16>());
+    default:
+      return from(update.gradients.as<T>());
+  }
+}
+
+template <class T, class H>
+void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    copy[i] = H(static_cast<float>(parameters[i]));
+  }
+}
+
+/// Calls rule(segment, learning_rate, first, count, parameters, gradients) on runs of elements that lie in one
+/// trainable segment each: first, their place in the views; T* and const T* to the run itself, the gradients times
+/// factor; learning_rate (double) with the segment's scale. Writes the copy after it. Nothing when the call skips.
+template <class T, class Rule>
+void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
+  constexpr std::int64_t kRun = 1024;  // of gradients that are converted or scaled, on the stack
+  if (skips(update)) {
+    return;
+  }
+  const std::int64_t n = update.parameters.numel();
+  const double rate = *update.learning_rate.as<double>();
+  const T factor = factor_of<T>(update);
+  const bool as_they_are = update.gradients.dtype == dtype_of<T> && !update.factor.given();
+  T* parameters = update.parameters.as<T>();
+  parallel_ranges(context, n, kArenaGrain, [&](std::int64_t begin, std::int64_t end) {
+    std::array<T, static_cast<std::size_t>(kRun)> scaled;
+    const auto& segments = update.segments;
+    auto s = std::partition_point(segments.begin(), segments.end(), [&](const ArenaSegment& segment) {
+      return segment.offset + segment.count <= update.begin + begin;
+    });
+    for (; s != segments.end() && s->offset < update.begin + end; ++s) {
+      if (!s->trainable) {
+        continue;
+      }
+      const ArenaPiece piece = piece_of(*s, update.begin, n);
+      const std::int64_t last = std::min(piece.end, end);
+      for (std::int64_t first = std::max(piece.begin, begin); first < last; first += kRun) {
+        const std::int64_t count = std::min(kRun, last - first);
+        const T* gradients = scaled.data();
+        if (as_they_are) {
+          gradients = update.gradients.as<T>() + first;
+        } else {
+          scale_gradients(update, factor, first, count, scaled.data());
+        }
+        rule(*s, rate * s->learning_rate_scale, first, count, parameters + first, gradients);
+        if (update.copy.given() && update.copy.dtype == DType::bf16) {
+          copy_parameters(parameters + first, count, update.copy.as<BFloat16>() + first);
+        } else if (update.copy.given()) {
+          copy_parameters(parameters + first, count, update.copy.as<Float16>() + first);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace lockstep::ops::backend

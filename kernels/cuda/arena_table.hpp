@@ -1,0 +1,70 @@
+#pragma once
+
+#include <lockstep/kernels/arena.hpp>
+#include <lockstep/kernels/cuda/port.hpp>
+
+namespace lockstep::gpu {
+
+inline constexpr int kArenaBlock = 256;
+inline constexpr int kArenaChunk = 4096;  // elements that a block takes at a time
+inline constexpr int kMostArenaParts = 64;
+
+/// Part of a segment that the call reaches: the elements [begin, end) of the views, cut into chunks.
+struct ArenaPart {
+  std::int64_t begin;
+  std::int64_t end;
+  std::int64_t first_chunk;  ///< of this part, among those of the table
+  double learning_rate_scale;
+  double weight_decay;
+  bool adapts;
+};
+
+/// A kernel parameter, so that the segments reach the GPU with the launch: no copy, no memory of their own.
+struct ArenaTable {
+  ArenaPart parts[kMostArenaParts];
+  std::int64_t chunks;
+  std::int64_t chunks_before;  ///< in the tables before
+  std::int64_t parts_before;
+  int count;
+
+  /// The part of a chunk, which grows from call to call; `at` is 0 before the first.
+  __device__ const ArenaPart& part_of(std::int64_t chunk, int& at) const {
+    while (at + 1 < count && chunk >= parts[at + 1].first_chunk) {
+      ++at;
+    }
+    return parts[at];
+  }
+};
+static_assert(sizeof(ArenaTable) <= 3600, "kernel parameters of 4096 bytes in all are allowed everywhere");
+
+/// Calls f(table) for the parts of the trainable segments that lie in the range, as few times as possible. Chunks of a
+/// part begin at a multiple of `step` elements of the views, at or before the part.
+template <class F>
+void for_each_table(const ops::ArenaUpdate& update, int step, F&& f) {
+  const std::int64_t n = update.parameters.numel();
+  ArenaTable table{};
+  const auto flush = [&] {
+    if (table.count > 0) {
+      f(table);
+    }
+    table.chunks_before += table.chunks;
+    table.parts_before += table.count;
+    table.chunks = 0;
+    table.count = 0;
+  };
+  for (const ops::ArenaSegment& segment : update.segments) {
+    const auto [begin, end] = ops::piece_of(segment, update.begin, n);
+    if (!segment.trainable || begin >= end) {
+      continue;
+    }
+    table.parts[table.count++] = {begin,         end, table.chunks, segment.learning_rate_scale, segment.weight_decay,
+                                  segment.adapts};
+    table.chunks += (end - (begin - begin % step) + kArenaChunk - 1) / kArenaChunk;
+    if (table.count == kMostArenaParts) {
+      flush();
+    }
+  }
+  flush();
+}
+
+}  // namespace lockstep::gpu

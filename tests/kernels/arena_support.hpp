@@ -1,0 +1,164 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/arena.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+/// What the updates of all optimizers have in common.
+struct ArenaParams {
+  std::int64_t count = 1;
+  DType dtype = DType::f32;
+  std::vector<ops::ArenaSegment> segments;
+  std::int64_t begin = 0;
+  std::optional<double> factor{};
+  std::optional<int> skip{};
+  std::optional<DType> gradients{};  ///< their type; that of the parameters otherwise
+  std::optional<DType> copy{};
+  std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated one after another; none: the whole
+};
+
+inline std::string to_text(const ArenaParams& p) {
+  std::string text = concat(p.dtype, ' ', Shape{p.count}, " segments ", p.segments.size(), " begin ", p.begin);
+  text += p.factor ? concat(" factor ", *p.factor) : "";
+  text += p.skip ? concat(" skip ", *p.skip) : "";
+  text += p.gradients ? concat(" gradients ", *p.gradients) : "";
+  text += p.copy ? concat(" copy ", *p.copy) : "";
+  return text;
+}
+
+/// Segments of different groups over [0, count): with and without weight decay, one frozen, one with its own learning
+/// rate, one that does not adapt, and a gap of `gap` elements that belongs to none.
+inline std::vector<ops::ArenaSegment> mixed_segments(std::int64_t count, std::int64_t gap) {
+  std::vector<ops::ArenaSegment> segments;
+  const std::int64_t part = count / 5;
+  segments.push_back({0, part, 1, 0.1, true});
+  segments.push_back({part, part, 1, 0, true, false});
+  segments.push_back({2 * part, part, 0.5, 0.01, true});
+  segments.push_back({3 * part, part, 1, 0.1, false});
+  segments.push_back({4 * part + gap, count - 4 * part - gap, 2, 0.05, true});
+  return segments;
+}
+
+/// `number` segments of about the same length, of three groups in turn; every seventh is frozen.
+inline std::vector<ops::ArenaSegment> many_segments(std::int64_t count, std::int64_t number) {
+  std::vector<ops::ArenaSegment> segments;
+  for (std::int64_t i = 0; i < number; ++i) {
+    const std::int64_t begin = i * count / number;
+    segments.push_back({begin, (i + 1) * count / number - begin, i % 3 == 0 ? 0.5 : 1, i % 3 == 1 ? 0.0 : 0.1,
+                        i % 7 != 6, i % 5 != 4});
+  }
+  return segments;
+}
+
+/// The call behind the common part: views of the states and of the inputs that the op has beside.
+using RunUpdate = std::function<void(Context& context, const ops::ArenaUpdate& update, Views states, Views more,
+                                     const TensorView& workspace)>;
+
+/// inputs: learning rate, gradients, factor, skip, `more`; outputs: parameters, states, copy if there is one; all of
+/// them started at random.
+inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std::vector<TensorSpec>& states,
+                         std::vector<TensorSpec> more, const RunUpdate& run) {
+  OpCase item;
+  item.name = concat(op, ' ', to_text(p));
+  item.dtype = p.dtype;
+  const Shape shape{p.count};
+  item.inputs = {{"learning_rate", Shape{}, DType::f64, constant(0.1)},
+                 {"gradients", shape, p.gradients.value_or(p.dtype), normal(1)},
+                 {"factor", Shape{}, p.dtype, constant(p.factor.value_or(77))},
+                 {"skip", Shape{}, DType::i32, constant(p.skip.value_or(77))}};
+  for (TensorSpec& spec : more) {
+    item.inputs.push_back(std::move(spec));
+  }
+  item.outputs = {{"parameters", shape, p.dtype, normal(2)}};
+  for (const TensorSpec& state : states) {
+    item.outputs.push_back({state.name, shape, p.dtype, state.start});
+  }
+  if (p.copy) {
+    item.outputs.push_back({"copy", shape, *p.copy, normal(9)});
+  }
+  item.run = [=, number = states.size()](Context& context, Views in, Views out, const TensorView& workspace) {
+    std::int64_t begin = 0;
+    for (const std::int64_t end : p.cuts.empty() ? std::vector<std::int64_t>{p.count} : p.cuts) {
+      std::vector<TensorView> own;
+      for (std::size_t s = 0; s < number; ++s) {
+        own.push_back(out[1 + s].slice(0, begin, end));
+      }
+      run(context,
+          {.segments = p.segments,
+           .begin = p.begin + begin,
+           .learning_rate = in[0],
+           .factor = p.factor ? in[2] : TensorView(),
+           .skip = p.skip ? in[3] : TensorView(),
+           .parameters = out[0].slice(0, begin, end),
+           .gradients = in[1].slice(0, begin, end),
+           .copy = p.copy ? out[1 + number].slice(0, begin, end) : TensorView()},
+          own, in.subspan(4), workspace);
+      begin = end;
+    }
+  };
+  const auto bytes = [](DType dtype) { return static_cast<double>(size_of(dtype)); };
+  item.bytes = static_cast<double>(p.count) * (bytes(p.dtype) * static_cast<double>(2 + 2 * states.size()) +
+                                               bytes(p.gradients.value_or(p.dtype)) + (p.copy ? bytes(*p.copy) : 0.0));
+  item.tolerance = p.dtype == DType::f64 ? 1e-15 : 2e-7;
+  return item;
+}
+
+/// Nothing, one, odd and prime counts, more than one thread's share; whole arenas and ranges that cut segments; a
+/// factor, a skip, 16-bit gradients.
+inline std::vector<ArenaParams> arena_params() {
+  std::vector<ArenaParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::int64_t count : {0, 1, 7, 101, 20011}) {
+      all.push_back({count, dtype, {{0, count, 1, 0.0005, true}}, 0});
+      all.push_back({count, dtype, mixed_segments(count + 60, 3), 29, 0.25, 0});
+    }
+    all.push_back({101, dtype, {}, 5});
+    all.push_back({101, dtype, mixed_segments(101, 3), 0, 0.5, 3});
+    all.push_back({20011, dtype, many_segments(21000, 150), 501});
+  }
+  for (const DType half : {DType::bf16, DType::f16}) {
+    all.push_back({4099, DType::f32, mixed_segments(4200, 3), 29, 0.5, 0, half});
+  }
+  return all;
+}
+
+/// Those with a copy, which is checked against the parameters that the same call writes.
+inline std::vector<ArenaParams> arena_params_with_copy() {
+  std::vector<ArenaParams> all;
+  for (const DType half : {DType::bf16, DType::f16}) {
+    all.push_back({4099, DType::f32, mixed_segments(4200, 3), 29, {}, {}, {}, half});
+    all.push_back({4099, DType::f32, mixed_segments(4200, 3), 29, 0.5, 0, half, half});
+    all.push_back({77, DType::f32, mixed_segments(77, 3), 0, 0.5, 1, half, half});
+  }
+  return all;
+}
+
+/// Cases on a GPU; make: from params to the op's case. A copy is off by a last bit now and then, where two roundings
+/// of the parameters fall on two sides.
+inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(const ArenaParams&)>& make,
+                                                  const std::vector<ArenaParams>& params,
+                                                  const std::vector<ArenaParams>& with_copy, double tolerance) {
+  std::vector<DeviceCase> items;
+  for (const ArenaParams& p : params) {
+    if (p.dtype == DType::f32) {
+      items.push_back({make(p), make(p), tolerance});
+    }
+  }
+  for (const ArenaParams& p : with_copy) {
+    items.push_back({make(p), make(p), 4e-3});
+  }
+  return items;
+}
+inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(const ArenaParams&)>& make,
+                                                  double tolerance) {
+  return arena_device_cases(make, arena_params(), arena_params_with_copy(), tolerance);
+}
+
+}  // namespace lockstep::testing
