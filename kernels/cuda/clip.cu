@@ -1,0 +1,42 @@
+#include <lockstep/kernels/clip.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+/// One thread. Pointers to what is not given are null.
+template <class T>
+__global__ void clip_kernel(double max_norm, const double* squared_norm, const T* inverse_scale, T* factor,
+                            std::int32_t* skip, std::int64_t* step, double* norm) {
+  const double scale = inverse_scale != nullptr ? static_cast<double>(*inverse_scale) : 1.0;
+  const double length = squared_norm != nullptr ? sqrt(*squared_norm) * scale : 0.0;
+  const bool finite = length - length == 0;
+  const double most = max_norm / (length + 1e-6);
+  *factor = finite ? static_cast<T>(max_norm > 0 && most < 1 ? scale * most : scale) : T{0};
+  *skip = finite ? 0 : 1;
+  if (step != nullptr && finite) {
+    *step += 1;
+  }
+  if (norm != nullptr) {
+    *norm = length;
+  }
+}
+
+template <class T>
+void run(CudaContext& context, double max_norm, const ClipScalars& s) {
+  gpu::launch(clip_kernel<T>, dim3(1), dim3(1), 0, context.stream(), max_norm, gpu::data<const double>(s.squared_norm),
+              gpu::data<const T>(s.inverse_scale), gpu::data<T>(s.factor), gpu::data<std::int32_t>(s.skip),
+              gpu::data<std::int64_t>(s.step), gpu::data<double>(s.norm));
+}
+
+}  // namespace
+
+void clip_factor(CudaContext& context, double max_norm, const ClipScalars& scalars) {
+  if (scalars.factor.dtype == DType::f64) {
+    run<double>(context, max_norm, scalars);
+  } else {
+    run<float>(context, max_norm, scalars);
+  }
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cmath>
+#include <vector>
+
+#include <lockstep/kernels/clip.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct ClipParams {
+  DType dtype = DType::f32;
+  double max_norm = 0;
+  double squared_norm = 0;
+  double inverse_scale = 1;
+  bool all = true;  ///< false: only what must be given
+};
+
+/// inputs: squared_norm, inverse_scale; outputs: factor, skip, step, norm.
+inline OpCase clip_case(const ClipParams& p) {
+  OpCase item;
+  item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " inverse scale ",
+                     p.inverse_scale, p.all ? "" : " alone");
+  item.dtype = p.dtype;
+  item.inputs = {{"squared_norm", Shape{}, DType::f64, constant(p.squared_norm)},
+                 {"inverse_scale", Shape{}, p.dtype, constant(p.inverse_scale)}};
+  item.outputs = {{"factor", Shape{}, p.dtype, {}},
+                  {"skip", Shape{}, DType::i32, {}},
+                  {"step", Shape{}, DType::i64, constant(41)},
+                  {"norm", Shape{}, DType::f64, constant(-1)}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::ClipScalars scalars{.squared_norm = in[0], .factor = out[0], .skip = out[1]};
+    if (p.all) {
+      scalars.inverse_scale = in[1];
+      scalars.step = out[2];
+      scalars.norm = out[3];
+    } else if (p.max_norm == 0) {
+      scalars.squared_norm = {};
+    }
+    ops::clip_factor(context, p.max_norm, scalars);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = p.dtype == DType::f32 ? 1e-7 : 1e-15;
+  return item;
+}
+
+inline std::vector<ClipParams> clip_params() {
+  std::vector<ClipParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double max_norm : {0.0, 1e-3, 1.0, 1e30}) {
+      for (const double squared : {0.0, 1e-300, 0.9, 4.0, 1e76}) {
+        all.push_back({dtype, max_norm, squared, 1});
+        all.push_back({dtype, max_norm, squared, 1.0 / 1024});
+        all.push_back({dtype, max_norm, squared, 1, false});
+      }
+    }
+  }
+  return all;
+}
+
+/// Norms that skip the update. Apart from the others: a NaN is like no other NaN when outputs are compared.
+inline std::vector<ClipParams> clip_params_that_skip() {
+  std::vector<ClipParams> all;
+  for (const double squared : {HUGE_VAL, std::nan("")}) {
+    for (const double max_norm : {0.0, 1.0}) {
+      all.push_back({DType::f32, max_norm, squared, 0.5});
+    }
+  }
+  return all;
+}
+
+inline std::vector<DeviceCase> clip_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const ClipParams& p : clip_params()) {
+    const OpCase item = clip_case(p);
+    items.push_back({item, item, item.tolerance});
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

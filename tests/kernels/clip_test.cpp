@@ -1,0 +1,96 @@
+#include "tests/kernels/clip_cases.hpp"
+
+#include <limits>
+
+#include "tests/kernels/clip_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::ClipScalars;
+using testing::clip_case;
+using testing::ClipParams;
+using testing::GuardedTensor;
+
+TEST(Clip, ByHand) {
+  CpuContext context;
+  struct Case {
+    ClipParams params;
+    double factor;
+    double norm;
+  };
+  for (const Case& item : {
+           Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                          // longer than allowed
+           Case{{DType::f64, 5, 16}, 1, 4},                                       // shorter
+           Case{{DType::f64, 0, 16}, 1, 4},                                       // not clipped
+           Case{{DType::f64, 1, 1048576, 1.0 / 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
+           Case{{DType::f64, 5, 1048576, 1.0 / 256}, 1.0 / 256, 4},
+           Case{{DType::f64, 1, 0}, 1, 0},
+       }) {
+    testing::OpInstance instance(clip_case(item.params), context);
+    testing::run_checked(instance);
+    EXPECT_NEAR(instance.output(0).values()[0], item.factor, 1e-15);
+    EXPECT_EQ(instance.output(1).values()[0], 0);
+    EXPECT_EQ(instance.output(2).values()[0], 42);
+    EXPECT_EQ(instance.output(3).values()[0], item.norm);
+  }
+}
+
+TEST(Clip, MatchesTheNaiveFormula) {
+  CpuContext context({.threads = 2});
+  for (const ClipParams& p : testing::clip_params()) {
+    testing::expect_matches(clip_case(p), context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
+      const double scale = p.all ? p.inverse_scale : 1;
+      const double norm = std::sqrt(p.squared_norm) * scale;
+      const double clip = p.max_norm == 0 ? 1 : std::min(1.0, p.max_norm / (norm + 1e-6));
+      out[0].constant(scale * clip);
+      out[1].constant(0);
+      if (p.all) {
+        out[2].constant(42);
+        out[3].constant(norm);
+      }
+    });
+  }
+}
+
+TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
+  CpuContext context;
+  testing::expect_skips(context);
+}
+
+TEST(Clip, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor tensors[6] = {{Shape{1}, DType::f64}, {Shape{1}, DType::f32}, {Shape{1}, DType::f32},
+                                    {Shape{1}, DType::i32}, {Shape{1}, DType::i64}, {Shape{1}, DType::f64}};
+  const ClipScalars good{tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
+  const auto with = [&](auto&& change, double max_norm = 1) {
+    ClipScalars scalars = good;
+    change(scalars);
+    ops::clip_factor(context, max_norm, scalars);
+  };
+  EXPECT_NO_THROW(with([](ClipScalars&) {}));
+  EXPECT_NO_THROW(with([](ClipScalars& s) { s.inverse_scale = s.step = s.norm = {}; }));
+  EXPECT_NO_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }, 0));
+  for (TensorView ClipScalars::*view : {&ClipScalars::squared_norm, &ClipScalars::inverse_scale, &ClipScalars::factor,
+                                        &ClipScalars::skip, &ClipScalars::step, &ClipScalars::norm}) {
+    EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).device = Device::cuda(0); }), DeviceError);
+    EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).dtype = DType::f16; }), DTypeError);
+    EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).shape = Shape{2}; }), ShapeError);
+    for (TensorView ClipScalars::*other : {&ClipScalars::squared_norm, &ClipScalars::factor}) {
+      if (view != other) {
+        EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).data = (s.*other).data; }), ShapeError);
+      }
+    }
+  }
+  EXPECT_THROW(with([](ClipScalars& s) { s.factor = {}; }), ShapeError);
+  EXPECT_THROW(with([](ClipScalars& s) { s.skip = {}; }), ShapeError);
+  EXPECT_THROW(with([](ClipScalars& s) { s.factor.dtype = DType::f64; }), DTypeError) << "inverse_scale is f32";
+  EXPECT_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }), UsageError);
+  EXPECT_THROW(with([](ClipScalars& s) { s.squared_norm = {}; }, 0), UsageError);
+  for (const double max_norm : {-1.0, HUGE_VAL, std::nan("")}) {
+    EXPECT_THROW(with([](ClipScalars&) {}, max_norm), UsageError) << max_norm;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
