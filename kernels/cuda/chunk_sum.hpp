@@ -12,31 +12,56 @@ namespace lockstep::gpu {
 
 inline constexpr int kSumBlock = 256;
 
-/// partial[chunk] = what term adds up over a chunk of kChunk elements, a block a chunk. A thread calls term.start(),
-/// then term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kCount = kWidth elements from `first` on
-/// (aligned as term's tensors are), or of one: at the end of the tensor, and everywhere without kVectors. Term::kUnroll
-/// pieces are under way at a time.
+/// A thread's share of what term adds up over the kChunk elements from `begin` on, as far as they lie below `count`. A
+/// thread calls term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kCount = kWidth elements from
+/// `first` on (aligned as term's tensors and begin are), or of one: at the end of the tensor, and everywhere without
+/// `vectors`. Term::kUnroll pieces are under way at a time.
+template <std::int64_t kChunk, int kWidth, class Term>
+__device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {
+  constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
+  static_assert(kPieces * kSumBlock * kWidth == kChunk);
+  double sum = 0;
+#pragma unroll Term::kUnroll
+  for (int i = 0; i < kPieces; ++i) {
+    const std::int64_t first = begin + (i * kSumBlock + static_cast<int>(threadIdx.x)) * std::int64_t{kWidth};
+    if (vectors && first + kWidth <= count) {
+      term(std::integral_constant<int, kWidth>{}, first, sum);
+    } else {
+      for (std::int64_t k = first; k < first + kWidth && k < count; ++k) {
+        term(std::integral_constant<int, 1>{}, k, sum);
+      }
+    }
+  }
+  return sum;
+}
+
+/// The terms of a sum (kSquare false) or a sum of squares, in f64. x: (count).
+template <class T, bool kSquare>
+struct SumTerm {
+  const T* x;
+
+  static constexpr int kUnroll = 4;
+
+  __device__ void start() {}
+
+  template <int kCount>
+  __device__ void operator()(std::integral_constant<int, kCount>, std::int64_t first, double& sum) const {
+    const auto values = load<kCount>(x + first);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const auto value = static_cast<double>(to_float(values.at[j]));
+      sum = kSquare ? fma(value, value, sum) : sum + value;
+    }
+  }
+};
+
+/// partial[chunk] = what term adds up over a chunk of kChunk elements, a block a chunk, after term.start().
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
-  constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
-  static_assert(kPieces * kSumBlock * kWidth == kChunk);
   term.start();
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
-    double sum = 0;
-#pragma unroll Term::kUnroll
-    for (int i = 0; i < kPieces; ++i) {
-      const std::int64_t first =
-          chunk * kChunk + (i * kSumBlock + static_cast<int>(threadIdx.x)) * std::int64_t{kWidth};
-      if (kVectors && first + kWidth <= count) {
-        term(std::integral_constant<int, kWidth>{}, first, sum);
-      } else {
-        for (std::int64_t k = first; k < first + kWidth && k < count; ++k) {
-          term(std::integral_constant<int, 1>{}, k, sum);
-        }
-      }
-    }
-    sum = block_sum<kSumBlock>(sum);
+    const double sum = block_sum<kSumBlock>(thread_sum<kChunk, kWidth>(term, chunk * kChunk, count, kVectors));
     if (threadIdx.x == 0) {
       partial[chunk] = sum;
     }

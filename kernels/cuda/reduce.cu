@@ -106,26 +106,6 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// The terms of sum and squared_norm, in f64. x: (count).
-template <class T, bool kSquare>
-struct Term {
-  const T* x;
-
-  static constexpr int kUnroll = 4;
-
-  __device__ void start() {}
-
-  template <int kCount>
-  __device__ void operator()(std::integral_constant<int, kCount>, std::int64_t first, double& sum) const {
-    const auto values = gpu::load<kCount>(x + first);
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      const auto value = static_cast<double>(gpu::to_float(values.at[j]));
-      sum = kSquare ? fma(value, value, sum) : sum + value;
-    }
-  }
-};
-
 __device__ bool is_finite(float value) {
   return fabsf(value) <= FLT_MAX;  // false for NaN
 }
@@ -176,7 +156,7 @@ template <bool kSquare>
 void sum_terms(CudaContext& context, std::string_view op, const TensorView& x, const TensorView& result,
                const TensorView& workspace) {
   gpu::visit_element(x.dtype, op, [&]<class T>(std::type_identity<T>) {
-    const Term<T, kSquare> term{gpu::data<const T>(x)};
+    const gpu::SumTerm<T, kSquare> term{gpu::data<const T>(x)};
     gpu::chunk_sum<kSumChunk, T>(context, term, x.numel(), gpu::aligned_to_vectors(term.x),
                                  gpu::data<double>(workspace), 1, false, gpu::data<double>(result));
   });

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/lars.hpp>
+
+#include "tests/kernels/arena_support.hpp"
+
+namespace lockstep::testing {
+
+/// States: velocity, absent without momentum.
+inline OpCase lars_case(const ArenaParams& p, const ops::LarsOptions& options) {
+  std::vector<TensorSpec> states;
+  if (options.momentum > 0) {
+    states.push_back({"velocity", {}, {}, normal(3)});
+  }
+  OpCase item =
+      arena_case(concat("lars_update momentum ", options.momentum, options.nesterov ? " nesterov" : ""), p, states, {},
+                 [=](Context& context, const ops::ArenaUpdate& update, Views own, Views, const TensorView& workspace) {
+                   ops::lars_update(context, options, update, own.empty() ? TensorView() : own[0], workspace);
+                 });
+  item.workspace_bytes = [=](Context&) { return ops::lars_workspace_bytes(p.segments); };
+  item.bytes +=
+      static_cast<double>(p.count) * static_cast<double>(size_of(p.dtype) + size_of(p.gradients.value_or(p.dtype)));
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 3e-7;
+  return item;
+}
+
+inline std::vector<ops::LarsOptions> lars_options() {
+  return {{.trust_coefficient = 0.5},
+          {.momentum = 0.9, .trust_coefficient = 0.5, .epsilon = 0.1},
+          {.momentum = 0.9, .nesterov = true, .trust_coefficient = 0.02}};
+}
+
+/// As arena_params(), with whole segments only.
+inline std::vector<ArenaParams> lars_params() {
+  std::vector<ArenaParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::int64_t count : {0, 1, 7, 101, 20483}) {
+      all.push_back({count, dtype, {{0, count, 1, 0.0005, true}}, 0});
+    }
+    all.push_back({25021, dtype, mixed_segments(25021, 3), 0, 0.25, 0});
+    all.push_back({208, dtype, mixed_segments(260, 3), 52});  // from the second segment on
+    all.push_back({101, dtype, {}, 5});
+    all.push_back({101, dtype, mixed_segments(101, 3), 0, -0.5, 3});
+    all.push_back({20011, dtype, many_segments(20011, 150), 0});
+  }
+  for (const DType half : {DType::bf16, DType::f16}) {
+    all.push_back({8200, DType::f32, mixed_segments(8200, 3), 0, 0.5, 0, half});
+  }
+  return all;
+}
+
+inline std::vector<ArenaParams> lars_params_with_copy() {
+  std::vector<ArenaParams> all;
+  for (const DType half : {DType::bf16, DType::f16}) {
+    all.push_back({4099, DType::f32, mixed_segments(4099, 3), 0, {}, {}, {}, half});
+    all.push_back({4099, DType::f32, mixed_segments(4099, 3), 0, 0.5, 0, half, half});
+  }
+  return all;
+}
+
+inline std::vector<DeviceCase> lars_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const ops::LarsOptions& options : lars_options()) {
+    append(items, arena_device_cases([=](const ArenaParams& p) { return lars_case(p, options); }, lars_params(),
+                                     lars_params_with_copy(), 3e-7));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,184 @@
+#include "tests/kernels/lars_cases.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "tests/kernels/arena_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::ArenaSegment;
+using ops::LarsOptions;
+using testing::ArenaParams;
+using testing::GuardedTensor;
+using testing::lars_case;
+
+testing::MakeArenaCase make(const LarsOptions& options) {
+  return [=](const ArenaParams& p) { return lars_case(p, options); };
+}
+
+/// Two parameters of one tensor, starting at (3, 4), after `steps` steps with the gradient g; learning rate 0.1.
+std::vector<double> after(int steps, const LarsOptions& options, const ArenaSegment& segment, std::vector<double> g,
+                          double factor = 1) {
+  CpuContext context;
+  std::vector<double> p{3, 4};
+  std::vector<double> v{0, 0};
+  double rate = 0.1;
+  std::vector<double> workspace(8);
+  const TensorView space(workspace.data(), DType::u8, Device::cpu(), Shape{64});
+  for (int step = 0; step < steps; ++step) {
+    ops::lars_update(context, options,
+                     {.segments = std::span(&segment, 1),
+                      .learning_rate = TensorView(std::span(&rate, 1), Shape{}),
+                      .factor = TensorView(std::span(&factor, 1), Shape{}),
+                      .parameters = TensorView(std::span(p), Shape{2}),
+                      .gradients = TensorView(std::span(g), Shape{2})},
+                     TensorView(std::span(v), Shape{2}), space);
+  }
+  return p;
+}
+
+void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], 1e-14) << i;
+  }
+}
+
+TEST(Lars, StepsByHand) {
+  const LarsOptions plain{.trust_coefficient = 0.1, .epsilon = 0};
+  // ||p|| = 5, ||g|| = 1: ratio 0.5.
+  expect_values(after(1, plain, {0, 2}, {0, 1}), {3, 3.95});
+  // A longer gradient makes no longer step, and neither does a factor.
+  expect_values(after(1, plain, {0, 2}, {0, 8}), {3, 3.95});
+  expect_values(after(1, plain, {0, 2}, {0, 1}, 16), {3, 3.95});
+  // Decay: ratio 0.1 * 5 / (1 + 0.2 * 5) = 0.25 of (0.6, 1.8).
+  expect_values(after(1, plain, {0, 2, 1, 0.2}, {0, 1}), {2.985, 3.955});
+  // epsilon 1: ratio 0.25.
+  expect_values(after(1, {.trust_coefficient = 0.1, .epsilon = 1}, {0, 2}, {0, 1}), {3, 3.975});
+  // Momentum: velocity 0.5, then 0.5 * 0.5 + 0.1 * sqrt(9 + 3.95^2).
+  const double ratio = 0.1 * std::sqrt(9 + 3.95 * 3.95);
+  expect_values(after(2, {.momentum = 0.5, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
+                {3, 3.95 - 0.1 * (0.25 + ratio)});
+  // Nesterov: 0.5 + 0.5 * 0.5.
+  expect_values(after(1, {.momentum = 0.5, .nesterov = true, .trust_coefficient = 0.1, .epsilon = 0}, {0, 2}, {0, 1}),
+                {3, 3.925});
+  // What does not adapt, and a gradient of 0, have ratio 1.
+  expect_values(after(1, plain, {0, 2, 1, 0, true, false}, {0, 1}), {3, 3.9});
+  expect_values(after(1, plain, {0, 2, 1, 0.5}, {0, 0}), {2.85, 3.8});
+  expect_values(after(1, plain, {0, 2, 1, 0.5, false}, {0, 1}), {3, 4});
+}
+
+/// ||x|| of the elements of a segment that lie in the call.
+double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t begin) {
+  const std::vector<double> values = tensor.values();
+  double sum = 0;
+  for (std::int64_t i = 0; i < s.count; ++i) {
+    const std::int64_t at = s.offset + i - begin;
+    if (at >= 0 && at < static_cast<std::int64_t>(values.size())) {
+      sum += values[static_cast<std::size_t>(at)] * values[static_cast<std::size_t>(at)];
+    }
+  }
+  return std::sqrt(sum);
+}
+
+TEST(Lars, MatchesTheNaiveFormula) {
+  CpuContext context({.threads = 2});
+  for (const LarsOptions& o : testing::lars_options()) {
+    for (const ArenaParams& p : testing::lars_params()) {
+      const auto oracle = [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+        std::vector<double> ratios;
+        for (const ArenaSegment& s : p.segments) {
+          const double w = norm_of(expected[0], s, p.begin);
+          const double g = norm_of(in[1], s, p.begin) * std::abs(p.factor.value_or(1));
+          ratios.push_back(s.adapts && w > 0 && g > 0 ? o.trust_coefficient * w / (g + s.weight_decay * w + o.epsilon)
+                                                      : 1);
+        }
+        testing::arena_oracle(
+            p, in, expected,
+            [&](const ArenaSegment& s, double rate, double gradient, double& value, std::vector<double>& states) {
+              const double ratio = ratios[static_cast<std::size_t>(&s - p.segments.data())];
+              const double g = ratio * (gradient + s.weight_decay * value);
+              double step = g;
+              if (!states.empty()) {
+                states[0] = o.momentum * states[0] + g;
+                step = o.nesterov ? g + o.momentum * states[0] : states[0];
+              }
+              value -= rate * step;
+            });
+      };
+      testing::expect_matches(lars_case(p, o), context, oracle);
+    }
+  }
+}
+
+TEST(Lars, KeepsWhatItMustNotTouch) {
+  CpuContext context({.threads = 2});
+  for (const LarsOptions& options : testing::lars_options()) {
+    testing::expect_frozen_elements_kept(make(options), context);
+    testing::expect_skip_obeyed(make(options), context);
+    testing::expect_copy_rounded(make(options), context, testing::lars_params_with_copy());
+  }
+}
+
+TEST(Lars, TheSameBitsForAnyNumberOfThreadsAndTensorByTensor) {
+  CpuContext context({.threads = 2});
+  for (const LarsOptions& options : testing::lars_options()) {
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const ArenaParams whole{50021, dtype, testing::mixed_segments(50021, 11), 0, 0.3};
+      testing::expect_same_bits_for_threads(lars_case(whole, options));
+      testing::expect_ranges_like_the_whole(make(options), context, whole, {10004, 10004, 30012, 40020, 50021});
+    }
+  }
+}
+
+TEST(Lars, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  std::vector<double> memory(16);
+  const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{128});
+  testing::expect_arena_update_checked(1, [&](const testing::ArenaArguments& a) {
+    ops::lars_update(context, {.momentum = 0.9}, a.update, a.states[0], workspace);
+  });
+
+  const GuardedTensor rate(Shape{}, DType::f64);
+  const GuardedTensor p(Shape{6}, DType::f32);
+  const GuardedTensor g(Shape{6}, DType::f32);
+  const GuardedTensor v(Shape{6}, DType::f32);
+  const std::vector<ArenaSegment> segments{{0, 6}, {6, 6}, {12, 6}};
+  ops::ArenaUpdate update{.segments = segments, .begin = 6, .learning_rate = rate, .parameters = p, .gradients = g};
+  const auto call = [&](const LarsOptions& options, const TensorView& velocity, const TensorView& space) {
+    ops::lars_update(context, options, update, velocity, space);
+  };
+  EXPECT_NO_THROW(call({.momentum = 0.9}, v, workspace));
+  EXPECT_NO_THROW(call({}, {}, workspace));
+  for (const double bad : {-0.1, HUGE_VAL, std::nan("")}) {
+    EXPECT_THROW(call({.momentum = bad}, v, workspace), UsageError) << bad;
+    EXPECT_THROW(call({.trust_coefficient = bad}, v, workspace), UsageError) << bad;
+    EXPECT_THROW(call({.epsilon = bad}, v, workspace), UsageError) << bad;
+  }
+  EXPECT_THROW(call({.trust_coefficient = 0}, v, workspace), UsageError);
+  EXPECT_THROW(call({.nesterov = true}, v, workspace), UsageError);
+  EXPECT_THROW(call({.momentum = 0.9}, {}, workspace), UsageError);
+
+  EXPECT_EQ(ops::lars_workspace_bytes(segments), 72U);
+  EXPECT_THROW(call({}, v, {}), ShapeError);
+  EXPECT_THROW(call({}, v, workspace.slice(0, 0, 71)), ShapeError);
+  EXPECT_THROW(call({}, v, workspace.slice(0, 1, 128)), ShapeError) << "off its boundary";
+  TensorView other = workspace;
+  other.dtype = DType::i32;
+  EXPECT_THROW(call({}, v, other), DTypeError);
+  other = workspace;
+  other.device = Device::cuda(0);
+  EXPECT_THROW(call({}, v, other), DeviceError);
+  other = workspace;
+  other.data = g.view().data;
+  EXPECT_THROW(call({}, v, other), ShapeError) << "overlaps the gradients";
+  for (const std::int64_t begin : {5, 7}) {
+    update.begin = begin;
+    EXPECT_THROW(call({}, v, workspace), ShapeError) << "cuts a segment";
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
