@@ -1,6 +1,7 @@
 #include <lockstep/nn/checkpoint.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
@@ -120,15 +121,22 @@ void write_pieces(const std::string& path, Context& context, const std::vector<P
   write_safetensors(path, tensors, {{"format", "pt"}});
 }
 
-/// The tensor of a file that has this shape and a floating type.
-const SafetensorsEntry& checked_entry(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
+/// The tensor of a file that has this shape.
+const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
+  const char* other = file.path().ends_with(kOptimizerFile) ? "; the checkpoint is of another model or optimizer"
+                                                            : "; the checkpoint is of another model";
   const SafetensorsEntry* entry = file.find(name);
-  require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name,
-                     "'; the checkpoint is of another model");
+  require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name, "'", other);
   require<DataError>(
       entry->shape == extents(shape), file.path(), ": tensor '", name, "' has shape ",
       Shape(std::span<const std::int64_t>(entry->shape.data(), std::min<std::size_t>(entry->shape.size(), 8))),
-      ", expected ", shape, "; the checkpoint is of another model");
+      ", expected ", shape, other);
+  return *entry;
+}
+
+/// ... and a floating type.
+const SafetensorsEntry& checked_entry(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
+  const SafetensorsEntry* entry = &entry_of(file, name, shape);
   require<DataError>(entry->type().has_value() && is_floating(*entry->type()), file.path(), ": tensor '", name, "' is ",
                      entry->dtype, ", expected F32, F64, F16 or BF16");
   return *entry;
@@ -152,6 +160,31 @@ void read_pieces(const SafetensorsFile& file, Context& context, const std::vecto
   for (const Piece& piece : pieces) {
     read_tensor(file, piece.name, piece.shape, staging.begin(piece));  // the padding stays
     staging.finish(piece);
+  }
+}
+
+/// The optimizer's counts, in the order of counter_names().
+std::vector<std::int64_t> counters_of(Context& context, const ParameterSet& parameters) {
+  const std::vector<std::string> names = parameters.counter_names();
+  std::vector<std::int64_t> counts(names.size());
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    copy(context, parameters.counter(names[i]), TensorView(std::span(counts).subspan(i, 1), {1}));
+  }
+  context.synchronize();
+  return counts;
+}
+
+void read_counters(const SafetensorsFile& file, Context& context, const ParameterSet& parameters) {
+  for (const std::string& name : parameters.counter_names()) {
+    const SafetensorsEntry& entry = entry_of(file, name, {1});
+    std::array<std::int64_t, 1> count{};
+    require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", name, "' is ", entry.dtype,
+                       ", expected I64");
+    file.read(entry, std::as_writable_bytes(std::span(count)));
+    require<DataError>(count[0] >= 0, file.path(), ": tensor '", name, "' holds ", count[0],
+                       ", expected a count of at least 0");
+    copy(context, TensorView(std::span(count), {1}), parameters.counter(name));
+    context.synchronize();
   }
 }
 
@@ -259,12 +292,21 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
       AtomicFolder folder(dir);
       write_pieces(folder.file(kModelFile), trainer.context(), model_pieces(trainer.parameters()));
       // Each rank's own statistics as they lie in the arena.
-      write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()),
-                   {{.name = "rank_buffers",
-                     .dtype = DType::f64,
-                     .shape = {control.size(), static_cast<std::int64_t>(rank_buffers.size()) / control.size()},
-                     .data = std::as_bytes(std::span(rank_buffers)),
-                     .fill = {}}});
+      std::vector<SafetensorsTensor> more{
+          {.name = "rank_buffers",
+           .dtype = DType::f64,
+           .shape = {control.size(), static_cast<std::int64_t>(rank_buffers.size()) / control.size()},
+           .data = std::as_bytes(std::span(rank_buffers)),
+           .fill = {}}};
+      const std::vector<std::int64_t> counters = counters_of(trainer.context(), trainer.parameters());
+      for (std::size_t i = 0; i < counters.size(); ++i) {
+        more.push_back({.name = trainer.parameters().counter_names()[i],
+                        .dtype = DType::i64,
+                        .shape = {1},
+                        .data = std::as_bytes(std::span(counters).subspan(i, 1)),
+                        .fill = {}});
+      }
+      write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()), std::move(more));
       const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
       const Json state = Json::Object{{"format", kFormat},
                                       {"identity", to_json(identity)},
@@ -333,6 +375,7 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   load_model(dir, context, parameters);
   const SafetensorsFile file(existing_folder(dir) + "/" + kOptimizerFile);
   read_pieces(file, context, state_pieces(parameters));
+  read_counters(file, context, parameters);
   const std::int64_t elements = parameters.buffer_arena().numel();
   std::vector<double> own(static_cast<std::size_t>(elements));
   double seen = 0;

@@ -1,30 +1,73 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
+#include <string_view>
 
-#include <lockstep/kernels/sgd.hpp>
+#include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/runtime/buffer.hpp>
 
 namespace lockstep::nn {
 
-/// Stochastic gradient descent over arena ranges; its state is the arena "momentum_buffer" of the ParameterSet.
-class Sgd {
- public:
-  /// Adds the state arena when momentum > 0. UsageError for momentum outside [0, 1) or Nesterov without momentum.
-  Sgd(Context& context, ParameterSet& parameters, const ops::SgdOptions& options);
+enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars };
 
-  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. learning_rate: f64 scalar on the
-  /// device.
+[[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
+[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
+
+/// Rules and ranges of the values: kernels/sgd.hpp, adam.hpp, lars.hpp.
+struct OptimizerOptions {
+  OptimizerKind kind = OptimizerKind::sgd;
+  double momentum = 0.9;             ///< sgd, lars
+  bool nesterov = false;             ///< sgd, lars
+  double beta1 = 0.9;                ///< adam, adamw
+  double beta2 = 0.999;              ///< adam, adamw
+  double epsilon = 1e-8;             ///< adam, adamw, lars
+  double trust_coefficient = 0.001;  ///< lars
+  double clip_norm = 0;              ///< largest norm of all gradients together; 0: as they come
+};
+
+/// Updates of a ParameterSet's arena. Its states are arenas of the set, named as in PyTorch: "momentum_buffer" (sgd
+/// and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and the counter "step" (adam, adamw: updates
+/// made).
+///
+/// With clip_norm the norm of the gradient arena decides on the device: gradients that are too long are scaled down,
+/// and an update whose norm is not finite is left out as a whole, step count included. Nothing waits for the device,
+/// and nothing is allocated after the constructor.
+class Optimizer {
+ public:
+  /// Adds the states. UsageError for options out of range.
+  Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options);
+
+  /// Begins an update: the gradients of the whole arena are there. Once before update() of its ranges.
+  void begin(Context& context);
+  /// Updates arena elements [begin, end): the whole arena, a bucket or a shard; whole parameters with lars, which
+  /// refuses others with a ShapeError. learning_rate: f64 scalar on the device.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
+  /// begin() and the whole arena.
   void update(Context& context, const TensorView& learning_rate) {
+    begin(context);
     update(context, learning_rate, 0, parameters_.numel());
   }
 
+  /// With clip_norm the norm of the gradients of the last update, before it was clipped: f64 scalar on the device.
+  [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
+  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
+
  private:
+  [[nodiscard]] bool counts() const { return step_.given(); }
+  [[nodiscard]] bool clips() const { return options_.clip_norm > 0; }
   ParameterSet& parameters_;
-  ops::SgdOptions options_;
+  OptimizerOptions options_;
   TensorView momentum_;
+  TensorView first_moment_;
+  TensorView second_moment_;
+  TensorView step_;
+  Buffer memory_;  ///< of the scalars and the workspace below; always written before it is read
+  TensorView factor_;
+  TensorView skip_;
+  TensorView squared_norm_;
+  TensorView norm_;
+  TensorView workspace_;  ///< for the norm of all gradients, and for those of lars after it
 };
 
 }  // namespace lockstep::nn

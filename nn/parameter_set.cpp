@@ -42,12 +42,15 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
     info.numel = info.spec.stored_shape().numel();
     numel_ += align_up(info.numel, step);
-    const bool decays = options.decay_all || info.spec.role == ParameterRole::weight;
+    const bool weight = info.spec.role == ParameterRole::weight;
+    const bool decays = options.decay_all || weight;
     const ops::ArenaSegment segment{.offset = info.offset,
                                     .count = numel_ - info.offset,
                                     .learning_rate_scale = 1,
                                     .weight_decay = decays ? options.weight_decay : 0,
-                                    .trainable = true};
+                                    .trainable = true,
+                                    .adapts = weight};
+    tensor_segments_.push_back(segment);
     if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay) {
       segments_.back().count += segment.count;
     } else {
@@ -118,31 +121,52 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
   return view;
 }
 
-TensorView ParameterSet::add_state(Context& context, const std::string& name) {
-  for (const State& state : states_) {
+TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
+                                std::int64_t numel) const {
+  for (const State& state : states) {
     require<StateError>(state.name != name, "optimizer state '", name, "' exists already");
   }
-  states_.push_back({name, Buffer(static_cast<std::size_t>(numel_) * size_of(dtype_), *memory_, context.stream())});
-  const TensorView view = arena_view(states_.back().buffer, dtype_, numel_);
+  states.push_back({name, Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream())});
+  const TensorView view = arena_view(states.back().buffer, dtype, numel);
   ops::fill(context, 0, view);
   return view;
 }
 
-std::vector<std::string> ParameterSet::state_names() const {
+std::vector<std::string> ParameterSet::names_of(const std::vector<State>& states) {
   std::vector<std::string> names;
-  for (const State& state : states_) {
+  for (const State& state : states) {
     names.push_back(state.name);
   }
   return names;
 }
 
-TensorView ParameterSet::state(const std::string& name) const {
-  for (const State& state : states_) {
+const Buffer& ParameterSet::buffer_of(const std::vector<State>& states, const std::string& name) {
+  for (const State& state : states) {
     if (state.name == name) {
-      return arena_view(state.buffer, dtype_, numel_);
+      return state.buffer;
     }
   }
   throw StateError("there is no optimizer state '" + name + "'");
+}
+
+TensorView ParameterSet::add_state(Context& context, const std::string& name) {
+  return add_to(states_, context, name, dtype_, numel_);
+}
+std::vector<std::string> ParameterSet::state_names() const {
+  return names_of(states_);
+}
+TensorView ParameterSet::state(const std::string& name) const {
+  return arena_view(buffer_of(states_, name), dtype_, numel_);
+}
+
+TensorView ParameterSet::add_counter(Context& context, const std::string& name) {
+  return add_to(counters_, context, name, DType::i64, 1);
+}
+std::vector<std::string> ParameterSet::counter_names() const {
+  return names_of(counters_);
+}
+TensorView ParameterSet::counter(const std::string& name) const {
+  return arena_view(buffer_of(counters_, name), DType::i64, 1);
 }
 
 TensorView ParameterSet::buffer_arena() const {
@@ -172,6 +196,9 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   ops::fill(context, 0, gradients());
   for (const State& state : states_) {
     ops::fill(context, 0, arena_view(state.buffer, dtype_, numel_));
+  }
+  for (const State& counter : counters_) {
+    ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
   }
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
@@ -214,7 +241,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
 
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
-         states_.size() * values_.bytes();
+         states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t);
 }
 
 }  // namespace lockstep::nn

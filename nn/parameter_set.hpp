@@ -46,11 +46,17 @@ class ParameterSet {
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// Segments of equal options for arena ops, padding included.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
+  /// The same with one segment a parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
+  [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
   /// An optimizer state arena, zero when made. add_state() once per name (StateError otherwise).
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
+  /// An optimizer's count, such as its updates: i64 (1) on the device, zero when made. Once per name likewise.
+  TensorView add_counter(Context& context, const std::string& name);
+  [[nodiscard]] std::vector<std::string> counter_names() const;
+  [[nodiscard]] TensorView counter(const std::string& name) const;
 
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
@@ -63,11 +69,21 @@ class ParameterSet {
   /// The logical tensor in a view of a buffer as it is stored.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
 
-  /// Initial values from (seed, parameter name); buffers to their initial values, states and gradients to zero.
+  /// Initial values from (seed, parameter name); buffers to their initial values, states, counters and
+  /// gradients to zero.
   void initialise(Context& context, std::uint64_t seed);
-  [[nodiscard]] std::size_t bytes() const;  ///< of all arenas
+  [[nodiscard]] std::size_t bytes() const;  ///< of all arenas and counters
 
  private:
+  struct State {
+    std::string name;
+    Buffer buffer;
+  };
+  TensorView add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
+                    std::int64_t numel) const;
+  [[nodiscard]] static std::vector<std::string> names_of(const std::vector<State>& states);
+  [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
+
   DType dtype_;
   Device device_;
   MemoryResource* memory_;
@@ -75,17 +91,15 @@ class ParameterSet {
   std::vector<BufferSpec> buffer_specs_;
   std::vector<std::int64_t> buffer_offsets_;
   std::vector<ops::ArenaSegment> segments_;
+  std::vector<ops::ArenaSegment> tensor_segments_;
   std::int64_t numel_ = 0;
   std::int64_t buffer_numel_ = 0;
   Buffer values_;
   Buffer gradients_;
   Buffer buffers_;
   Buffer evaluation_buffers_;
-  struct State {
-    std::string name;
-    Buffer buffer;
-  };
   std::vector<State> states_;
+  std::vector<State> counters_;
 };
 
 }  // namespace lockstep::nn

@@ -179,29 +179,43 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   for (const std::int64_t milestone : options.schedule.milestones) {
     milestones += concat(milestones.empty() ? "" : " ", milestone);
   }
-  return {{"dtype", text(options.plan.dtype)},
-          {"learning_rate", text(options.schedule.base)},
-          {"schedule", text(name_of(options.schedule.kind))},
-          {"warmup_steps", text(options.schedule.warmup_steps)},
-          {"total_steps", text(options.schedule.total_steps)},
-          {"milestones", milestones},
-          {"gamma", text(options.schedule.gamma)},
-          {"momentum", text(options.sgd.momentum)},
-          {"nesterov", text(options.sgd.nesterov)},
-          {"weight_decay", text(options.weight_decay)},
-          {"decay_norm_and_bias", text(options.decay_all)},
-          {"loss", text(name_of(options.plan.loss))},
-          {"huber_delta", text(options.plan.huber_delta)},
-          {"label_smoothing", text(options.plan.label_smoothing)},
-          {"dropout_seed", text(options.plan.dropout_seed)},
-          {"pad", text(augment.pad)},
-          {"flip", text(augment.flip)},
-          {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},
-          {"std", text(augment.std[0], augment.std[1], augment.std[2])},
-          {"augmentation_seed", text(augment.seed)},
-          {"keep_last", text(options.keep_last)},
-          {"training_data", text(data.train->fingerprint())},
-          {"test_data", text(data.test->fingerprint())}};
+  std::map<std::string, std::string> texts{{"dtype", text(options.plan.dtype)},
+                                           {"learning_rate", text(options.schedule.base)},
+                                           {"schedule", text(name_of(options.schedule.kind))},
+                                           {"warmup_steps", text(options.schedule.warmup_steps)},
+                                           {"total_steps", text(options.schedule.total_steps)},
+                                           {"milestones", milestones},
+                                           {"gamma", text(options.schedule.gamma)},
+                                           {"optimizer", text(name_of(options.optimizer.kind))},
+                                           {"clip_norm", text(options.optimizer.clip_norm)},
+                                           {"weight_decay", text(options.weight_decay)},
+                                           {"decay_norm_and_bias", text(options.decay_all)},
+                                           {"loss", text(name_of(options.plan.loss))},
+                                           {"huber_delta", text(options.plan.huber_delta)},
+                                           {"dropout_seed", text(options.plan.dropout_seed)},
+                                           {"label_smoothing", text(options.plan.label_smoothing)},
+                                           {"pad", text(augment.pad)},
+                                           {"flip", text(augment.flip)},
+                                           {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},
+                                           {"std", text(augment.std[0], augment.std[1], augment.std[2])},
+                                           {"augmentation_seed", text(augment.seed)},
+                                           {"keep_last", text(options.keep_last)},
+                                           {"training_data", text(data.train->fingerprint())},
+                                           {"test_data", text(data.test->fingerprint())}};
+  const OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.kind == OptimizerKind::sgd || optimizer.kind == OptimizerKind::lars) {
+    texts["momentum"] = text(optimizer.momentum);
+    texts["nesterov"] = text(optimizer.nesterov);
+  } else {
+    texts["betas"] = text(optimizer.beta1, optimizer.beta2);
+  }
+  if (optimizer.kind != OptimizerKind::sgd) {
+    texts["epsilon"] = text(optimizer.epsilon);
+  }
+  if (optimizer.kind == OptimizerKind::lars) {
+    texts["trust_coefficient"] = text(optimizer.trust_coefficient);
+  }
+  return texts;
 }
 
 struct Trainer::State {
@@ -217,7 +231,7 @@ struct Trainer::State {
         capacity(train_sampler.capacity()),
         parameters(ctx, m, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .memory = nullptr}),
         idle_parameters(ctx.stream()),
-        sgd(ctx, parameters, o.sgd),
+        optimizer(ctx, parameters, o.optimizer),
         step_state(ctx, capacity, step_layout(m, o.plan)),
         idle_step_state(ctx.stream()),
         train(ctx, m, Mode::train, capacity, o.plan),
@@ -283,7 +297,7 @@ struct Trainer::State {
   std::int64_t capacity;
   ParameterSet parameters;
   IdleAtEnd idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
-  Sgd sgd;
+  Optimizer optimizer;
   StepState step_state;
   IdleAtEnd idle_step_state;
   Plan train;
@@ -325,6 +339,9 @@ void Trainer::require_same_state() {
   for (const std::string& name : s.parameters.state_names()) {
     text << name << " with hash " << hash_of(s.context, s.parameters.state(name)) << '\n';
   }
+  for (const std::string& name : s.parameters.counter_names()) {
+    text << name << " with hash " << hash_of(s.context, s.parameters.counter(name)) << '\n';
+  }
   text << "averaged statistics with hash " << hash_of(s.context, s.parameters.evaluation_buffer_arena()) << '\n';
   require_same_on_all_ranks(s.ranks.control, text.str());
 }
@@ -337,7 +354,7 @@ void Trainer::step() {
   s.reducer.begin_step();
   s.train.run(s.context, s.written);
   s.reducer.finish();
-  s.sgd.update(s.context, s.step_state.view(StateField::learning_rate));
+  s.optimizer.update(s.context, s.step_state.view(StateField::learning_rate));
   s.ring.push(s.context, s.step_state.view(StateField::metrics), static_cast<double>(batch.valid), s.window);
   s.samples_seen += static_cast<double>(batch.valid);
   ++s.position.step;
@@ -456,6 +473,9 @@ void Trainer::broadcast_state() {
   for (const std::string& name : s.parameters.state_names()) {
     send(s.parameters.state(name));
   }
+  for (const std::string& name : s.parameters.counter_names()) {
+    send(s.parameters.counter(name));
+  }
   send(s.parameters.buffer_arena());
   send(s.parameters.evaluation_buffer_arena());
   s.context.synchronize();
@@ -482,7 +502,7 @@ Context& Trainer::context() {
 
 std::size_t Trainer::planned_bytes() const {
   const State& s = *state_;
-  return s.parameters.bytes() + s.workspace.bytes() + s.step_state.bytes() + s.loader_bytes;
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.step_state.bytes() + s.loader_bytes;
 }
 
 }  // namespace lockstep::nn

@@ -31,7 +31,7 @@ struct TrainerOptions {
   std::int64_t global_batch = 128;
   std::uint64_t seed = 1;
   PlanOptions plan{};
-  ops::SgdOptions sgd{.momentum = 0.9, .nesterov = false};
+  OptimizerOptions optimizer{};
   double weight_decay = 1e-4;
   bool decay_all = true;
   Schedule schedule{};

@@ -108,7 +108,14 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
                     .std = data.statistics.std,
                     .seed = o.seed};
   t.plan.label_smoothing = o.label_smoothing;
-  t.sgd = {.momentum = o.momentum, .nesterov = o.nesterov};
+  t.optimizer = {.kind = nn::parse_optimizer(o.optimizer),
+                 .momentum = o.momentum,
+                 .nesterov = o.nesterov,
+                 .beta1 = o.beta1,
+                 .beta2 = o.beta2,
+                 .epsilon = o.epsilon,
+                 .trust_coefficient = o.trust_coefficient,
+                 .clip_norm = o.clip_norm};
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
   t.keep_last = o.keep_last;
@@ -186,6 +193,22 @@ std::string megabytes(double bytes) {
   return out.str();
 }
 
+std::string optimizer_text(const nn::OptimizerOptions& o) {
+  std::ostringstream out;
+  if (o.kind == nn::OptimizerKind::adam || o.kind == nn::OptimizerKind::adamw) {
+    out << "betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
+  } else {
+    out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
+  }
+  if (o.kind == nn::OptimizerKind::lars) {
+    out << ", trust coefficient " << o.trust_coefficient;
+  }
+  if (o.clip_norm > 0) {
+    out << ", clip norm " << o.clip_norm;
+  }
+  return out.str();
+}
+
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
                   const comm::CpuShare& share, comm::Session& session, nn::Trainer& trainer) {
   std::ostream& out = std::cout;
@@ -204,8 +227,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << " classes\n"
       << "  batch      " << o.batch_size << " over all ranks, " << trainer.batches_per_epoch() << " steps an epoch, "
       << s.epochs << (s.epochs == 1 ? " epoch, " : " epochs, ") << s.total_steps << " steps in all\n"
-      << "  optimizer  SGD, learning rate " << s.trainer.schedule.base << " (" << o.schedule << ", warm-up "
-      << s.trainer.schedule.warmup_steps << " steps), momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "")
+      << "  optimizer  " << o.optimizer << ", learning rate " << s.trainer.schedule.base << " (" << o.schedule
+      << ", warm-up " << s.trainer.schedule.warmup_steps << " steps), " << optimizer_text(s.trainer.optimizer)
       << ", weight decay " << o.weight_decay << '\n'
       << "  memory     " << megabytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << megabytes(static_cast<double>(plan.workspace_bytes())) << ", "

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <charconv>
+#include <cmath>
 #include <map>
 
 #include <CLI/CLI.hpp>
@@ -78,13 +79,23 @@ Parsed parse(int argc, const char* const* argv) {
   app.add_option("--epochs", o.epochs, "passes over the training set; 0: 6")->group("Training");
   app.add_option("--steps", o.steps, "stop after N steps; 0: no limit")->group("Training");
   app.add_option("--batch-size", o.batch_size, "samples of all ranks together")->group("Training");
-  app.add_option("--lr", o.lr, "learning rate, or auto: by model and batch size")->group("Training");
+  app.add_option("--optimizer", o.optimizer, "sgd, adam, adamw (decoupled weight decay) or lars")->group("Training");
+  app.add_option("--lr", o.lr, "learning rate, or auto: by optimizer, model and batch size")->group("Training");
   app.add_option("--schedule", o.schedule, "constant, step (a tenth at 1/2 and 3/4 of the run) or cosine")
       ->group("Training");
   app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up; -1: a twentieth of the run")->group("Training");
-  app.add_option("--momentum", o.momentum, "of SGD")->group("Training");
+  app.add_option("--momentum", o.momentum, "of sgd and lars")->group("Training");
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
-  app.add_option("--weight-decay", o.weight_decay, "L2 penalty")->group("Training");
+  app.add_option("--beta1", o.beta1, "decay of the mean of gradients, adam and adamw")->group("Training");
+  app.add_option("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw")->group("Training");
+  app.add_option("--epsilon", o.epsilon, "added to the root of the latter; lars: to the norm of gradients")
+      ->group("Training");
+  app.add_option("--trust-coefficient", o.trust_coefficient, "of lars: length of an update in those of its tensor")
+      ->group("Training");
+  app.add_option("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps without one; 0: no")
+      ->group("Training");
+  app.add_option("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr")
+      ->group("Training");
   app.add_flag("--no-decay-norm", o.no_decay_norm, "no decay on biases and batch norm")->group("Training");
   app.add_option("--label-smoothing", o.label_smoothing, "0 to 1")->group("Training");
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
@@ -146,6 +157,19 @@ Parsed parse(int argc, const char* const* argv) {
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  const auto optimizer = lockstep::nn::parse_optimizer(o.optimizer);
+  require<UsageError>(o.momentum >= 0 && o.momentum < 1, "--momentum is ", o.momentum, ", expected 0 <= value < 1");
+  using lockstep::nn::OptimizerKind;
+  require<UsageError>(
+      !o.nesterov || ((optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lars) && o.momentum > 0),
+      "--nesterov needs --optimizer sgd or lars and a --momentum above 0");
+  require<UsageError>(std::isfinite(o.trust_coefficient) && o.trust_coefficient > 0, "--trust-coefficient is ",
+                      o.trust_coefficient, ", expected above 0");
+  require<UsageError>(o.beta1 >= 0 && o.beta1 < 1, "--beta1 is ", o.beta1, ", expected 0 <= value < 1");
+  require<UsageError>(o.beta2 >= 0 && o.beta2 < 1, "--beta2 is ", o.beta2, ", expected 0 <= value < 1");
+  require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
+  require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
+                      ", expected at least 0");
   (void)learning_rate(o);
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
@@ -153,8 +177,11 @@ Parsed parse(int argc, const char* const* argv) {
 }
 
 double learning_rate(const Options& options) {
+  if (options.lr == "auto" && options.optimizer.starts_with("adam")) {
+    return 1e-3;
+  }
   if (options.lr == "auto") {
-    const auto batch = static_cast<double>(options.batch_size);
+    const double batch = static_cast<double>(options.batch_size) * (options.optimizer == "lars" ? 100 : 1);
     if (options.model == "mlp") {
       return 0.02 * batch / 128;
     }

@@ -23,8 +23,14 @@ struct Options {
   std::string lr = "auto";
   std::string schedule = "cosine";
   std::int64_t warmup_steps = -1;  ///< -1: a twentieth of the run
+  std::string optimizer = "sgd";
   double momentum = 0.9;
   bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double trust_coefficient = 0.001;
+  double clip_norm = 0;
   double weight_decay = 1e-4;
   bool no_decay_norm = false;
   double label_smoothing = 0;
@@ -56,8 +62,9 @@ struct Parsed {
 /// UsageError naming the option and what was expected.
 [[nodiscard]] Parsed parse(int argc, const char* const* argv);
 
-/// "0.1", or for "auto" a rule by model and batch size (He et al. 2015: 0.1 at 128 for small images; Goyal et al. 2017:
-/// 0.1 at 256 for large ones; both scaled linearly with the batch).
+/// "0.1", or for "auto" 0.001 with Adam and AdamW, else (100 times that with
+/// LARS, whose trust ratios are small) a rule by model and batch size (He et al. 2015: 0.1 at 128 for
+/// small images; Goyal et al. 2017: 0.1 at 256 for large ones; both scaled linearly with the batch).
 [[nodiscard]] double learning_rate(const Options& options);
 
 }  // namespace train_resnet

@@ -208,6 +208,25 @@ TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
   EXPECT_NE(resumed.output.find("(the run continues, not bit for bit)"), std::string::npos) << resumed.output;
 }
 
+TEST_F(TrainResNet, OptimizersAreChosenByName) {
+  for (const std::string name : {"adam", "adamw"}) {
+    const std::string job = kTiny + "--clip-norm 1 --beta2 0.99 --optimizer " + name + out(name);
+    const Ended ended = train_resnet(kMpi ? 2 : 0, job + "--steps 2");
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_NE(ended.output.find("optimizer  " + name + ", learning rate 0.001 "), std::string::npos) << ended.output;
+    EXPECT_NE(ended.output.find("betas 0.9 0.99, epsilon 1e-08, clip norm 1"), std::string::npos) << ended.output;
+    const Ended resumed = train_resnet(kMpi ? 2 : 0, job + "--steps 3 --resume auto");
+    EXPECT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(nn::read_checkpoint_state(path(name + "/last")).progress.position.step, 3);
+  }
+  const Ended lars = train_resnet(0, kTiny + "--steps 2 --optimizer lars" + out("lars"));
+  EXPECT_EQ(lars.code, 0) << lars.output;
+  EXPECT_NE(lars.output.find("optimizer  lars, "), std::string::npos) << lars.output;
+  EXPECT_NE(lars.output.find("momentum 0.9, trust coefficient 0.001, "), std::string::npos) << lars.output;
+  expect_refused(train_resnet(kMpi ? 2 : 0, kTiny + "--steps 3 --resume " + path("adam/last") + out("other")),
+                 {"optimizer.safetensors", "momentum_buffer", "another model or optimizer"});
+}
+
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // Found in the run: a checkpoint that cannot be written.
@@ -246,6 +265,14 @@ TEST_F(TrainResNet, BadOptions) {
                  {"--epochs", "2000000000000000000", "at most"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
+  expect_refused(train_resnet(ranks, "--optimizer rmsprop"), {"rmsprop", "adamw"});
+  expect_refused(train_resnet(0, "--momentum 1"), {"--momentum", "1", "value < 1"});
+  expect_refused(train_resnet(0, "--optimizer adam --nesterov"), {"--nesterov", "sgd"});
+  expect_refused(train_resnet(0, "--beta1 -0.5"), {"--beta1", "-0.5"});
+  expect_refused(train_resnet(0, "--beta2 1"), {"--beta2", "1"});
+  expect_refused(train_resnet(0, "--epsilon 0"), {"--epsilon", "0"});
+  expect_refused(train_resnet(0, "--trust-coefficient 0"), {"--trust-coefficient", "0", "above 0"});
+  expect_refused(train_resnet(0, "--clip-norm -1"), {"--clip-norm", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});
   expect_refused(train_resnet(0, "--devices 0,"), {"--devices", "0,", "cpu"});
   expect_refused(train_resnet(0, "--data synthetic --classes 1"), {"1"});

@@ -52,9 +52,9 @@ TEST(Memory, PlannedPeakIsTheGrowthOfTheProcess) {
   const Model model = resnet(50);
   const std::int64_t before = resident_bytes();
   testing::Net net(model, Mode::train, 8, DType::f32, 2);
-  Sgd sgd(net.context(), net.parameters(), {.momentum = 0.9, .nesterov = false});
+  Optimizer optimizer(net.context(), net.parameters(), {});
   net.run();
-  sgd.update(net.context(), net.state().view(StateField::learning_rate));
+  optimizer.update(net.context(), net.state().view(StateField::learning_rate));
   const auto growth = static_cast<double>(resident_bytes() - before);
   const auto planned = static_cast<double>(net.parameters().bytes() + net.workspace_bytes() + net.state().bytes());
   RecordProperty("planned_mb", std::to_string(planned / 1e6));
@@ -133,11 +133,11 @@ TEST(Memory, StepsDoNotGrowTheProcess) {
     GTEST_SKIP() << "a sanitizer keeps freed memory";
   }
   testing::Net net(cifar_resnet(20, 10, 16, 16), Mode::train, 8, DType::f32, 2);
-  Sgd sgd(net.context(), net.parameters(), {.momentum = 0.9, .nesterov = false});
+  Optimizer optimizer(net.context(), net.parameters(), {});
   std::int64_t early = 0;
   for (int step = 1; step <= 200; ++step) {
     net.run();
-    sgd.update(net.context(), net.state().view(StateField::learning_rate));
+    optimizer.update(net.context(), net.state().view(StateField::learning_rate));
     if (step == 20) {
       early = resident_bytes();
     }

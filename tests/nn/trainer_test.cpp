@@ -15,11 +15,14 @@
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/safetensors.hpp>
 #include <lockstep/nn/training_run.hpp>
 
 #include "tests/comm/count_allocations.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/files.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -44,6 +47,7 @@ struct RunSetup {
   bool augment = true;
   std::int64_t stop_at = 0;  ///< step at whose event the run is told to stop; 0: never
   RunResult* result = nullptr;
+  OptimizerOptions optimizer{};
 };
 
 DataSplit small_data() {
@@ -101,6 +105,10 @@ Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
                             .seed = setup.seed};
     options.schedule.total_steps = setup.total_steps;
     options.buckets.bucket_bytes = 20000;
+    options.optimizer = setup.optimizer;
+    if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
+      options.schedule.base = 1e-3;
+    }
     Trainer trainer(context, {grad, *control, worker}, model, data, options);
     trainer.start();
     RunProgress progress;
@@ -170,6 +178,59 @@ TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
     EXPECT_EQ(file_text(path("whole/last/model.safetensors")), file_text(path("part/last/model.safetensors")));
     EXPECT_EQ(file_text(path("whole/last/optimizer.safetensors")), file_text(path("part/last/optimizer.safetensors")));
   }
+}
+
+TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+    const OptimizerOptions optimizer{.kind = kind, .clip_norm = 1};
+    const std::string name{name_of(kind)};
+    train({.ranks = 2, .dir = path(name), .optimizer = optimizer});
+    train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = optimizer});
+    train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = optimizer});
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(file_text(path(name + file)) == file_text(path("part") + file)) << name << file;
+    }
+    train({.ranks = 2, .dir = path("other"), .optimizer = {.kind = kind}});
+    EXPECT_NE(file_text(path(name + "/last/model.safetensors")), file_text(path("other/last/model.safetensors")))
+        << "the norm is above 1";
+  }
+  EXPECT_NE(file_text(path("adam/last/model.safetensors")), file_text(path("adamw/last/model.safetensors")));
+}
+
+TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
+  // No batch norm and f64, so that shares add up to the whole.
+  const auto parameters = [&](int ranks, double clip_norm) {
+    const DataSplit data = small_data();
+    const Model model = mlp({12, 12, 3}, {9}, 4);
+    std::vector<double> values;
+    const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainerOptions options;
+      options.global_batch = 11;
+      options.plan.dtype = DType::f64;
+      options.optimizer.clip_norm = clip_norm;
+      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+      trainer.start();
+      for (int i = 0; i < 5; ++i) {
+        trainer.step();
+      }
+      context.synchronize();
+      if (grad.rank() == 0) {
+        values = testing::to_doubles(trainer.parameters().values());
+      }
+    });
+    EXPECT_EQ(failures, comm::none_failed(ranks));
+    return values;
+  };
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
+  };
+  const std::vector<double> one = parameters(1, 0.1);
+  testing::expect_close(view(parameters(2, 0.1)), view(one), 1e-12);
+  testing::expect_close(view(parameters(3, 0.1)), view(one), 1e-12);
+  EXPECT_FALSE(testing::is_close(view(parameters(2, 0)), view(one), 1e-6));
 }
 
 TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
@@ -277,6 +338,34 @@ void expect_all_say(const std::vector<std::string>& failures, const std::string&
   }
 }
 
+TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
+  train({.steps = 2, .dir = path("sgd")});
+  train({.steps = 2, .dir = path("adam"), .optimizer = {.kind = OptimizerKind::adam}});
+  const auto resume = [&](const std::string& dir, OptimizerKind kind) {
+    return with_trainers(
+        1, [&](TrainerOptions& o, int) { o.optimizer.kind = kind; },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          (void)resume_checkpoint(dir, trainer, control, {}, progress);
+          EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
+        });
+  };
+  expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
+  expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
+  EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
+  // A step count that cannot be.
+  const std::string file = path("adam/last/optimizer.safetensors");
+  std::string bytes = file_text(file);
+  const SafetensorsFile opened(file);
+  const SafetensorsEntry* step = opened.find("step");
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->dtype, "I64");
+  bytes[step->offset + 7] = '\xff';
+  testing::put_file(file, bytes);
+  expect_all_say(resume(path("adam/last"), OptimizerKind::adam), "expected a count of at least 0");
+}
+
 TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   struct Case {
     std::string item;
@@ -285,7 +374,8 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   const std::vector<Case> cases{
       {"seed", [](TrainerOptions& o) { o.seed = 9; }},
       {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
-      {"momentum", [](TrainerOptions& o) { o.sgd.momentum = 0.8; }},
+      {"momentum", [](TrainerOptions& o) { o.optimizer.momentum = 0.8; }},
+      {"clip_norm", [](TrainerOptions& o) { o.optimizer.clip_norm = 0.8; }},
       {"schedule", [](TrainerOptions& o) { o.schedule.kind = Schedule::Kind::step; }},
       {"learning_rate", [](TrainerOptions& o) { o.schedule.base = 0.3; }},
       {"milestones",
@@ -644,6 +734,7 @@ void expect_no_allocation(const std::string& choice) {
     Stream worker = Stream::host_worker("comm");
     TrainerOptions options;
     options.global_batch = 11;
+    options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {
         if (node.layer && !choice.empty()) {

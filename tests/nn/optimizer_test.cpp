@@ -1,0 +1,245 @@
+// Optimizers over a ParameterSet: the states they keep, their numbers over several steps, clipping.
+#include <array>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/optimizer.hpp>
+
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// A small set in f64 with weights that decay and biases that do not.
+struct Small {
+  explicit Small(const OptimizerOptions& options, DType dtype = DType::f64)
+      : set(context, mlp({4, 4, 3}, {5}, 3), dtype, {.weight_decay = 0.1, .decay_all = false}),
+        optimizer(context, set, options) {
+    set.initialise(context, 3);
+  }
+  /// Gradients of step `number`, the same for every run: padding stays zero.
+  void fill_gradients(int number, double scale = 1) {
+    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+      const TensorView view = set.gradient(static_cast<int>(i));
+      std::vector<double> values(static_cast<std::size_t>(view.numel()));
+      for (std::size_t j = 0; j < values.size(); ++j) {
+        values[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
+      }
+      testing::from_doubles(values, view);
+    }
+  }
+  void step(double learning_rate) { optimizer.update(context, TensorView(std::span(&learning_rate, 1), Shape{})); }
+  [[nodiscard]] double gradient_norm() const {
+    double sum = 0;
+    for (const double g : testing::to_doubles(set.gradients())) {
+      sum += g * g;
+    }
+    return std::sqrt(sum);
+  }
+  [[nodiscard]] std::int64_t updates() const { return set.counter("step").span<std::int64_t>()[0]; }
+
+  CpuContext context;
+  ParameterSet set;
+  Optimizer optimizer;
+};
+
+TEST(Optimizer, ItsStatesHaveTheNamesOfPyTorch) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(Small({}).set.state_names(), Names{"momentum_buffer"});
+  EXPECT_EQ(Small({.momentum = 0}).set.state_names(), Names{});
+  EXPECT_EQ(Small({}).set.counter_names(), Names{});
+  EXPECT_EQ(Small({.kind = OptimizerKind::lars}).set.state_names(), Names{"momentum_buffer"});
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    const Small small({.kind = kind});
+    EXPECT_EQ(small.set.state_names(), (Names{"exp_avg", "exp_avg_sq"}));
+    EXPECT_EQ(small.set.counter_names(), Names{"step"});
+    EXPECT_EQ(small.updates(), 0);
+  }
+}
+
+TEST(Optimizer, NamesCanBeParsed) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+    EXPECT_EQ(parse_optimizer(name_of(kind)), kind);
+  }
+  EXPECT_THROW((void)parse_optimizer("Adam"), UsageError);
+}
+
+/// Five steps of Adam or AdamW, parameter by parameter, as the papers have them; the gradients times `factor`.
+std::vector<double> adam_by_hand(const OptimizerOptions& o, double factor_of_step_3 = 1) {
+  Small small(o);
+  std::vector<double> p = testing::to_doubles(small.set.values());
+  std::vector<double> m(p.size());
+  std::vector<double> v(p.size());
+  std::vector<double> decay(p.size());
+  for (const ops::ArenaSegment& s : small.set.segments()) {
+    for (std::int64_t i = s.offset; i < s.offset + s.count; ++i) {
+      decay[static_cast<std::size_t>(i)] = s.weight_decay;
+    }
+  }
+  for (int t = 1; t <= 5; ++t) {
+    small.fill_gradients(t);
+    const std::vector<double> gradients = testing::to_doubles(small.set.gradients());
+    for (std::size_t i = 0; i < p.size(); ++i) {
+      double g = gradients[i] * (t == 3 ? factor_of_step_3 : 1);
+      if (o.kind == OptimizerKind::adamw) {
+        p[i] -= 0.01 * decay[i] * p[i];
+      } else {
+        g += decay[i] * p[i];
+      }
+      m[i] = o.beta1 * m[i] + (1 - o.beta1) * g;
+      v[i] = o.beta2 * v[i] + (1 - o.beta2) * g * g;
+      p[i] -= 0.01 * (m[i] / (1 - std::pow(o.beta1, t))) / (std::sqrt(v[i] / (1 - std::pow(o.beta2, t))) + o.epsilon);
+    }
+  }
+  return p;
+}
+
+TEST(Optimizer, FiveStepsOfAdamAreThoseOfThePapers) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+    const OptimizerOptions options{.kind = kind, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6};
+    Small small(options);
+    const std::vector<double> before = testing::to_doubles(small.set.values());
+    for (int t = 1; t <= 5; ++t) {
+      small.fill_gradients(t);
+      small.step(0.01);
+      EXPECT_EQ(small.updates(), t);
+    }
+    const std::vector<double> expected = adam_by_hand(options);
+    const Shape shape{small.set.numel()};
+    testing::expect_close(small.set.values(), TensorView(std::span(expected), shape), 1e-14);
+    EXPECT_FALSE(testing::is_close(TensorView(std::span(before), shape), TensorView(std::span(expected), shape), 1e-3));
+    const std::vector<double> other = adam_by_hand(options, 1.0001);
+    EXPECT_FALSE(testing::is_close(TensorView(std::span(other), shape), TensorView(std::span(expected), shape), 1e-14));
+  }
+}
+
+TEST(Optimizer, RangesOneAfterAnotherAreOneUpdate) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions{}, OptimizerOptions{.kind = OptimizerKind::adam, .clip_norm = 1}}) {
+    Small whole(options, DType::f32);
+    Small parts(options, DType::f32);
+    const double rate = 0.1;
+    const TensorView learning_rate(std::span(&rate, 1), Shape{});
+    for (int t = 0; t < 3; ++t) {
+      whole.fill_gradients(t);
+      parts.fill_gradients(t);
+      whole.optimizer.update(whole.context, learning_rate);
+      parts.optimizer.begin(parts.context);
+      const std::int64_t middle = parts.set.numel() / 3;
+      parts.optimizer.update(parts.context, learning_rate, middle, parts.set.numel());
+      parts.optimizer.update(parts.context, learning_rate, 0, middle);
+    }
+    testing::expect_same_bits(whole.set.values(), parts.set.values());
+  }
+}
+
+TEST(Optimizer, ClippedGradientsHaveTheLargestNormAllowed) {
+  // Without momentum and decay an update is the gradient itself.
+  for (const double clip_norm : {0.5, 1e9}) {
+    Small small({.momentum = 0, .clip_norm = clip_norm});
+    ParameterSet& set = small.set;
+    Small plain({.momentum = 0});
+    small.fill_gradients(1, 3);
+    plain.fill_gradients(1, clip_norm < 1 ? 3 * clip_norm / (small.gradient_norm() + 1e-6) : 3);
+    small.step(0.1);
+    plain.step(0.1);
+    EXPECT_NEAR(small.optimizer.gradient_norm().span<double>()[0], small.gradient_norm(), 1e-12);
+    testing::expect_close(set.values(), plain.set.values(), 1e-14);
+  }
+}
+
+TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (const OptimizerKind kind :
+         {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+      Small small({.kind = kind, .clip_norm = 1}, DType::f32);
+      Small without({.kind = kind, .clip_norm = 1}, DType::f32);
+      for (int t = 0; t < 4; ++t) {
+        small.fill_gradients(t);
+        if (t == 2) {
+          small.set.gradients().span<float>()[1] = static_cast<float>(bad);
+        }
+        small.step(0.1);
+        if (t != 2) {
+          without.fill_gradients(t);
+          without.step(0.1);
+        }
+      }
+      testing::expect_same_bits(small.set.values(), without.set.values());
+      for (const std::string& name : small.set.state_names()) {
+        testing::expect_same_bits(small.set.state(name), without.set.state(name), name);
+      }
+      if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw) {
+        EXPECT_EQ(small.updates(), 3);
+      }
+    }
+  }
+}
+
+TEST(Optimizer, LarsTakesEveryParameterForATensorAndLeavesBiasesAlone) {
+  Small small({.kind = OptimizerKind::lars, .momentum = 0, .epsilon = 0, .trust_coefficient = 0.02});
+  const std::vector<double> before = testing::to_doubles(small.set.values());
+  small.fill_gradients(1);
+  const std::vector<double> g = testing::to_doubles(small.set.gradients());
+  small.step(0.1);
+  const std::vector<double> after = testing::to_doubles(small.set.values());
+  int weights = 0;
+  for (const ParameterInfo& info : small.set.parameters()) {
+    const bool weight = info.spec.role == ParameterRole::weight;
+    weights += weight ? 1 : 0;
+    double p_squared = 0;
+    double g_squared = 0;
+    for (std::int64_t j = info.offset; j < info.offset + info.numel; ++j) {
+      const auto i = static_cast<std::size_t>(j);
+      p_squared += before[i] * before[i];
+      g_squared += g[i] * g[i];
+    }
+    const double decay = weight ? 0.1 : 0;
+    const double ratio =
+        weight ? 0.02 * std::sqrt(p_squared) / (std::sqrt(g_squared) + decay * std::sqrt(p_squared)) : 1;
+    for (std::int64_t j = info.offset; j < info.offset + info.numel; ++j) {
+      const auto i = static_cast<std::size_t>(j);
+      EXPECT_NEAR(after[i], before[i] - 0.1 * ratio * (g[i] + decay * before[i]), 1e-15) << info.spec.name;
+    }
+  }
+  EXPECT_EQ(weights, 2);
+  // Ranges are whole parameters.
+  const double rate = 0.1;
+  EXPECT_THROW(small.optimizer.update(small.context, TensorView(std::span(&rate, 1), Shape{}), 1, small.set.numel()),
+               ShapeError);
+}
+
+TEST(Optimizer, InitialiseBeginsAnew) {
+  Small small({.kind = OptimizerKind::adam});
+  Small fresh({.kind = OptimizerKind::adam});
+  small.fill_gradients(0);
+  small.step(0.1);
+  EXPECT_EQ(small.updates(), 1);
+  small.set.initialise(small.context, 3);
+  EXPECT_EQ(small.updates(), 0);
+  for (const std::string& name : small.set.state_names()) {
+    testing::expect_same_bits(small.set.state(name), fresh.set.state(name), name);
+  }
+}
+
+TEST(Optimizer, RefusesWhatItCannotDo) {
+  const double nan = std::nan("");
+  for (const OptimizerOptions& options :
+       {OptimizerOptions{.momentum = 1}, OptimizerOptions{.momentum = 0, .nesterov = true},
+        OptimizerOptions{.kind = OptimizerKind::adam, .beta1 = 1},
+        OptimizerOptions{.kind = OptimizerKind::adamw, .beta2 = -0.5},
+        OptimizerOptions{.kind = OptimizerKind::adam, .epsilon = 0},
+        OptimizerOptions{.kind = OptimizerKind::lars, .trust_coefficient = 0}, OptimizerOptions{.clip_norm = -1},
+        OptimizerOptions{.clip_norm = nan}}) {
+    EXPECT_THROW(Small{options}, UsageError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
