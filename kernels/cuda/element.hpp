@@ -80,22 +80,6 @@ __device__ void store(T* to, const Pack<T, kCount>& value) {
   }
 }
 
-/// store() where the same memory was loaded before: nvcc splits a plain 16-byte store there into smaller ones.
-template <class T, int kCount>
-__device__ void store_back(T* to, const Pack<T, kCount>& value) {
-  if constexpr (kCount == 1) {
-    *to = value.at[0];
-  } else {
-    static_assert(sizeof(value) % 16 == 0);
-#pragma unroll
-    for (std::size_t i = 0; i < sizeof(value) / 16; ++i) {
-      uint4 bits;
-      memcpy(&bits, reinterpret_cast<const unsigned char*>(&value) + 16 * i, 16);
-      __stwb(reinterpret_cast<uint4*>(to) + i, bits);
-    }
-  }
-}
-
 /// One 16-byte load; from is 16-byte aligned.
 template <class T>
 __device__ Vector<T> load_vector(const T* from) {

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kSumBlock)
           sum.at[j] += before.at[j];
         }
       }
-      gpu::store_back(to, sum);
+      gpu::store(to, sum);
     }
   }
 }

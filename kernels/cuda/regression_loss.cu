@@ -75,7 +75,7 @@ struct Loss {
       }
     }
     if (gradient != nullptr) {
-      gpu::store_back(gradient + first, slopes);
+      gpu::store(gradient + first, slopes);
     }
   }
 };
