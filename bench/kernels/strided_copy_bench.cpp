@@ -6,6 +6,7 @@ namespace lockstep::bench {
 /// activation of ResNet-50 moved last; casts; part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
+  using testing::strided_copy_case;
   std::vector<testing::OpCase> items;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     items.push_back(strided_copy_case(permuted_copy({4096, 4096}, {1, 0}, dtype, dtype)));
