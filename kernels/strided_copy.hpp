@@ -13,7 +13,7 @@ namespace lockstep::ops {
 /// stays a NaN of whatever bits. One type on both sides keeps all bits.
 ///
 /// ShapeError when the shapes differ, dst has stride 0 on an axis of more than one element, memory is missing, both are
-/// contiguous and overlap, or on a GPU an address is no multiple of its element. Other views that overlap are not
+/// contiguous and overlap, or an address is no multiple of its element. Other views that overlap are not
 /// allowed either, but nobody looks. Deterministic, no workspace.
 void strided_copy(Context& context, const TensorView& src, const TensorView& dst);
 

@@ -370,6 +370,12 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   require<DataError>(at.batch < trainer.batches_per_epoch(), existing_folder(dir), "/", kStateFile, ": epoch ",
                      at.epoch, ", batch ", at.batch, ", but this run has ", trainer.batches_per_epoch(),
                      " batches an epoch");
+  const auto written_by = saved.identity.options.find("optimizer");
+  const auto wanted = identity.options.find("optimizer");
+  require<DataError>(written_by == saved.identity.options.end() || wanted == identity.options.end() ||
+                         written_by->second == wanted->second,
+                     existing_folder(dir), ": the state of optimizer ", written_by->second, ", expected ",
+                     wanted->second);
   ParameterSet& parameters = trainer.parameters();
   Context& context = trainer.context();
   load_model(dir, context, parameters);

@@ -60,14 +60,17 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
   return {.kind = ops::RegressionLoss::mse};
 }
 
-/// Loss, accuracy and, when training, the gradient of the output, which takes its place.
-SlotId plan_loss(PlanBuilder& builder, SlotId output) {
+/// Loss, accuracy and, when training, the gradient of the output, which takes its place unless the last layer reads it
+/// again.
+SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   const SlotId valid = builder.state(StateField::valid);
   const SlotId scale = builder.state(StateField::loss_scale);
   const SlotId metrics = builder.state(StateField::metrics);
   SlotId gradient;
   if (builder.training()) {
-    gradient = builder.alias(output, "d(output)", builder.prototype(output).shape);
+    const Shape shape = builder.prototype(output).shape;
+    gradient = model.nodes().back().layer->backward_reads_output() ? builder.activation("d(output)", shape)
+                                                                   : builder.alias(output, "d(output)", shape);
   }
   if (builder.options().loss != Loss::cross_entropy) {
     const SlotId target = builder.state(StateField::target);
@@ -147,7 +150,7 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   }
   contents_.logits = builder.nodes_.back().output;
   if (mode != Mode::infer) {
-    const SlotId gradient = plan_loss(builder, contents_.logits);
+    const SlotId gradient = plan_loss(builder, model, contents_.logits);
     if (gradient.valid()) {
       builder.nodes_.back().gradients.push_back(gradient);
     }

@@ -192,8 +192,10 @@ void PlanBuilder::merge_pending() {
 }
 
 void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
+  std::vector<int> writes = std::exchange(pending_writes_, {});  // of the layer's next call, not of this one
   call("add", {a, b}, {out}, 0,
        [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
+  pending_writes_ = std::move(writes);
 }
 
 bool PlanBuilder::shared_gradient(SlotId slot) const {

@@ -319,6 +319,11 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
                  const TrainerOptions& options) {
   require<UsageError>(options.global_batch >= ranks.grad.size(), "the batch size is ", options.global_batch,
                       ", expected at least one sample for each of the ", ranks.grad.size(), " ranks");
+  const StepLayout layout = step_layout(model, options.plan);
+  require<UsageError>(layout.input_kind == InputKind::images && !layout.regression && layout.output.rank() == 1,
+                      "the trainer takes models on u8 images with one class a sample, model ", model.name(),
+                      " is none, or the loss is ", name_of(options.plan.loss),
+                      "; for sequences and regressions run Plan and Optimizer");
   state_ = std::make_unique<State>(context, ranks, model, data, options);
   state_->parameters.initialise(context, options.seed);
 }

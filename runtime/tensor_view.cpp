@@ -81,6 +81,9 @@ void require_on(const Device& device, std::string_view op, std::initializer_list
   for (const TensorView* view : views) {
     require<DeviceError>(!view->given() || view->device == device, op, ": tensor ", index, " is on ", view->device,
                          ", expected ", device);
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % size_of(view->dtype) == 0, op, ": tensor ",
+                        index, " at ", view->data, ", expected a multiple of the ", size_of(view->dtype),
+                        " bytes of its element");
     ++index;
   }
 }

@@ -63,7 +63,8 @@ struct TensorView {
 /// "f32 (2, 3) on cpu", for error texts.
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-/// Throws DeviceError naming both devices unless the views that are given are all on device. `op` names the caller.
+/// Throws DeviceError naming both devices unless the views that are given are all on device, and ShapeError where an
+/// address is no multiple of the size of an element. `op` names the caller.
 void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
 
 /// True when the address ranges of two contiguous views share a byte.

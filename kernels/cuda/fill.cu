@@ -34,8 +34,6 @@ void fill_bits(CudaContext& context, Bits bits, const TensorView& out) {
   constexpr std::int64_t kPerVector = kVector / static_cast<std::int64_t>(sizeof(Bits));
   const std::int64_t count = out.numel();
   const auto address = reinterpret_cast<std::uintptr_t>(out.data);
-  require<ShapeError>(address % sizeof(Bits) == 0, "fill: out at ", out.data, " is not aligned to its elements of ",
-                      sizeof(Bits), " bytes");
   const auto to_boundary = static_cast<std::int64_t>((kVector - address % kVector) % kVector / sizeof(Bits));
   const std::int64_t head = to_boundary < count ? to_boundary : count;
   const std::int64_t vectors = (count - head) / kPerVector;

@@ -100,7 +100,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
       return;
     }
     // The model's input wants no gradient, but the op always writes one.
-    const SlotId dx_slot = dx.wanted() ? dx.slot : b.alias(dy, "d(input) of " + name(), shape);
+    const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name());
     b.call("batch_norm backward_apply", {dy, dy2, mask, x, coefficients, sums, stats, valid}, {dx_slot, dresidual.slot},
            0, [=](Context& context, const Frame& frame) {
              ops::batch_norm_backward_apply(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],

@@ -92,13 +92,14 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
   const Shape shape = builder.batched(builder.input_shape());
   const bool in_place = builder.may_overwrite_input();
+  if (!builder.training() && in_place) {
+    builder.set_output(x);
+    return;
+  }
   const SlotId y = in_place ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
   builder.set_output(y);
-  if (!builder.training()) {
-    if (!in_place) {
-      builder.call("copy", {x}, {y}, 0,
-                   [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
-    }
+  if (!builder.training()) {  // the next layer may overwrite y, and x has other readers
+    builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
     return;
   }
   const ops::DropoutDesc desc{.rate = rate_, .seed = builder.options().dropout_seed, .layer = number_};

@@ -109,7 +109,8 @@ void LinearLayer::plan(PlanBuilder& builder) const {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
       const SlotId bias = options_.bias ? b.parameter(name() + ".bias") : SlotId{};
-      const SlotId scratch = b.scratch(ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(product)));
+      const SlotId scratch =
+          b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(product)) : 0);
       b.call("linear_epilogue backward", {product, bias, given, dbias.slot}, {dy, dbias.slot, scratch}, 0,
              [=, kind = options_.activation](Context& context, const Frame& frame) {
                ops::linear_epilogue_backward(context, kind, frame[product], frame[bias], frame[given], dbias.mode,

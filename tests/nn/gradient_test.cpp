@@ -240,6 +240,24 @@ TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
   EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
 }
 
+TEST(Gradient, BatchNormOfTheInputLeavesAGradientThatASumPassedOn) {
+  ModelBuilder b("passed", {6});
+  const NodeId r = b.linear("l0", b.input(), 6);
+  const NodeId n = b.batch_norm("bn", b.input(), {.residual = r});
+  b.linear("fc", b.add("sum", n, r), 3);
+  Net net(b.build(), Mode::train, 5, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, ALastLayerThatReadsItsOutputAgain) {
+  PlanOptions options;
+  options.loss = Loss::mse;
+  ModelBuilder b("positive", {5});
+  b.relu("out", b.linear("l0", b.input(), 4));
+  Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
 TEST(Gradient, RegressionLosses) {
   for (const Loss loss : {Loss::mse, Loss::l1, Loss::huber}) {
     PlanOptions options;

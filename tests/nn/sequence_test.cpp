@@ -130,6 +130,22 @@ TEST(Transformer, ALaterTokenChangesNothingBefore) {
             std::vector<double>(after.begin() + 36, after.end()));
 }
 
+TEST(Dropout, IsNotThereInInference) {
+  const auto logits = [](bool dropout) {
+    ModelBuilder b("last", {5});
+    const NodeId x = b.linear("l1", b.linear("l0", b.input(), 7), 3);
+    if (dropout) {
+      b.dropout("drop", x, 0.5);
+    }
+    Net net(b.build(), Mode::infer, 4, DType::f32);
+    net.run();
+    return testing::to_doubles(net.plan().logits());
+  };
+  EXPECT_EQ(logits(true), logits(false));
+  ModelBuilder b("refused", {5});
+  EXPECT_THROW(b.dropout("drop", b.input(), 1), UsageError);
+}
+
 /// Trains with Adam on batches that `draw(step)` puts into the step state; the mean loss of the last `window` steps.
 template <class Draw>
 double train(Net& net, double learning_rate, int steps, int window, Draw draw) {

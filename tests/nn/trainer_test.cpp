@@ -341,19 +341,25 @@ void expect_all_say(const std::vector<std::string>& failures, const std::string&
 TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   train({.steps = 2, .dir = path("sgd")});
   train({.steps = 2, .dir = path("adam"), .optimizer = {.kind = OptimizerKind::adam}});
-  const auto resume = [&](const std::string& dir, OptimizerKind kind) {
+  const auto resume = [&](const std::string& dir, OptimizerKind kind,
+                          const std::map<std::string, std::string>& options = {}) {
     return with_trainers(
         1, [&](TrainerOptions& o, int) { o.optimizer.kind = kind; },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           RunProgress progress;
-          (void)resume_checkpoint(dir, trainer, control, {}, progress);
+          RunIdentity identity;
+          identity.options = options;
+          (void)resume_checkpoint(dir, trainer, control, identity, progress);
           EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
         });
   };
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
   EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
+  // States of the same names, another rule.
+  expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
+                 "the state of optimizer adam, expected adamw");
   // A step count that cannot be.
   const std::string file = path("adam/last/optimizer.safetensors");
   std::string bytes = file_text(file);

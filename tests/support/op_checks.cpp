@@ -123,6 +123,11 @@ void expect_views_checked(std::vector<TensorView> views,
     views[i] = good;
     views[i].strides[0] += 1;
     EXPECT_THROW(call(views), ShapeError) << i;
+    if (size_of(good.dtype) > 1) {
+      views[i] = good;
+      views[i].data = static_cast<std::byte*>(good.data) + 1;
+      EXPECT_THROW(call(views), ShapeError) << i;
+    }
     if (all_required) {
       views[i] = {};
       EXPECT_THROW(call(views), ShapeError) << i;

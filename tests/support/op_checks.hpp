@@ -32,8 +32,8 @@ void expect_repeatable(const OpCase& item, Context& context, const char* file = 
                        int line = __builtin_LINE());
 
 /// Calls `call` with good views (of the host, contiguous, rank 1 or more), then with each of them spoiled in turn:
-/// another device is a DeviceError, f16 a DTypeError, another extent and a gap between rows a ShapeError; with
-/// all_required also a view that is not given.
+/// another device is a DeviceError, f16 a DTypeError, another extent, a gap between rows and an address between two
+/// elements a ShapeError; with all_required also a view that is not given.
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call, bool all_required = false);
 
