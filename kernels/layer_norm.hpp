@@ -9,10 +9,10 @@ namespace lockstep::ops {
 
 // Layer normalisation (Ba, Kiros and Hinton, 2016) over the last axis: every row of C elements by itself.
 //
-//   x, y, dy, dx:   (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32 or f64 on the
-//   host,
-//                   f32, bf16 or f16 on a GPU
-//   weight, bias, dweight, dbias: (C), mean, inv_std: (M): contiguous, of x's type, f32 beside the 16-bit types
+//   x, y, dy, dx:                 (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32 or
+//                                 f64 on the host, f32, bf16 or f16 on a GPU
+//   weight, bias, dweight, dbias: (C) contiguous, of x's type, f32 beside the 16-bit types
+//   mean, inv_std:                (M) likewise
 //
 // Sums over a row and over rows have a fixed order: the bits do not depend on the number of threads. On a GPU they
 // depend on the shape, and on whether all tensors allow 16-byte accesses.

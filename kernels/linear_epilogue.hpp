@@ -10,9 +10,8 @@ namespace lockstep::ops {
 
 // What follows the product of a linear layer, in one pass over memory.
 //
-//   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32 or f64 on the host,
-//   f32,
-//                           bf16 or f16 on a GPU, computed in f32 there
+//   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32 or f64 on the
+//                           host, f32, bf16 or f16 on a GPU, computed in f32 there
 //   bias, dbias:            (N) contiguous, of x's type, f32 beside the 16-bit types
 //
 // Sums have a fixed order: the bits do not depend on the number of threads. On a GPU those of dbias depend on the
@@ -29,8 +28,8 @@ void linear_epilogue_forward(Context& context, Activation kind, const TensorView
 /// With x and bias as in forward, x before that was added:
 ///   dx    = dy * kind'(x + bias); not given: not computed
 ///   dbias = sum over the rows of dx, before dx is rounded to its type, as mode says; ignore: it may be missing
-/// The gradient of the residual is dy itself. kind identity reads neither x nor bias: x may be missing. dx may be dy or
-/// x.
+/// The gradient of the residual is dy itself. kind identity reads neither x nor bias: x may be missing.
+/// dx may be dy or x.
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace);

@@ -11,19 +11,21 @@ namespace lockstep::ops {
 /// Softmax cross entropy with label smoothing (Szegedy et al. 2016, section 7), loss, gradient and accuracy in one
 /// pass over the logits. Target distribution: (1 - smoothing) at the label + smoothing / K everywhere.
 ///
-///   logits:  (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32 or f64 on
-///   the
-///            host, f32, bf16 or f16 on a GPU
-///   labels:  (N) or (N, ...) i32, contiguous: one a position
-///   valid:   i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   scale:   scalar, of the type of logits, f32 beside 16-bit types: 1 / (global number of valid samples); not given:
-///   1 dlogits: like logits or not given: (softmax - target) * scale / P, 0 for samples that do not count; may be
-///   logits metrics: f64 (3): [0] += sum over the samples that count of the mean of the unscaled losses at their
-///   positions,
-///            [1] += the share of a sample's positions whose largest logit (first of equals) is at the label, summed
-///            likewise, [2] += number of labels that are not in [0, K) (such a position takes part in nothing else and
-///            has a zero gradient)
-///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when that is 0
+///   logits:    (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32 or f64
+///              on the host, f32, bf16 or f16 on a GPU
+///   labels:    (N) or (N, ...) i32, contiguous: one a position
+///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
+///   scale:     scalar, of the type of logits, f32 beside 16-bit types: 1 / (global number of valid samples);
+///              not given: 1
+///   dlogits:   like logits, or not given: (softmax - target) * scale / P, 0 for samples that do not count;
+///              may be logits
+///   metrics:   f64 (3): [0] += sum over the samples that count of the mean of the unscaled losses at their
+///              positions, [1] += the share of a sample's positions whose largest logit (first of equals) is at the
+///              label, summed likewise, [2] += number of labels that are not in [0, K) (such a position takes part
+///              in nothing else and has a zero gradient)
+///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when
+///              that is 0
+///
 /// Losses (f32 beside f32 and 16-bit logits on a GPU) are summed in f64 in a fixed order, on the host that of the
 /// samples. Deterministic. smoothing outside [0, 1) is a UsageError.
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,

@@ -28,11 +28,10 @@ inline constexpr std::int64_t kMostSumChunks = 256;
   return static_cast<std::size_t>(sum_chunks(rows) * sums * columns) * sizeof(float);
 }
 
-/// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes rows k, k +
-/// 8,
-/// ... of the chunk. f.at(column) is called once for a thread's piece and gives take(row, sums), which adds what that
-/// row has there to float sums[kSums][kCount], and may write outputs of its own. Without partial nothing is summed.
-/// partial: (chunks, kSums, columns).
+/// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes the rows k,
+/// k + 8, ... of the chunk. f.at(column) is called once for a thread's piece and gives take(row, sums), which adds what
+/// that row has there to float sums[kSums][kCount], and may write outputs of its own. Without partial nothing is
+/// summed. partial: (chunks, kSums, columns).
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {

@@ -191,7 +191,7 @@ TEST(Transformer, LearnsToRepeatASequence) {
   EXPECT_TRUE(loss >= best - 0.1) << loss << " is better than can be: the mask leaks";
 }
 
-// y = (sin(3 a) b, a^2 - b) of two numbers, by an MLP: mean squared error 1e-3, a thousandth of the variance.
+// y = (sin(3 a) b, a^2 - b) of two numbers, by an MLP: mean squared error 1e-3, a three-hundredth of the variance.
 TEST(Regression, AnMlpLearnsASmoothFunction) {
   ModelBuilder b("mlp", {2});
   NodeId x = b.activation("a1", b.linear("l1", b.input(), 32), ops::Activation::tanh);
