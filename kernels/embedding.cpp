@@ -29,23 +29,29 @@ Shape check_ids(std::string_view op, const TensorView& ids, std::int64_t width) 
 }  // namespace
 
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
-                       const TensorView& y, const TensorView& bad_ids) {
+                       const TensorView& valid, const TensorView& y, const TensorView& bad_ids) {
   constexpr std::string_view kOp = "embedding_forward";
-  require_on(context.device(), kOp, {&table, &ids, &positions, &y, &bad_ids});
+  require_on(context.device(), kOp, {&table, &ids, &positions, &valid, &y, &bad_ids});
   check_table(kOp, {table, "table"});
   const std::int64_t width = table.shape[1];
   require_tensor(kOp, {y, "y"}, table.dtype, check_ids(kOp, ids, width));
   if (positions.given()) {
     require_tensor(kOp, {positions, "positions"}, table.dtype, Shape{ids.shape.back(), width});
   }
-  require_apart(kOp, {y, "y"}, {{table, "table"}, {ids, "ids"}, {positions, "positions"}, {bad_ids, "bad_ids"}});
+  if (valid.given()) {
+    require_scalar(kOp, {valid, "valid"}, DType::i64);
+  }
+  require_apart(kOp, {y, "y"},
+                {{table, "table"}, {ids, "ids"}, {positions, "positions"}, {valid, "valid"}, {bad_ids, "bad_ids"}});
   if (bad_ids.given()) {
     require_scalar(kOp, {bad_ids, "bad_ids"}, DType::f64);
-    require_apart(kOp, {bad_ids, "bad_ids"}, {{table, "table"}, {ids, "ids"}, {positions, "positions"}});
+    require_apart(kOp, {bad_ids, "bad_ids"},
+                  {{table, "table"}, {ids, "ids"}, {positions, "positions"}, {valid, "valid"}});
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::embedding_forward(c, table, ids, positions, y, bad_ids)) {
-    backend::embedding_forward(c, table, ids, positions, y, bad_ids);
-  });
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::embedding_forward(c, table, ids, positions, valid, y, bad_ids)) {
+             backend::embedding_forward(c, table, ids, positions, valid, y, bad_ids);
+           });
 }
 
 std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable) {

@@ -17,28 +17,30 @@ namespace lockstep::ops {
 
 /// y = table[id] + positions[t] for the token t of a sequence, rounded once. positions may be missing: y = table[id].
 /// An id outside [0, V) gives a row of zeros and reads nothing; bad_ids (f64 scalar, may be missing) += how many such
-/// there are.
+/// there are in the first `valid` entries of the first axis of ids. valid: i64 scalar, clamped to 0 .. their number;
+/// not given: all. It does not touch y, whose rows are written for all ids.
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
-                       const TensorView& y, const TensorView& bad_ids);
+                       const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 
 /// Bytes of workspace (u8, contiguous, aligned to 4) that embedding_backward needs for dtable; 0 on the host.
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
 /// dtable (V, D) = or += for each id the sum of the rows of dy at its tokens; tokens whose id is outside [0, V) take no
-/// part. dtable is of the type of dy, f32 beside 16-bit types, and sums are of the type of dtable, in the order of the
-/// tokens: deterministic, without atomic additions. Rows of ids that do not occur become 0 or stay as they are. mode
-/// ignore is a UsageError, 2^31 tokens or more are a ShapeError.
-/// The gradient of positions is reduce_rows of dy seen as (M / T, T * D).
+/// part. dtable is of the type of dy, f32 beside 16-bit types, and sums are of the type of dtable, from what is there
+/// (overwrite: 0) on in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not occur
+/// become 0 or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError. The gradient of
+/// positions is reduce_rows of dy seen as (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 
 namespace backend {  // called after the checks of embedding.cpp
 void embedding_forward(CpuContext& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
-                       const TensorView& y, const TensorView& bad_ids);
+                       const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 void embedding_backward(CpuContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 void embedding_forward(CudaContext& context, const TensorView& table, const TensorView& ids,
-                       const TensorView& positions, const TensorView& y, const TensorView& bad_ids);
+                       const TensorView& positions, const TensorView& valid, const TensorView& y,
+                       const TensorView& bad_ids);
 void embedding_backward(CudaContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 }  // namespace backend

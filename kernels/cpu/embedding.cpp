@@ -20,7 +20,7 @@ bool in_table(std::int32_t id, int64_t vocabulary) {
 }  // namespace
 
 void embedding_forward(CpuContext& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
-                       const TensorView& y, const TensorView& bad_ids) {
+                       const TensorView& valid, const TensorView& y, const TensorView& bad_ids) {
   const int64_t tokens = ids.numel();
   const int64_t vocabulary = table.shape[0];
   const int64_t width = table.shape[1];
@@ -50,8 +50,11 @@ void embedding_forward(CpuContext& context, const TensorView& table, const Tenso
       }
     });
   });
-  if (bad_ids.given()) {
-    const auto bad = std::count_if(id, id + tokens, [=](std::int32_t i) { return !in_table(i, vocabulary); });
+  if (bad_ids.given() && tokens > 0) {
+    const int64_t samples = ids.shape[0];
+    const int64_t counting = valid.given() ? std::clamp(*valid.as<int64_t>(), int64_t{0}, samples) : samples;
+    const int64_t end = counting * (tokens / samples);
+    const auto bad = std::count_if(id, id + end, [=](std::int32_t i) { return !in_table(i, vocabulary); });
     *bad_ids.as<double>() += static_cast<double>(bad);
   }
 }

@@ -58,9 +58,11 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block, so that nothing has to be joined. ids: (M).
-__global__ void __launch_bounds__(kCountBlock)
-    count_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary, double* bad_ids) {
+/// One block, so that nothing has to be joined. ids: (samples, each), valid: scalar or null.
+__global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
+                                                            const int64_t* valid, int64_t vocabulary, double* bad_ids) {
+  const int64_t given = valid != nullptr ? *valid : samples;
+  const int64_t tokens = (given <= 0 ? 0 : (given < samples ? given : samples)) * each;
   double bad = 0;
 #pragma unroll 4
   for (int64_t i = threadIdx.x; i < tokens; i += kCountBlock) {
@@ -121,8 +123,9 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
 }
 
 /// A block takes 128 pieces of a row of dtable: it looks for the tokens of the row's id from the first to the last,
-/// and each thread adds up its piece of their rows of dy in order. Most ids of a vocabulary occur in no token of a
-/// batch, or in one, and look at no ids. dy: (M, D), ids: (M), last, behind_first: (V), dtable: (V, D).
+/// and each thread adds its piece of their rows of dy in order to what is there, or to 0. Most ids of a vocabulary
+/// occur in no token of a batch, or in one, and look at no ids. dy: (M, D), ids: (M), last, behind_first: (V), dtable:
+/// (V, D).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)
     sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,
@@ -137,7 +140,11 @@ __global__ void __launch_bounds__(kSumBlock)
     if (end < 0 && accumulate) {
       continue;
     }
+    float* const to = dtable + id * width + piece * kCount;
     gpu::Pack<float, kCount> sum{};
+    if (accumulate && piece < pieces) {
+      sum = gpu::load<kCount>(to);
+    }
     const auto add = [&](int64_t token) {
       const auto values = gpu::load<kCount>(dy + token * width + piece * kCount);
 #pragma unroll
@@ -162,14 +169,6 @@ __global__ void __launch_bounds__(kSumBlock)
       }
     }
     if (piece < pieces) {
-      float* const to = dtable + id * width + piece * kCount;
-      if (accumulate) {
-        const auto before = gpu::load<kCount>(to);
-#pragma unroll
-        for (int j = 0; j < kCount; ++j) {
-          sum.at[j] += before.at[j];
-        }
-      }
       gpu::store(to, sum);
     }
   }
@@ -178,7 +177,8 @@ __global__ void __launch_bounds__(kSumBlock)
 }  // namespace
 
 void embedding_forward(CudaContext& context, const TensorView& table, const TensorView& ids,
-                       const TensorView& positions, const TensorView& y, const TensorView& bad_ids) {
+                       const TensorView& positions, const TensorView& valid, const TensorView& y,
+                       const TensorView& bad_ids) {
   const int64_t tokens = ids.numel();
   const int64_t vocabulary = table.shape[0];
   const int64_t width = table.shape[1];
@@ -197,8 +197,8 @@ void embedding_forward(CudaContext& context, const TensorView& table, const Tens
     });
   }
   if (bad_ids.given() && tokens > 0) {
-    gpu::launch(count_kernel, dim3(1), dim3(kCountBlock), 0, context.stream(), id, tokens, vocabulary,
-                gpu::data<double>(bad_ids));
+    gpu::launch(count_kernel, dim3(1), dim3(kCountBlock), 0, context.stream(), id, ids.shape[0], tokens / ids.shape[0],
+                gpu::data<const int64_t>(valid), vocabulary, gpu::data<double>(bad_ids));
   }
 }
 

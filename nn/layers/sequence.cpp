@@ -38,12 +38,14 @@ void EmbeddingLayer::plan(PlanBuilder& builder) const {
   const SlotId tokens = builder.input();
   const SlotId table = builder.parameter(name() + ".weight");
   const SlotId positions = builder.parameter(positions_ + ".weight");
+  const SlotId valid = builder.state(StateField::valid);
   const SlotId metrics = builder.state(StateField::metrics);
   const SlotId y = builder.activation(name(), builder.batched({length, width_}));
-  builder.call("embedding forward", {tokens, table, positions, metrics}, {y, metrics}, 0,
+  builder.call("embedding forward", {tokens, table, positions, valid, metrics}, {y, metrics}, 0,
                [=](Context& context, const Frame& frame) {
                  const TensorView out_of_range = frame[metrics].slice(0, 2, 3).reshape({});
-                 ops::embedding_forward(context, frame[table], frame[tokens], frame[positions], frame[y], out_of_range);
+                 ops::embedding_forward(context, frame[table], frame[tokens], frame[positions], frame[valid], frame[y],
+                                        out_of_range);
                });
   builder.set_output(y);
 

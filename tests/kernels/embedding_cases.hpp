@@ -15,7 +15,8 @@ struct EmbeddingParams {
   std::int64_t vocabulary = 1;
   std::int64_t width = 1;
   Shape ids;
-  bool positions = false;  ///< forward: added, and bad ids are counted
+  bool positions = false;   ///< forward: added, and bad ids are counted
+  std::int64_t valid = -1;  ///< forward: of the first axis of ids, where bad ids are counted; -1: not given
 };
 
 /// Ids run from -1 to V, so that some are out of range.
@@ -29,21 +30,23 @@ inline Shape embedding_rows(const EmbeddingParams& p) {
   return shape;
 }
 
-/// inputs: table, ids, positions (if any); outputs: y, bad_ids (started at 2, if there are positions).
+/// inputs: table, ids, positions and valid (if there are positions); outputs: y, bad_ids (started at 2, if there are
+/// positions).
 inline OpCase embedding_forward_case(const EmbeddingParams& p, DType dtype) {
   OpCase item;
   item.name = concat("embedding_forward ", dtype, ' ', p.ids, " of ", Shape{p.vocabulary, p.width},
-                     p.positions ? " with positions" : "");
+                     p.positions ? " with positions" : "", p.valid >= 0 ? concat(" valid ", p.valid) : std::string());
   item.dtype = dtype;
   item.inputs = {{"table", Shape{p.vocabulary, p.width}, dtype, normal(1)}, embedding_ids(p)};
   item.outputs = {{"y", embedding_rows(p), dtype, {}}};
   if (p.positions) {
     item.inputs.push_back({"positions", Shape{p.ids.back(), p.width}, dtype, normal(2)});
+    item.inputs.push_back({"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))});
     item.outputs.push_back({"bad_ids", Shape{}, DType::f64, constant(2)});
   }
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::embedding_forward(context, in[0], in[1], p.positions ? in[2] : TensorView(), out[0],
-                           p.positions ? out[1] : TensorView());
+    ops::embedding_forward(context, in[0], in[1], p.positions ? in[2] : TensorView(),
+                           p.valid >= 0 ? in[3] : TensorView(), out[0], p.positions ? out[1] : TensorView());
   };
   // A row of the table comes from memory for each token at most once, and no more than the whole table.
   const double row = static_cast<double>(p.width) * static_cast<double>(size_of(dtype));
@@ -76,11 +79,23 @@ inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops
 }
 
 /// No tokens, no ids, no width, one of each, odd and prime sizes, whole vectors, rows longer than a warp's or a block's
-/// share, a few ids in more tokens than a block looks at in one go, most ids in none.
+/// share, a few ids in more tokens than a block looks at in one go, most ids in none; none, some, all sequences valid.
 inline std::vector<EmbeddingParams> embedding_params() {
-  return {{5, 3, Shape{0}},         {0, 4, Shape{3}},      {5, 0, Shape{2, 2}},          {1, 1, Shape{1}},
-          {7, 3, Shape{13}},        {31, 8, Shape{2, 33}}, {3, 16, Shape{5, 211}, true}, {2, 1, Shape{1100}},
-          {97, 24, Shape{4, 7, 3}}, {11, 1029, Shape{3}},  {4, 2056, Shape{2, 3}, true}, {1009, 5, Shape{2, 31}, true}};
+  return {{5, 3, Shape{0}},
+          {0, 4, Shape{3}},
+          {5, 0, Shape{2, 2}},
+          {1, 1, Shape{1}},
+          {7, 3, Shape{13}},
+          {31, 8, Shape{2, 33}},
+          {3, 16, Shape{5, 211}, true},
+          {2, 1, Shape{1100}},
+          {97, 24, Shape{4, 7, 3}, true, 3},
+          {5, 3, Shape{0, 2}, true, 1},
+          {7, 4, Shape{9, 331}, true, 8},
+          {5, 7, Shape{3, 5}, true, 0},
+          {11, 1029, Shape{3}},
+          {4, 2056, Shape{2, 3}, true},
+          {1009, 5, Shape{2, 31}, true, 3}};
 }
 
 inline std::vector<OpCase> embedding_cases() {

@@ -29,6 +29,14 @@ TEST_F(CudaEmbedding, IdsOutOfRangeReadAndWriteNothing) {
   testing::compare(backward, cuda(), backward, cpu(), 0);
 }
 
+TEST_F(CudaEmbedding, BadIdsCountInTheValidSequencesOnly) {
+  OpCase item = embedding_forward_case({4, 8, Shape{5, 613}, true, 5}, DType::f32);
+  for (const double valid : {0.0, 1.0, 4.0, 5.0, 6.0, 0x1p62, -1.0, -0x1p63}) {
+    item.inputs[3].start = testing::constant(valid);
+    testing::compare(item, cuda(), item, cpu(), 0);
+  }
+}
+
 /// Tokens of one id near each other, and further apart than a block looks in one go.
 TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
   for (const std::int64_t distance : {1, 33, 128, 700}) {
@@ -54,6 +62,18 @@ TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
     const double rest = 100 * static_cast<double>(2 * distance - 2);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 0, 0, rest, rest, rest})) << distance;
   }
+}
+
+TEST_F(CudaEmbedding, SumsBeginWithWhatIsThere) {
+  OpCase item = embedding_backward_case({1, 1, Shape{2}}, DType::f32, GradMode::accumulate);
+  item.inputs[0].start = testing::values({1, -0x1p24});
+  item.inputs[1].start = testing::constant(0);
+  item.outputs[0].start = testing::constant(0x1p24);
+  OpInstance instance(item, cuda());
+  testing::run_checked(instance);
+  EXPECT_EQ(instance.output(0).values(), std::vector<double>{0}) << "1 - 2^24 is exact, 2^24 + 1 is 2^24";
+  item = embedding_backward_case({5, 24, Shape{701}}, DType::f32, GradMode::accumulate);
+  testing::compare(item, cuda(), item, cpu(), 0);
 }
 
 TEST_F(CudaEmbedding, TheSameBitsEveryTime) {

@@ -32,10 +32,10 @@ TEST(Embedding, ByHand) {
   ids.assign({2, 0, 2, 3});
   positions.assign({10, 20, 30, 40});
   bad.constant(5);
-  ops::embedding_forward(context, table, ids, positions, y, bad);
+  ops::embedding_forward(context, table, ids, positions, {}, y, bad);
   EXPECT_EQ(y.values(), (std::vector<double>{15, 26, 31, 42, 15, 26, 0, 0}));
   EXPECT_EQ(bad.values()[0], 6);
-  ops::embedding_forward(context, table, ids, {}, y, {});
+  ops::embedding_forward(context, table, ids, {}, {}, y, {});
   EXPECT_EQ(y.values(), (std::vector<double>{5, 6, 1, 2, 5, 6, 0, 0}));
 
   GuardedTensor dy(Shape{2, 2, 2}, DType::f32);
@@ -45,6 +45,34 @@ TEST(Embedding, ByHand) {
   EXPECT_EQ(dtable.values(), (std::vector<double>{3, 4, 0, 0, 51, 62}));
   ops::embedding_backward(context, dy, ids, GradMode::accumulate, dtable, {});
   EXPECT_EQ(dtable.values(), (std::vector<double>{6, 8, 0, 0, 102, 124}));
+}
+
+TEST(Embedding, BadIdsCountInTheValidSequencesOnly) {
+  CpuContext context;
+  GuardedTensor table(Shape{3, 1}, DType::f32);
+  GuardedTensor ids(Shape{3, 2}, DType::i32);
+  GuardedTensor valid(Shape{}, DType::i64);
+  GuardedTensor y(Shape{3, 2, 1}, DType::f32);
+  GuardedTensor bad(Shape{}, DType::f64);
+  table.assign({1, 2, 3});
+  ids.assign({-1, 0, 3, 2, 1, 9});
+  using Limits = std::numeric_limits<std::int64_t>;
+  for (const auto& [count, expected] : {std::pair<std::int64_t, double>{0, 0},
+                                        {1, 1},
+                                        {2, 2},
+                                        {3, 3},
+                                        {4, 3},
+                                        {Limits::max(), 3},
+                                        {-1, 0},
+                                        {Limits::min(), 0}}) {
+    valid.span<std::int64_t>()[0] = count;
+    bad.constant(0);
+    ops::embedding_forward(context, table, ids, {}, valid, y, bad);
+    EXPECT_EQ(bad.values()[0], expected) << count;
+    EXPECT_EQ(y.values(), (std::vector<double>{0, 1, 0, 3, 2, 0})) << "rows are written for all";
+  }
+  ops::embedding_forward(context, table, ids, {}, {}, y, bad);
+  EXPECT_EQ(bad.values()[0], 3) << "not given: all";
 }
 
 TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
@@ -83,11 +111,9 @@ TEST(Embedding, MatchesTheDefinition) {
         const std::vector<double> table = in[0].values();
         const std::vector<double> ids = in[1].values();
         std::vector<double> y(ids.size() * width, 0.0);
-        std::size_t good = 0;
         for (std::size_t v = 0; v < static_cast<std::size_t>(p.vocabulary); ++v) {
           for (std::size_t i = 0; i < ids.size(); ++i) {
             if (ids[i] == static_cast<double>(v)) {
-              ++good;
               for (std::size_t d = 0; d < width; ++d) {
                 y[i * width + d] = table[v * width + d] + (p.positions ? in[2].values()[i % length * width + d] : 0.0);
               }
@@ -96,7 +122,13 @@ TEST(Embedding, MatchesTheDefinition) {
         }
         expected[0].assign(y);
         if (p.positions) {
-          expected[1].constant(2 + static_cast<double>(ids.size() - good));
+          double bad = 2;
+          for (std::size_t i = 0; i < ids.size(); ++i) {
+            const auto sequence = static_cast<std::int64_t>(i) / (p.ids.numel() / p.ids[0]);
+            const bool counts = p.valid < 0 || sequence < p.valid;
+            bad += counts && (ids[i] < 0 || ids[i] >= static_cast<double>(p.vocabulary)) ? 1 : 0;
+          }
+          expected[1].constant(bad);
         }
       });
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
@@ -130,6 +162,15 @@ TEST(Embedding, SumsRunInTheOrderOfTheTokens) {
   }
 }
 
+TEST(Embedding, SumsBeginWithWhatIsThere) {
+  CpuContext context;
+  OpCase item = embedding_backward_case({1, 1, Shape{2}}, DType::f32, GradMode::accumulate);
+  item.inputs[1].start = testing::constant(0);
+  item.inputs[0].start = testing::values({1, -0x1p24});
+  item.outputs[0].start = testing::constant(0x1p24);
+  testing::expect_matches(item, context, [](Inputs, Outputs expected) { expected[0].constant(0); });
+}
+
 TEST(Embedding, GradientsAreTheDerivatives) {
   CpuContext context({.threads = 2});
   GuardedTensor table(Shape{5, 3}, DType::f64);
@@ -144,7 +185,7 @@ TEST(Embedding, GradientsAreTheDerivatives) {
   positions.normal(2);
   dy.normal(3);
   const auto loss = [&] {
-    ops::embedding_forward(context, table, ids, positions, y, {});
+    ops::embedding_forward(context, table, ids, positions, {}, y, {});
     return testing::weighted_sum(y, dy);
   };
   ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
@@ -187,11 +228,12 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   const GuardedTensor positions(Shape{4, 3}, DType::f32);
   const GuardedTensor y(Shape{2, 4, 3}, DType::f32);
   const GuardedTensor bad(Shape{}, DType::f64);
+  const GuardedTensor valid(Shape{}, DType::i64);
   testing::expect_views_checked(
-      {ids, y}, [&](const std::vector<TensorView>& v) { ops::embedding_forward(context, table, v[0], {}, v[1], bad); },
-      true);
+      {ids, y},
+      [&](const std::vector<TensorView>& v) { ops::embedding_forward(context, table, v[0], {}, {}, v[1], bad); }, true);
   testing::expect_views_checked({ids, positions, y}, [&](const std::vector<TensorView>& v) {
-    ops::embedding_forward(context, table, v[0], v[1], v[2], bad);
+    ops::embedding_forward(context, table, v[0], v[1], {}, v[2], bad);
   });
   // The number of rows of a table is free.
   const auto spoil_table = [](const GuardedTensor& good, const std::function<void(const TensorView&)>& call) {
@@ -209,9 +251,12 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
       EXPECT_THROW(call(spoiled), DTypeError) << dtype;
     }
   };
-  spoil_table(table, [&](const TensorView& v) { ops::embedding_forward(context, v, ids, {}, y, {}); });
+  spoil_table(table, [&](const TensorView& v) { ops::embedding_forward(context, v, ids, {}, {}, y, {}); });
   const auto count = [&](const TensorView& scalar) {
-    ops::embedding_forward(context, table, ids, positions, y, scalar);
+    ops::embedding_forward(context, table, ids, positions, valid, y, scalar);
+  };
+  const auto counting = [&](const TensorView& scalar) {
+    ops::embedding_forward(context, table, ids, positions, scalar, y, bad);
   };
   EXPECT_NO_THROW(count(bad));
   EXPECT_THROW(count(GuardedTensor(Shape{2}, DType::f64)), ShapeError);
@@ -219,18 +264,24 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   TensorView elsewhere = bad;
   elsewhere.device = Device::cuda(0);
   EXPECT_THROW(count(elsewhere), DeviceError);
+  EXPECT_NO_THROW(counting(valid));
+  EXPECT_THROW(counting(GuardedTensor(Shape{2}, DType::i64)), ShapeError);
+  EXPECT_THROW(counting(GuardedTensor(Shape{}, DType::i32)), DTypeError);
+  elsewhere = valid;
+  elsewhere.device = Device::cuda(0);
+  EXPECT_THROW(counting(elsewhere), DeviceError);
   const auto at = [](const GuardedTensor& like, const GuardedTensor& memory) {
     TensorView view = like;
     view.data = memory.view().data;
     return view;
   };
-  for (const GuardedTensor* other : {&table, &ids, &positions}) {
-    EXPECT_THROW(ops::embedding_forward(context, table, ids, positions, at(y, *other), bad), ShapeError);
+  for (const GuardedTensor* other : {&table, &ids, &positions, &valid}) {
+    EXPECT_THROW(ops::embedding_forward(context, table, ids, positions, valid, at(y, *other), bad), ShapeError);
     EXPECT_THROW(count(at(bad, *other)), ShapeError);
   }
   EXPECT_THROW(count(at(bad, y)), ShapeError);
   EXPECT_THROW(ops::embedding_forward(context, table, TensorView(ids.view().data, DType::i32, Device::cpu(), Shape{}),
-                                      {}, y.view().reshape(Shape{24}), {}),
+                                      {}, {}, y.view().reshape(Shape{24}), {}),
                ShapeError);
 
   const GuardedTensor dtable(Shape{5, 3}, DType::f32);

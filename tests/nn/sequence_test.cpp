@@ -106,6 +106,22 @@ TEST(Tokens, OneOutOfRangeIsCountedAndReadsNothing) {
   EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 2);
 }
 
+TEST(Tokens, OfPaddedSamplesAreNotCounted) {
+  Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
+          DType::f32);
+  auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
+  tokens[6] = -1;  // of the second sample
+  net.scalars().valid = 1;
+  EXPECT_TRUE(std::isfinite(net.run()));
+  EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 0);
+  tokens[3] = 5;
+  EXPECT_TRUE(std::isfinite(net.run()));
+  EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 1);
+  net.scalars().valid = 2;
+  EXPECT_TRUE(std::isfinite(net.run()));
+  EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 2);
+}
+
 TEST(Transformer, HasTheParametersOfGpt2) {
   const Model model = transformer();
   EXPECT_EQ(model.parameter_count(), 124439808);
