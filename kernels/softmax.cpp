@@ -1,6 +1,7 @@
 #include <lockstep/kernels/softmax.hpp>
 
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include <lockstep/kernels/operands.hpp>
@@ -8,8 +9,13 @@
 namespace lockstep::ops {
 namespace {
 
-void check_scale(std::string_view op, double scale) {
-  require<UsageError>(std::isfinite(scale), op, ": scale is ", scale, ", expected a finite number");
+/// 0 times an infinite x, or an infinite scale times 0, would make a row of numbers one of NaN.
+void check_scale(std::string_view op, double scale, DType dtype) {
+  visit_compute(accumulation_dtype(dtype), op, [&]<class T>(std::type_identity<T>) {
+    using Limits = std::numeric_limits<T>;
+    require<UsageError>(std::abs(scale) >= Limits::min() && std::abs(scale) <= Limits::max(), op, ": scale is ", scale,
+                        ", expected a normal number of type ", accumulation_dtype(dtype));
+  });
 }
 
 }  // namespace
@@ -26,7 +32,7 @@ void softmax_forward(Context& context, const TensorView& x, double scale, Softma
     require<ShapeError>(x.shape.rank() >= 2 && x.shape[x.shape.rank() - 2] <= x.shape.back(), kOp, ": x is ", x.shape,
                         ", expected (..., T, K) with K at least T for a causal mask");
   }
-  check_scale(kOp, scale);
+  check_scale(kOp, scale, x.dtype);
   dispatch(context, kOp, [=](auto& c) -> decltype(backend::softmax_forward(c, x, scale, mask, y)) {
     backend::softmax_forward(c, x, scale, mask, y);
   });
@@ -39,7 +45,7 @@ void softmax_backward(Context& context, const TensorView& y, const TensorView& d
   require<ShapeError>(y.shape.rank() >= 1, kOp, ": y is ", y.shape, ", expected (..., K)");
   require_same_or_apart(kOp, {dx, "dx"}, {dy, "dy"});
   require_same_or_apart(kOp, {dx, "dx"}, {y, "y"});
-  check_scale(kOp, scale);
+  check_scale(kOp, scale, y.dtype);
   dispatch(context, kOp, [=](auto& c) -> decltype(backend::softmax_backward(c, y, dy, scale, dx)) {
     backend::softmax_backward(c, y, dy, scale, dx);
   });

@@ -160,10 +160,15 @@ TEST(Softmax, RefusesWhatTheContractExcludes) {
   const auto forward = [&](const TensorView& in, double scale, SoftmaxMask mask, const TensorView& out) {
     ops::softmax_forward(context, in, scale, mask, out);
   };
-  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
-    EXPECT_THROW(forward(x, bad, SoftmaxMask::none, y), UsageError);
-    EXPECT_THROW(ops::softmax_backward(context, y, x, bad, dx), UsageError);
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan(""), 0.0, -0.0, 1e39, -1e-46, 1e-39}) {
+    EXPECT_THROW(forward(x, bad, SoftmaxMask::none, y), UsageError) << bad;
+    EXPECT_THROW(ops::softmax_backward(context, y, x, bad, dx), UsageError) << bad;
   }
+  const GuardedTensor wide(Shape{4, 5}, DType::f64);
+  GuardedTensor to(Shape{4, 5}, DType::f64);
+  EXPECT_NO_THROW(forward(wide, 1e39, SoftmaxMask::none, to)) << "finite in f64";
+  EXPECT_NO_THROW(forward(wide, 1e-39, SoftmaxMask::none, to)) << "not 0 in f64";
+  EXPECT_THROW(forward(wide, 0, SoftmaxMask::none, to), UsageError);
   EXPECT_THROW(forward(x, 1, static_cast<SoftmaxMask>(2), y), UsageError);
   const TensorView scalar = x.view().slice(0, 0, 1).slice(1, 0, 1).reshape(Shape{});
   EXPECT_THROW(forward(scalar, 1, SoftmaxMask::none, scalar), ShapeError);
