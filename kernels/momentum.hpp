@@ -6,8 +6,8 @@
 namespace lockstep::ops {
 
 struct MomentumOptions {
-  double momentum = 0;
-  bool nesterov = false;
+  double momentum = 0;    ///< [0, 1); 0: velocity is not touched and may be missing
+  bool nesterov = false;  ///< needs momentum > 0
 };
 
 /// UsageError, in the name of `op`, for a momentum outside [0, 1) and nesterov without momentum.

@@ -1,7 +1,5 @@
 #include <lockstep/kernels/sgd.hpp>
 
-#include <lockstep/kernels/momentum.hpp>
-
 namespace lockstep::ops {
 
 void require_momentum(std::string_view op, const MomentumOptions& options) {
@@ -13,7 +11,7 @@ void require_momentum(std::string_view op, const MomentumOptions& options) {
 void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity) {
   constexpr std::string_view kOp = "sgd_update";
   require_arena_update(context, kOp, update, {{velocity, "velocity"}});
-  require_momentum(kOp, {options.momentum, options.nesterov});
+  require_momentum(kOp, options);
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
                       ", but velocity is not given");
   dispatch(context, kOp, [=](auto& c) -> decltype(backend::sgd_update(c, options, update, velocity)) {

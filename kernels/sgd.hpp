@@ -2,13 +2,11 @@
 
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/momentum.hpp>
 
 namespace lockstep::ops {
 
-struct SgdOptions {
-  double momentum = 0;    ///< [0, 1); 0: velocity is not touched and may be missing
-  bool nesterov = false;  ///< needs momentum > 0
-};
+using SgdOptions = MomentumOptions;
 
 /// Stochastic gradient descent with momentum as PyTorch defines it (Sutskever et al. 2013, without dampening):
 ///   g = factor * grad + weight_decay * p;  v = momentum * v + g;  p -= lr * (nesterov ? g + momentum * v : v)

@@ -1,7 +1,6 @@
 #include <lockstep/kernels/sgd.hpp>
 
 #include <lockstep/kernels/cpu/arena.hpp>
-#include <lockstep/kernels/momentum.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
@@ -67,7 +66,7 @@ void momentum_update(CpuContext& context, const ArenaUpdate& update, const Momen
 }
 
 void sgd_update(CpuContext& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity) {
-  momentum_update(context, update, {options.momentum, options.nesterov}, velocity, nullptr);
+  momentum_update(context, update, options, velocity, nullptr);
 }
 
 }  // namespace lockstep::ops::backend

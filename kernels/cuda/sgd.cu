@@ -1,5 +1,4 @@
 #include <lockstep/kernels/cuda/arena.hpp>
-#include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/sgd.hpp>
 
 namespace lockstep::ops::backend {
@@ -51,7 +50,7 @@ void momentum_update(CudaContext& context, const ArenaUpdate& update, const Mome
 
 void sgd_update(CudaContext& context, const SgdOptions& options, const ArenaUpdate& update,
                 const TensorView& velocity) {
-  momentum_update(context, update, {options.momentum, options.nesterov}, velocity, nullptr);
+  momentum_update(context, update, options, velocity, nullptr);
 }
 
 }  // namespace lockstep::ops::backend

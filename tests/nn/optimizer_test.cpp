@@ -124,6 +124,7 @@ TEST(Optimizer, RangesOneAfterAnotherAreOneUpdate) {
        {OptimizerOptions{}, OptimizerOptions{.kind = OptimizerKind::adam, .clip_norm = 1}}) {
     Small whole(options, DType::f32);
     Small parts(options, DType::f32);
+    const Small before(options, DType::f32);
     const double rate = 0.1;
     const TensorView learning_rate(std::span(&rate, 1), Shape{});
     for (int t = 0; t < 3; ++t) {
@@ -136,6 +137,7 @@ TEST(Optimizer, RangesOneAfterAnotherAreOneUpdate) {
       parts.optimizer.update(parts.context, learning_rate, 0, middle);
     }
     testing::expect_same_bits(whole.set.values(), parts.set.values());
+    EXPECT_FALSE(testing::has_same_bits(whole.set.values(), before.set.values()));
   }
 }
 
@@ -160,6 +162,7 @@ TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
          {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
       Small small({.kind = kind, .clip_norm = 1}, DType::f32);
       Small without({.kind = kind, .clip_norm = 1}, DType::f32);
+      const Small before({.kind = kind, .clip_norm = 1}, DType::f32);
       for (int t = 0; t < 4; ++t) {
         small.fill_gradients(t);
         if (t == 2) {
@@ -172,8 +175,10 @@ TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
         }
       }
       testing::expect_same_bits(small.set.values(), without.set.values());
+      EXPECT_FALSE(testing::has_same_bits(small.set.values(), before.set.values()));
       for (const std::string& name : small.set.state_names()) {
         testing::expect_same_bits(small.set.state(name), without.set.state(name), name);
+        EXPECT_FALSE(testing::has_same_bits(small.set.state(name), before.set.state(name))) << name;
       }
       if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw) {
         EXPECT_EQ(small.updates(), 3);
@@ -221,8 +226,13 @@ TEST(Optimizer, InitialiseBeginsAnew) {
   small.fill_gradients(0);
   small.step(0.1);
   EXPECT_EQ(small.updates(), 1);
+  EXPECT_FALSE(testing::has_same_bits(small.set.values(), fresh.set.values()));
+  for (const std::string& name : small.set.state_names()) {
+    EXPECT_FALSE(testing::has_same_bits(small.set.state(name), fresh.set.state(name))) << name;
+  }
   small.set.initialise(small.context, 3);
   EXPECT_EQ(small.updates(), 0);
+  testing::expect_same_bits(small.set.values(), fresh.set.values());
   for (const std::string& name : small.set.state_names()) {
     testing::expect_same_bits(small.set.state(name), fresh.set.state(name), name);
   }
