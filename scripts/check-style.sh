@@ -20,7 +20,7 @@ check() {  # check TITLE: reads offending lines; none is good
     printf '%s\n' "$lines" | head -n 40 | sed 's/^/          /'
   fi
 }
-tracked() { git ls-files -- "$@" | while read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done; }
+tracked() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done; }
 lines_with() { tracked "${@:2}" | xargs -r -d '\n' grep -nHE -- "$1" || true; }
 
 mapfile -t sources < <(tracked '*.cpp' '*.hpp' '*.cu' '*.cuh')

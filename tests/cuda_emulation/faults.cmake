@@ -8,8 +8,10 @@
 #
 #   {"filter": "gtest filter", "faults": [{"name": "tail", "file": "block_reduce.hpp", "find": "i < count",
 #                                          "plant": "i <= count", "caught_by": ["race", "asan"]}]}
-# `find` occurs once in the file (default OP.cu). It becomes (planted(n) ? (plant) : (find)), or when it ends like a
-# statement, if (planted(n)) { plant } else { find }. The default filter is the op's own tests.
+# `find` occurs once in the file (default OP.cu), and two of a file do not overlap. It becomes
+# (planted(n) ? (plant) : (find)), or when it is a statement, that is it ends in `;`, or in `}` with a `;` before it,
+# if (planted(n)) { plant } else { find }. The default filter is Ops/CudaCases.MatchTheHost/OP: add :CudaOp.* for the tests
+# of OP_cuda_test.cpp.
 function(lockstep_plant_faults)
   cmake_parse_arguments(F "" "FOLDER" "OPS" ${ARGN})
   set(tests ${PROJECT_SOURCE_DIR}/tests/kernels)
@@ -58,10 +60,10 @@ function(lockstep_plant_faults)
       string(FIND "${source_${key}}" "${find}" first)
       string(FIND "${source_${key}}" "${find}" final REVERSE)
       if(first EQUAL -1 OR NOT first EQUAL final)
-        message(FATAL_ERROR "${json}: fault '${name}': '${find}' must occur exactly once in kernels/cuda/${file}")
+        message(FATAL_ERROR "${json}: fault '${name}': '${find}' must occur exactly once in kernels/cuda/${file}, and not within what an earlier fault replaces")
       endif()
       set(switch "::lockstep::emulation::planted(${number})")
-      if(find MATCHES "[;}]$")
+      if(find MATCHES ";$" OR find MATCHES ";.*}$")
         set(planted "if (${switch}) { ${plant} } else { ${find} }")
       else()
         set(planted "(${switch} ? (${plant}) : (${find}))")
