@@ -10,6 +10,22 @@
 
 namespace lockstep {
 
+namespace detail {
+
+/// f(begin, end), compiled once: inlined into the serial and into the parallel path, the same loop may be contracted
+/// into other multiply-adds, and one thread would have other bits than two.
+#if defined(__clang__)
+template <class F>
+[[gnu::noinline]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
+#else
+template <class F>
+[[gnu::noinline, gnu::noclone]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
+#endif
+  f(begin, end);
+}
+
+}  // namespace detail
+
 /// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads; ranges
 /// hold at least `grain` elements except the last. The ranges depend on the thread count: use for elementwise work.
 /// f must not throw. Allocates nothing after OpenMP's team exists.
@@ -19,7 +35,7 @@ void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t
   const int threads = static_cast<int>(std::min<std::int64_t>(context.threads(), most));
   if (threads <= 1) {
     if (count > 0) {
-      f(std::int64_t{0}, count);
+      detail::run_range(f, 0, count);
     }
     return;
   }
@@ -30,7 +46,7 @@ void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t
     const std::int64_t begin = count * t / n;
     const std::int64_t end = count * (t + 1) / n;
     if (begin < end) {
-      f(begin, end);
+      detail::run_range(f, begin, end);
     }
   }
 }
