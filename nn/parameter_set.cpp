@@ -134,6 +134,7 @@ TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, co
 
 std::vector<std::string> ParameterSet::names_of(const std::vector<State>& states) {
   std::vector<std::string> names;
+  names.reserve(states.size());
   for (const State& state : states) {
     names.push_back(state.name);
   }
