@@ -4,15 +4,12 @@
 #include <initializer_list>
 #include <string_view>
 
+#include <lockstep/kernels/operands.hpp>
+
 namespace lockstep::ops {
 namespace {
 
 constexpr std::uintptr_t kWorkspaceAlignment = 64;  // of the workspace
-
-struct Operand {
-  const TensorView& view;
-  std::string_view name;
-};
 
 void check_input(std::string_view op, const TensorView& x) {
   require_compute_dtype(op, "x", x);
@@ -29,30 +26,21 @@ void check_parameters(std::string_view op, const Operand& operand) {
                       accumulation_dtype(view.dtype));
 }
 
-void check(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
-  const auto& [view, name] = operand;
-  require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
-  require<ShapeError>(view.shape == shape, op, ": ", name, " is ", view.shape, ", expected ", shape);
-  require<ShapeError>(view.is_contiguous(), op, ": ", name, " ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
-}
-
 void check_given(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
   if (operand.view.given()) {
-    check(op, operand, dtype, shape);
+    require_tensor(op, operand, dtype, shape);
   }
 }
 
 void check_valid(std::string_view op, const TensorView& valid) {
   if (valid.given()) {
-    require<DTypeError>(valid.dtype == DType::i64, op, ": valid is ", valid.dtype, ", expected i64");
-    require<ShapeError>(valid.numel() == 1, op, ": valid is ", valid.shape, ", expected one element");
+    require_scalar(op, {valid, "valid"}, DType::i64);
   }
 }
 
 void check_mask(std::string_view op, const TensorView& mask, std::int64_t numel) {
   if (mask.given()) {
-    check(op, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(numel))});
+    require_tensor(op, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(numel))});
   }
 }
 
@@ -101,7 +89,7 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
   require_on(context.device(), kOp, {&x, &valid, &stats, &workspace});
   check_input(kOp, x);
   check_valid(kOp, valid);
-  check(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
+  require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_workspace(kOp, context, x, workspace);
   check_apart(kOp, {{stats, "stats"}, {workspace, "workspace"}}, {{x, "x"}, {valid, "valid"}});
   dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_stats(c, x, valid, stats, workspace)) {
@@ -118,10 +106,10 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const std::int64_t channels = weight.shape[0];
-  check(kOp, {stats, "stats"}, stats.dtype, Shape{2 * channels + 1});
-  check(kOp, {weight, "weight"}, stats.dtype, Shape{channels});
-  check(kOp, {bias, "bias"}, stats.dtype, Shape{channels});
-  check(kOp, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
+  require_tensor(kOp, {stats, "stats"}, stats.dtype, Shape{2 * channels + 1});
+  require_tensor(kOp, {weight, "weight"}, stats.dtype, Shape{channels});
+  require_tensor(kOp, {bias, "bias"}, stats.dtype, Shape{channels});
+  require_tensor(kOp, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
   require<ShapeError>(running_mean.given() == running_var.given(), kOp, ": running_mean is ",
                       running_mean.given() ? "given" : "missing", ", running_var is not so");
   check_given(kOp, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
@@ -147,11 +135,11 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
   require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
                       ", expected (C)");
   const Shape channels = weight.shape;
-  check(kOp, {weight, "weight"}, weight.dtype, channels);
-  check(kOp, {bias, "bias"}, weight.dtype, channels);
-  check(kOp, {running_mean, "running_mean"}, weight.dtype, channels);
-  check(kOp, {running_var, "running_var"}, weight.dtype, channels);
-  check(kOp, {coefficients, "coefficients"}, weight.dtype, Shape{4, channels[0]});
+  require_tensor(kOp, {weight, "weight"}, weight.dtype, channels);
+  require_tensor(kOp, {bias, "bias"}, weight.dtype, channels);
+  require_tensor(kOp, {running_mean, "running_mean"}, weight.dtype, channels);
+  require_tensor(kOp, {running_var, "running_var"}, weight.dtype, channels);
+  require_tensor(kOp, {coefficients, "coefficients"}, weight.dtype, Shape{4, channels[0]});
   require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected more than 0");
   check_apart(kOp, {{coefficients, "coefficients"}},
               {{running_mean, "running_mean"}, {running_var, "running_var"}, {weight, "weight"}, {bias, "bias"}});
@@ -168,9 +156,9 @@ void batch_norm_apply(Context& context, const TensorView& x, const TensorView& c
   require_on(context.device(), kOp, {&x, &coefficients, &residual, &y, &mask});
   check_input(kOp, x);
   const DType parameters = accumulation_dtype(x.dtype);
-  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
+  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
   check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
-  check(kOp, {y, "y"}, x.dtype, x.shape);
+  require_tensor(kOp, {y, "y"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
   require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu");
   check_apart(kOp, {{y, "y"}, {mask, "mask"}}, {{x, "x"}, {coefficients, "coefficients"}, {residual, "residual"}},
@@ -190,15 +178,15 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
   check_input(kOp, x);
   const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
-  check(kOp, {dy, "dy"}, x.dtype, x.shape);
+  require_tensor(kOp, {dy, "dy"}, x.dtype, x.shape);
   check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
-  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
+  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
   check_valid(kOp, valid);
-  check(kOp, {sums, "sums"}, parameters, Shape{2, channels});
+  require_tensor(kOp, {sums, "sums"}, parameters, Shape{2, channels});
   if (mode != GradMode::ignore) {
-    check(kOp, {dweight, "dweight"}, parameters, Shape{channels});
-    check(kOp, {dbias, "dbias"}, parameters, Shape{channels});
+    require_tensor(kOp, {dweight, "dweight"}, parameters, Shape{channels});
+    require_tensor(kOp, {dbias, "dbias"}, parameters, Shape{channels});
   }
   check_workspace(kOp, context, x, workspace);
   const TensorView none;
@@ -225,14 +213,14 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
   check_input(kOp, x);
   const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
-  check(kOp, {dy, "dy"}, x.dtype, x.shape);
+  require_tensor(kOp, {dy, "dy"}, x.dtype, x.shape);
   check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
-  check(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
-  check(kOp, {sums, "sums"}, parameters, Shape{2, channels});
-  check(kOp, {stats, "stats"}, parameters, Shape{2 * channels + 1});
+  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
+  require_tensor(kOp, {sums, "sums"}, parameters, Shape{2, channels});
+  require_tensor(kOp, {stats, "stats"}, parameters, Shape{2 * channels + 1});
   check_valid(kOp, valid);
-  check(kOp, {dx, "dx"}, x.dtype, x.shape);
+  require_tensor(kOp, {dx, "dx"}, x.dtype, x.shape);
   check_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);
   check_apart(kOp, {{dx, "dx"}, {dresidual, "dresidual"}},
               {{dy, "dy"},

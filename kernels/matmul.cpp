@@ -2,12 +2,13 @@
 
 #include <string_view>
 
+#include <lockstep/kernels/operands.hpp>
 #include <lockstep/kernels/providers.hpp>
 
 namespace lockstep::ops {
 namespace {
 
-constexpr std::uintptr_t kWorkspaceAlignment = 64;
+constexpr std::size_t kWorkspaceAlignment = 64;
 
 void check_desc(const MatmulDesc& desc) {
   require<DTypeError>(is_floating(desc.dtype), "matmul: dtype is ", desc.dtype, ", expected a floating-point type");
@@ -18,13 +19,6 @@ void check_desc(const MatmulDesc& desc) {
                       "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
   require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
                       "matmul: bias together with grad_mode accumulate");
-}
-
-void check_operand(const TensorView& view, std::string_view name, DType dtype, const Shape& shape) {
-  require<ShapeError>(view.shape == shape, "matmul: ", name, " is ", view.shape, ", expected ", shape);
-  require<DTypeError>(view.dtype == dtype, "matmul: ", name, " is ", view.dtype, ", expected ", dtype);
-  require<ShapeError>(view.is_contiguous(), "matmul: ", name, " ", view.shape, " with strides ", view.strides,
-                      " is not contiguous");
 }
 
 }  // namespace
@@ -72,28 +66,19 @@ void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const
   require<DeviceError>(context.device() == plan.device(), "matmul: planned for ", plan.device(), ", run on ",
                        context.device());
   require_on(context.device(), "matmul", {&a, &b, &bias, &c, &workspace});
-  check_operand(a, "a", desc.dtype, desc.a_shape());
-  check_operand(b, "b", desc.dtype, desc.b_shape());
-  check_operand(c, "c", desc.dtype, desc.c_shape());
+  require_tensor("matmul", {a, "a"}, desc.dtype, desc.a_shape());
+  require_tensor("matmul", {b, "b"}, desc.dtype, desc.b_shape());
+  require_tensor("matmul", {c, "c"}, desc.dtype, desc.c_shape());
   require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ", bias.given() ? "given" : "missing",
                       ", the plan says otherwise");
   if (desc.bias) {
-    check_operand(bias, "bias", desc.dtype, Shape{desc.n});
+    require_tensor("matmul", {bias, "bias"}, desc.dtype, Shape{desc.n});
   }
-  const std::size_t bytes = plan.workspace_bytes();
-  if (bytes > 0) {
-    require<DTypeError>(workspace.dtype == DType::u8, "matmul: workspace is ", workspace.dtype, ", expected u8");
-    require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "matmul: workspace is ",
-                        workspace.shape, ", expected ", bytes, " contiguous bytes");
-    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
-                        "matmul: workspace at ", workspace.data, ", expected an address aligned to ",
-                        kWorkspaceAlignment);
-    require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, c) &&
-                            !(desc.bias && overlaps(workspace, bias)),
-                        "matmul: workspace overlaps an operand");
+  if (const std::size_t bytes = plan.workspace_bytes(); bytes > 0) {
+    require_workspace("matmul", workspace, bytes, kWorkspaceAlignment);
+    require_apart("matmul", {workspace, "workspace"}, {{a, "a"}, {b, "b"}, {bias, "bias"}, {c, "c"}});
   }
-  require<ShapeError>(!overlaps(c, a) && !overlaps(c, b) && !(desc.bias && overlaps(c, bias)),
-                      "matmul: c overlaps an input");
+  require_apart("matmul", {c, "c"}, {{a, "a"}, {b, "b"}, {bias, "bias"}});
   dispatch(context, "matmul",
            [&plan, a, b, bias, c, workspace](auto& concrete) -> void { plan.run(concrete, a, b, bias, c, workspace); });
 }

@@ -53,20 +53,20 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                         ", expected contiguous tensors");
   }
   if (dlogits.given()) {
-    require<ShapeError>(dlogits.data == logits.data || !overlaps(dlogits, logits), kOp,
-                        ": dlogits overlap the logits without being them");
-    for (const TensorView* in : {&labels, &valid, &scale}) {
-      require<ShapeError>(!in->given() || !overlaps(dlogits, *in), kOp, ": dlogits overlap labels, valid or scale");
-    }
+    require_same_or_apart(kOp, {dlogits, "dlogits"}, {logits, "logits"});
+    require_apart(kOp, {dlogits, "dlogits"}, {{labels, "labels"}, {valid, "valid"}, {scale, "scale"}});
   }
-  for (const TensorView* other : {&logits, &labels, &valid, &scale, &dlogits}) {
-    require<ShapeError>(!other->given() || !overlaps(metrics, *other), kOp, ": metrics overlap another tensor");
-  }
+  require_apart(kOp, {metrics, "metrics"},
+                {{logits, "logits"}, {labels, "labels"}, {valid, "valid"}, {scale, "scale"}, {dlogits, "dlogits"}});
   if (const std::size_t bytes = softmax_cross_entropy_workspace_bytes(context, logits); bytes > 0) {
     require_workspace(kOp, workspace, bytes, 8);
-    for (const TensorView* other : {&logits, &labels, &valid, &scale, &dlogits, &metrics}) {
-      require<ShapeError>(!other->given() || !overlaps(workspace, *other), kOp, ": workspace overlaps another tensor");
-    }
+    require_apart(kOp, {workspace, "workspace"},
+                  {{logits, "logits"},
+                   {labels, "labels"},
+                   {valid, "valid"},
+                   {scale, "scale"},
+                   {dlogits, "dlogits"},
+                   {metrics, "metrics"}});
   }
   dispatch(context, kOp,
            [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits,

@@ -370,12 +370,14 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   require<DataError>(at.batch < trainer.batches_per_epoch(), existing_folder(dir), "/", kStateFile, ": epoch ",
                      at.epoch, ", batch ", at.batch, ", but this run has ", trainer.batches_per_epoch(),
                      " batches an epoch");
-  const auto written_by = saved.identity.options.find("optimizer");
-  const auto wanted = identity.options.find("optimizer");
-  require<DataError>(written_by == saved.identity.options.end() || wanted == identity.options.end() ||
-                         written_by->second == wanted->second,
-                     existing_folder(dir), ": the state of optimizer ", written_by->second, ", expected ",
-                     wanted->second);
+  const auto optimizer_of = [](const RunIdentity& run) {
+    const auto found = run.options.find("optimizer");
+    return found == run.options.end() ? std::string() : found->second;
+  };
+  const std::string written_by = optimizer_of(saved.identity);
+  const std::string wanted = optimizer_of(identity);
+  require<DataError>(written_by.empty() || wanted.empty() || written_by == wanted, existing_folder(dir),
+                     ": the state of optimizer ", written_by, ", expected ", wanted);
   ParameterSet& parameters = trainer.parameters();
   Context& context = trainer.context();
   load_model(dir, context, parameters);
