@@ -33,6 +33,13 @@ inline void require_rows(std::string_view op, const Operand& operand) {
                       ", expected (..., C) with C at least 1");
 }
 
+/// Images (N, H, W, C), contiguous, of a type that their device computes in.
+inline void require_images(std::string_view op, const Operand& operand) {
+  require_alike(op, {operand});
+  require<ShapeError>(operand.view.shape.rank() == 4, op, ": ", operand.name, " is ", operand.view.shape,
+                      ", expected (N, H, W, C)");
+}
+
 /// A tensor of one element of type dtype, of any rank.
 inline void require_scalar(std::string_view op, const Operand& operand, DType dtype) {
   const auto& [view, name] = operand;

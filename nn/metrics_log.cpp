@@ -27,16 +27,20 @@ void MetricsLog::on_step(const StepEvent& event) {
 }
 
 void MetricsLog::on_epoch(const EpochEvent& event) {
-  write(Json::Object{{"event", "epoch"},
-                     {"epoch", event.epoch},
-                     {"step", event.step},
-                     {"loss", event.train_loss},
-                     {"accuracy", event.train_accuracy},
-                     {"test_loss", event.test_loss},
-                     {"test_accuracy", event.test_accuracy},
-                     {"images_per_second", event.images_per_second},
-                     {"comm_exposed_s", event.comm_exposed_s},
-                     {"seconds", event.seconds}});
+  Json::Object line{{"event", "epoch"},
+                    {"epoch", event.epoch},
+                    {"step", event.step},
+                    {"loss", event.train_loss},
+                    {"accuracy", event.train_accuracy},
+                    {"test_loss", event.test_loss},
+                    {"test_accuracy", event.test_accuracy},
+                    {"images_per_second", event.images_per_second},
+                    {"comm_exposed_s", event.comm_exposed_s},
+                    {"seconds", event.seconds}};
+  if (event.top_k > 0) {
+    line["test_top_k_accuracy"] = event.test_top_k_accuracy;
+  }
+  write(std::move(line));
 }
 
 void MetricsLog::on_end(int exit_code, std::int64_t step, const RunResult& result) {

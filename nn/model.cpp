@@ -172,6 +172,11 @@ NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t ke
   return add_channelwise(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
 }
 
+NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                  std::int64_t pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(name, kernel, stride, pad, over), {x});
+}
+
 NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
   return add_channelwise(std::make_shared<GlobalAveragePoolLayer>(name), {x});
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/kernels/activation.hpp>
+#include <lockstep/kernels/average_pool2d.hpp>
 #include <lockstep/nn/layer.hpp>
 
 namespace lockstep::nn {
@@ -105,6 +106,9 @@ class ModelBuilder {
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  /// Square windows. `over`: whether padding counts, as zeros.
+  NodeId average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                      ops::AverageOver over = ops::AverageOver::window);
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
   /// Fully connected: on an image flattened in the order C, H, W; on each position of a sequence by itself.

@@ -51,7 +51,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     : parameters_(parameters), options_(options) {
   require<UsageError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0, "optimizer: clip_norm is ",
                       options.clip_norm, ", expected a number of at least 0");
-  std::size_t workspace = clips() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
+  std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
   if (is_adam(options.kind)) {
     ops::require_adam_options("optimizer", adam_options(options), parameters.dtype());
     first_moment_ = parameters.add_state(context, "exp_avg");
@@ -67,7 +67,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
       momentum_ = parameters.add_state(context, "momentum_buffer");
     }
   }
-  if (!counts() && !clips() && workspace == 0) {
+  if (!counts() && !measures() && workspace == 0) {
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
@@ -77,7 +77,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   };
   factor_ = scalar(0, parameters.dtype());
   skip_ = scalar(1, DType::i32);
-  if (clips()) {
+  if (measures()) {
     squared_norm_ = scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
   }
@@ -86,10 +86,10 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
 }
 
 void Optimizer::begin(Context& context) {
-  if (clips()) {
+  if (measures()) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
   }
-  if (clips() || counts()) {
+  if (measures() || counts()) {
     ops::clip_factor(context, options_.clip_norm,
                      {.squared_norm = squared_norm_,
                       .inverse_scale = {},
@@ -106,8 +106,8 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
   const ops::ArenaUpdate update{.segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
                                 .begin = begin,
                                 .learning_rate = learning_rate,
-                                .factor = clips() ? factor_ : TensorView(),
-                                .skip = clips() ? skip_ : TensorView(),
+                                .factor = measures() ? factor_ : TensorView(),
+                                .skip = measures() ? skip_ : TensorView(),
                                 .parameters = range(parameters_.values()),
                                 .gradients = range(parameters_.gradients()),
                                 .copy = {}};

@@ -24,15 +24,16 @@ struct OptimizerOptions {
   double epsilon = 1e-8;             ///< adam, adamw, lars
   double trust_coefficient = 0.001;  ///< lars
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: as they come
+  bool skip_non_finite = false;      ///< without clip_norm too: no update from gradients with NaN or infinity
 };
 
 /// Updates of a ParameterSet's arena. Its states are arenas of the set, named as in PyTorch: "momentum_buffer" (sgd
 /// and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and the counter "step" (adam, adamw: updates
 /// made).
 ///
-/// With clip_norm the norm of the gradient arena decides on the device: gradients that are too long are scaled down,
-/// and an update whose norm is not finite is left out as a whole, step count included. Nothing waits for the device,
-/// and nothing is allocated after the constructor.
+/// With clip_norm or skip_non_finite the norm of the gradient arena decides on the device: gradients that are too long
+/// are scaled down, and an update whose norm is not finite is left out as a whole, step count included. That reads the
+/// gradients once more. Nothing waits for the device, and nothing is allocated after the constructor.
 class Optimizer {
  public:
   /// Adds the states. UsageError for options out of range.
@@ -49,13 +50,15 @@ class Optimizer {
     update(context, learning_rate, 0, parameters_.numel());
   }
 
-  /// With clip_norm the norm of the gradients of the last update, before it was clipped: f64 scalar on the device.
+  /// With clip_norm or skip_non_finite the norm of the gradients of the last update, before it was clipped: f64 scalar
+  /// on the device.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
 
  private:
   [[nodiscard]] bool counts() const { return step_.given(); }
-  [[nodiscard]] bool clips() const { return options_.clip_norm > 0; }
+  /// The norm of the gradients is asked for.
+  [[nodiscard]] bool measures() const { return options_.clip_norm > 0 || options_.skip_non_finite; }
   ParameterSet& parameters_;
   OptimizerOptions options_;
   TensorView momentum_;

@@ -6,6 +6,7 @@
 
 #include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
+#include <lockstep/kernels/top_k.hpp>
 #include <lockstep/nn/memory_plan.hpp>
 #include <lockstep/nn/parameter_set.hpp>
 #include <lockstep/nn/plan_builder.hpp>
@@ -60,6 +61,27 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
   return {.kind = ops::RegressionLoss::mse};
 }
 
+/// What a loss adds to: the metrics without the count of the top k.
+TensorView loss_metrics(const TensorView& metrics) {
+  return metrics.slice(0, 0, StepState::kMetrics - 1);
+}
+
+void plan_top_k(PlanBuilder& builder, SlotId logits) {
+  const Shape shape = builder.prototype(logits).shape;
+  const int k = builder.options().top_k;
+  require<UsageError>(shape.rank() == 2 && k <= shape[1], "plan: top_k is ", k, ", the output of the model is ", shape,
+                      ", expected one row of at least so many classes a sample");
+  const SlotId labels = builder.state(StateField::labels);
+  const SlotId valid = builder.state(StateField::valid);
+  const SlotId metrics = builder.state(StateField::metrics);
+  const SlotId workspace = builder.scratch(ops::top_k_workspace_bytes(builder.context(), builder.prototype(logits)));
+  builder.call("top_k_correct", {logits, labels, valid, metrics}, {metrics, workspace}, 0,
+               [=](Context& context, const Frame& frame) {
+                 const TensorView count = frame[metrics].slice(0, StepState::kMetrics - 1, StepState::kMetrics);
+                 ops::top_k_correct(context, frame[logits], frame[labels], frame[valid], k, count, frame[workspace]);
+               });
+}
+
 /// Loss, accuracy and, when training, the gradient of the output, which takes its place unless the last layer reads it
 /// again.
 SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
@@ -80,7 +102,7 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
     builder.call(std::string(name_of(builder.options().loss)), {output, target, valid, scale, metrics},
                  {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
                    ops::regression_loss(context, desc, frame[output], frame[target], frame[valid], frame[scale],
-                                        frame[gradient], frame[metrics], frame[workspace]);
+                                        frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
                  });
     return gradient;
   }
@@ -92,8 +114,11 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics, workspace}, 0,
                [=](Context& context, const Frame& frame) {
                  ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[valid], frame[scale],
-                                            smoothing, frame[gradient], frame[metrics], frame[workspace]);
+                                            smoothing, frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
                });
+  if (!builder.training() && builder.options().top_k > 0) {
+    plan_top_k(builder, logits);
+  }
   return gradient;
 }
 
@@ -137,7 +162,8 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
-    : mode_(mode), batch_(batch) {
+    : mode_(mode), batch_(batch), top_k_(options.top_k) {
+  require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   PlanBuilder builder(context, model, mode, batch, options, contents_);
   const auto& nodes = model.nodes();

@@ -87,6 +87,7 @@ struct PlanOptions {
   Loss loss = Loss::cross_entropy;
   double label_smoothing = 0;  ///< cross_entropy, in training
   double huber_delta = 1;      ///< huber
+  int top_k = 0;               ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
   std::uint64_t dropout_seed = 0;
   Choices choices = {};  ///< where a call has none, the provider's first guess is taken
   /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
@@ -122,6 +123,7 @@ class Plan {
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
   [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< of the options
 
   /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned; it, the parameters and
   /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size.
@@ -139,6 +141,7 @@ class Plan {
   void run_one(Context& context, const Call& call) const;
   Mode mode_;
   std::int64_t batch_;
+  int top_k_;
   PlanContents contents_;
   std::size_t workspace_bytes_ = 0;
   std::size_t unshared_bytes_ = 0;

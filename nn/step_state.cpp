@@ -41,7 +41,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
     case StateField::epoch:
       return {DType::i64, {}};
     case StateField::metrics:
-      return {DType::f64, {3}};
+      return {DType::f64, {StepState::kMetrics}};
     case StateField::sample_ids:
       return {DType::i64, {batch}};
     case StateField::images:
@@ -89,10 +89,10 @@ void StepState::set(Context& context, const Scalars& scalars) {
 }
 
 StepState::Metrics StepState::metrics(Context& context) const {
-  std::array<double, 3> host{};
-  copy(context, view(StateField::metrics), TensorView(std::span(host), {3}));
+  std::array<double, kMetrics> host{};
+  copy(context, view(StateField::metrics), TensorView(std::span(host), {kMetrics}));
   context.synchronize();
-  return {.loss_sum = host[0], .correct = host[1], .bad_labels = host[2]};
+  return {.loss_sum = host[0], .correct = host[1], .bad_labels = host[2], .top_k_correct = host[3]};
 }
 
 }  // namespace lockstep::nn

@@ -14,7 +14,7 @@ enum class StateField : unsigned char {
   loss_scale,     ///< scalar, f32 beside 16-bit plans, else of the plan's type: 1 / (global number of valid samples)
   valid,          ///< i64 scalar: valid samples of this rank's batch
   epoch,          ///< i64 scalar
-  metrics,        ///< f64 (3): sum of losses, correct predictions, labels and tokens out of range
+  metrics,        ///< f64 (4): sum of losses, correct predictions, labels and tokens out of range, correct in top k
   sample_ids,     ///< i64 (N)
   images,         ///< u8 (N, H, W, 3): InputKind::images
   input,          ///< plan's type, (N, stored input shape): InputKind::values
@@ -50,6 +50,7 @@ class StepState {
  public:
   StepState(Context& context, std::int64_t batch, const StepLayout& layout);
 
+  static constexpr int kMetrics = 4;  ///< elements of StateField::metrics
   [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
   [[nodiscard]] std::size_t bytes() const { return block_.bytes(); }
@@ -67,6 +68,7 @@ class StepState {
     double loss_sum = 0;
     double correct = 0;
     double bad_labels = 0;
+    double top_k_correct = 0;
   };
   /// Copies the metrics to the host; waits for the stream.
   [[nodiscard]] Metrics metrics(Context& context) const;

@@ -52,7 +52,7 @@ class MetricsRing {
   void push(Context& context, const TensorView& metrics, double samples, Metrics& sums) {
     Slot& slot = slots_[next_ % 2];
     take(slot, sums);
-    copy(context, metrics, TensorView(std::span<double>(slot.values), {3}));
+    copy(context, metrics, TensorView(std::span<double>(slot.values), metrics.shape));
     context.stream().record(slot.ready);
     slot.samples = samples;
     slot.pending = true;
@@ -66,7 +66,7 @@ class MetricsRing {
  private:
   struct Slot {
     explicit Slot(Device device) : ready(device) {}
-    std::array<double, 3> values{};
+    std::array<double, StepState::kMetrics> values{};
     double samples = 0;
     bool pending = false;
     Event ready;
@@ -80,6 +80,7 @@ class MetricsRing {
     require<DataError>(slot.values[2] == 0, slot.values[2], " labels of a batch are outside [0, classes)");
     sums.loss_sum += slot.values[0];
     sums.correct += slot.values[1];
+    sums.top_k_correct += slot.values[3];
     sums.samples += slot.samples;
   }
   std::array<Slot, 2> slots_;
@@ -90,11 +91,13 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
   // In rank order, so that every rank has the same bits.
   const std::vector<double> losses = comm::all_gather_value(control, own.loss_sum);
   const std::vector<double> correct = comm::all_gather_value(control, own.correct);
+  const std::vector<double> top_k_correct = comm::all_gather_value(control, own.top_k_correct);
   const std::vector<double> samples = comm::all_gather_value(control, own.samples);
   Metrics sum;
   for (std::size_t r = 0; r < losses.size(); ++r) {
     sum.loss_sum += losses[r];
     sum.correct += correct[r];
+    sum.top_k_correct += top_k_correct[r];
     sum.samples += samples[r];
   }
   return sum;
@@ -188,12 +191,14 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"gamma", text(options.schedule.gamma)},
                                            {"optimizer", text(name_of(options.optimizer.kind))},
                                            {"clip_norm", text(options.optimizer.clip_norm)},
+                                           {"skip_non_finite", text(options.optimizer.skip_non_finite)},
                                            {"weight_decay", text(options.weight_decay)},
                                            {"decay_norm_and_bias", text(options.decay_all)},
                                            {"loss", text(name_of(options.plan.loss))},
                                            {"huber_delta", text(options.plan.huber_delta)},
                                            {"dropout_seed", text(options.plan.dropout_seed)},
                                            {"label_smoothing", text(options.plan.label_smoothing)},
+                                           {"top_k", text(options.plan.top_k)},
                                            {"pad", text(augment.pad)},
                                            {"flip", text(augment.flip)},
                                            {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},

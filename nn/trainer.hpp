@@ -52,9 +52,11 @@ struct Position {
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;
+  double top_k_correct = 0;  ///< of an evaluation with PlanOptions::top_k
   double samples = 0;
   [[nodiscard]] double loss() const { return loss_sum / samples; }
   [[nodiscard]] double accuracy() const { return correct / samples; }
+  [[nodiscard]] double top_k_accuracy() const { return top_k_correct / samples; }
 };
 
 /// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The

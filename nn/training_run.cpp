@@ -34,6 +34,7 @@ class Stopwatch {
 void add(Metrics& sum, const Metrics& part) {
   sum.loss_sum += part.loss_sum;
   sum.correct += part.correct;
+  sum.top_k_correct += part.top_k_correct;
   sum.samples += part.samples;
 }
 
@@ -131,6 +132,8 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                        .train_accuracy = epoch_metrics.accuracy(),
                        .test_loss = test.loss(),
                        .test_accuracy = test.accuracy(),
+                       .top_k = trainer.evaluation_plan().top_k(),
+                       .test_top_k_accuracy = test.top_k_accuracy(),
                        .images_per_second = epoch_metrics.samples / train_s,
                        .comm_exposed_s = exposed_s,
                        .seconds = now_s() - epoch_begin,

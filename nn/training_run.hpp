@@ -29,8 +29,10 @@ struct EpochEvent {
   double train_accuracy = 0;
   double test_loss = 0;
   double test_accuracy = 0;
-  double images_per_second = 0;  ///< training only, evaluation left out
-  double comm_exposed_s = 0;     ///< seconds over the epoch, this rank
+  int top_k = 0;                   ///< PlanOptions::top_k
+  double test_top_k_accuracy = 0;  ///< with top_k: labels among so many largest logits
+  double images_per_second = 0;    ///< training only, evaluation left out
+  double comm_exposed_s = 0;       ///< seconds over the epoch, this rank
   double seconds = 0;
   bool best = false;
 };

@@ -108,6 +108,7 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
                     .std = data.statistics.std,
                     .seed = o.seed};
   t.plan.label_smoothing = o.label_smoothing;
+  t.plan.top_k = o.top_k;
   t.optimizer = {.kind = nn::parse_optimizer(o.optimizer),
                  .momentum = o.momentum,
                  .nesterov = o.nesterov,
@@ -115,7 +116,8 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
                  .beta2 = o.beta2,
                  .epsilon = o.epsilon,
                  .trust_coefficient = o.trust_coefficient,
-                 .clip_norm = o.clip_norm};
+                 .clip_norm = o.clip_norm,
+                 .skip_non_finite = o.skip_non_finite};
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
   t.keep_last = o.keep_last;
@@ -205,6 +207,9 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
   }
   if (o.clip_norm > 0) {
     out << ", clip norm " << o.clip_norm;
+  }
+  if (o.skip_non_finite) {
+    out << ", steps that are not finite skipped";
   }
   return out.str();
 }
@@ -319,8 +324,11 @@ int run(comm::Session& session, int argc, char** argv) {
     const nn::Metrics test = trainer->evaluate();
     if (first) {
       std::cout << "test loss " << test.loss() << "  accuracy " << std::fixed << std::setprecision(2)
-                << 100 * test.accuracy() << " %  (" << std::setprecision(0) << test.correct << " of " << test.samples
-                << ")\n";
+                << 100 * test.accuracy() << " %";
+      if (o.top_k > 0) {
+        std::cout << ", top " << o.top_k << ' ' << 100 * test.top_k_accuracy() << " %";
+      }
+      std::cout << "  (" << std::setprecision(0) << test.correct << " of " << test.samples << ")\n";
     }
     return exit_code::kFinished;
   }

@@ -94,10 +94,12 @@ Parsed parse(int argc, const char* const* argv) {
       ->group("Training");
   app.add_option("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps without one; 0: no")
       ->group("Training");
+  app.add_flag("--skip-non-finite", o.skip_non_finite, "skip steps whose gradients are not finite")->group("Training");
   app.add_option("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr")
       ->group("Training");
   app.add_flag("--no-decay-norm", o.no_decay_norm, "no decay on biases and batch norm")->group("Training");
   app.add_option("--label-smoothing", o.label_smoothing, "0 to 1")->group("Training");
+  app.add_option("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no")->group("Training");
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
   app.add_option("--seed", o.seed, "of weights, order, augmentation and synthetic images")->group("Training");
 
@@ -143,6 +145,7 @@ Parsed parse(int argc, const char* const* argv) {
   };
   at_most("--workers", o.workers, lockstep::nn::Loader::kMaxWorkers);
   at_most("--threads", o.threads, kMaxThreads);
+  at_least("--top-k", o.top_k, 0);
   at_least("--log-every", o.log_every, 1);
   at_least("--checkpoint-every", o.checkpoint_every, 0);
   at_least("--pad", o.pad, -1);

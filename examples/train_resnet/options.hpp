@@ -31,9 +31,11 @@ struct Options {
   double epsilon = 1e-8;
   double trust_coefficient = 0.001;
   double clip_norm = 0;
+  bool skip_non_finite = false;
   double weight_decay = 1e-4;
   bool no_decay_norm = false;
   double label_smoothing = 0;
+  int top_k = 0;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   Switch flip = Switch::automatic;
   bool keep_last = false;

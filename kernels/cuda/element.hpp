@@ -46,6 +46,17 @@ struct Pack {
 template <class T>
 using Vector = Pack<T, kPerVector<T>>;
 
+/// kCount sums as elements.
+template <class T, int kCount>
+__device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
+  Pack<T, kCount> result;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    result.at[j] = from_float<T>(values[j]);
+  }
+  return result;
+}
+
 /// One element, or as many 16-byte loads as kCount elements take; from is then 16-byte aligned.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {

@@ -65,7 +65,7 @@ struct Backward {
     gpu::Pack<float, kCount> shift;
 
     __device__ void operator()(int64_t row, float (&sums)[1][kCount]) const {
-      auto gradient = gpu::load<kCount>(dy + row * columns);
+      const auto gradient = gpu::load<kCount>(dy + row * columns);
       float g[kCount];
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
@@ -81,10 +81,9 @@ struct Backward {
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
         sums[0][j] += g[j];
-        gradient.at[j] = gpu::from_float<T>(g[j]);
       }
       if (dx != nullptr) {
-        gpu::store(dx + row * columns, gradient);
+        gpu::store(dx + row * columns, gpu::rounded<T>(g));
       }
     }
   };

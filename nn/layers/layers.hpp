@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/kernels/activation.hpp>
-#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/kernels/average_pool2d.hpp>
 #include <lockstep/nn/layer.hpp>
 #include <lockstep/nn/model.hpp>
 
@@ -94,6 +94,19 @@ class MaxPoolLayer final : public Layer {
 
  private:
   ops::PoolDesc desc_;
+};
+
+class AveragePoolLayer final : public Layer {
+ public:
+  AveragePoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad, ops::AverageOver over);
+  [[nodiscard]] std::string kind() const override { return "average_pool"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  ops::PoolDesc desc_;
+  ops::AverageOver over_;
 };
 
 /// (H, W, C) -> (C)

@@ -10,6 +10,7 @@
 #include <lockstep/emulation/planted.hpp>
 
 #include "control.hpp"
+#include "tests/support/cuda_test.hpp"
 
 namespace lockstep::emulation {
 namespace {
@@ -46,6 +47,8 @@ class Machine final : public ::testing::EmptyTestEventListener {
 
 }  // namespace
 }  // namespace lockstep::emulation
+
+constinit const std::int64_t lockstep::testing::kLarge = std::int64_t{1} << 14;  // tests/support/cuda_test.hpp
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);

@@ -1,13 +1,14 @@
 # Test programs that run ops, launchers and kernels of the library on the stand-in for the CUDA runtime and the emulation.
 include(${CMAKE_CURRENT_LIST_DIR}/faults.cmake)
 
-# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... SOURCES test.cpp.. INCLUDES folder.. [RACE_REPEAT n] [ASAN_REPEAT n])
-# NAME.race and NAME.asan: the tests linked with the library's own archives, in which the objects of nvcc are passed over
-# for the emulated copies, and with the stand-in. NAME.coverage: the asan run has reached every line of the kernels.
+# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... TESTS objects [RACE_REPEAT n] [ASAN_REPEAT n])
+# NAME.race and NAME.asan: the tests (an object library) linked with the library's own archives, in which the objects of
+# nvcc are passed over for the emulated copies, and with the stand-in. Kernels and emulation are instrumented, the tests
+# are not. NAME.coverage: the asan run has reached every line of the kernels.
 # NAME.faults.race and .asan: every planted fault is caught. REPEAT: the tests run under so many schedules
 # (environment.cpp).
 function(lockstep_add_emulated_ops)
-  cmake_parse_arguments(T "" "NAME;RACE_REPEAT;ASAN_REPEAT" "OPS;SOURCES;INCLUDES" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;TESTS;RACE_REPEAT;ASAN_REPEAT" "OPS" ${ARGN})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/emulated)
   lockstep_plant_faults(OPS ${T_OPS} FOLDER ${folder})
   set(kernels ${T_OPS})
@@ -15,7 +16,7 @@ function(lockstep_add_emulated_ops)
   list(TRANSFORM kernels APPEND .cu.cpp)
   set(archives $<TARGET_FILE:lockstep_test_support> $<TARGET_FILE:lockstep_op_case> $<TARGET_FILE:lockstep_kernels>
     $<TARGET_FILE:lockstep_runtime>)
-  set(includes ${folder}/include ${folder} ${T_INCLUDES} ${PROJECT_SOURCE_DIR}
+  set(includes ${folder}/include ${folder} ${PROJECT_SOURCE_DIR}
     $<TARGET_PROPERTY:lockstep_kernels,INTERFACE_INCLUDE_DIRECTORIES>
     $<TARGET_PROPERTY:lockstep_runtime,INTERFACE_INCLUDE_DIRECTORIES>)
   string(REPLACE "." "_" target test_${T_NAME})
@@ -27,7 +28,7 @@ function(lockstep_add_emulated_ops)
     lockstep_emulated_kernel_settings(${program}_kernels ${variant})
     lockstep_compile_settings(${program}_kernels)
     target_compile_options(${program}_kernels PRIVATE $<$<STREQUAL:${variant},asan>:--coverage>)
-    add_executable(${program} ${T_SOURCES} ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/environment.cpp
+    add_executable(${program} $<TARGET_OBJECTS:${T_TESTS}> ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/environment.cpp
       ${PROJECT_SOURCE_DIR}/tests/cuda_emulation/launch.cpp)
     add_dependencies(${program} lockstep_test_support lockstep_op_case lockstep_kernels lockstep_runtime)
     target_include_directories(${program} BEFORE PRIVATE ${includes})

@@ -29,23 +29,15 @@ TEST_F(CudaAdd, InPlace) {
 }
 
 TEST_F(CudaAdd, Beyond2To31Elements) {
-  const std::int64_t count = (std::int64_t{1} << 31) + 77;
-  Tensor out;
-  try {
-    out = Tensor::empty(cuda(), Shape{count}, DType::bf16);
-  } catch (const OutOfMemory& error) {
-    GTEST_SKIP() << error.what();
-  }
-  ops::fill(cuda(), 1.5, out);
-  ops::add(cuda(), out, out, out);
-  for (const std::int64_t begin : {std::int64_t{0}, (std::int64_t{1} << 31) - 8, count - 16}) {
-    std::array<float, 16> part{};
-    copy(cuda(), out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
-    cuda().synchronize();
-    for (const float value : part) {
-      EXPECT_EQ(value, 3) << begin;
+  run_large([&] {
+    const std::int64_t count = testing::kLarge + 77;
+    const Tensor out = Tensor::empty(cuda(), Shape{count}, DType::bf16);
+    ops::fill(cuda(), 1.5, out);
+    ops::add(cuda(), out, out, out);
+    for (const std::int64_t begin : {std::int64_t{0}, testing::kLarge - 8, count - 16}) {
+      EXPECT_EQ(fetch(out.view().slice(0, begin, begin + 16)), std::vector<double>(16, 3)) << begin;
     }
-  }
+  });
 }
 
 }  // namespace

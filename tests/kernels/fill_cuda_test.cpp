@@ -41,24 +41,18 @@ TEST_F(CudaFill, SpecialValues) {
 }
 
 TEST_F(CudaFill, Beyond2To31Elements) {
-  const std::int64_t count = (std::int64_t{1} << 32) + 77;
-  Tensor out;
-  try {
-    out = Tensor::zeros(cuda(), Shape{count}, DType::u8);
-  } catch (const OutOfMemory& error) {
-    GTEST_SKIP() << error.what();
-  }
-  ops::fill(cuda(), 9, out.view().slice(0, 1, count - 1));
-  for (const std::int64_t begin :
-       {std::int64_t{0}, (std::int64_t{1} << 31) - 8, (std::int64_t{1} << 32) - 8, count - 16}) {
-    std::array<std::uint8_t, 16> part{};
-    copy(cuda(), out.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
-    cuda().synchronize();
-    for (std::int64_t i = 0; i < 16; ++i) {
-      const bool outside = begin + i == 0 || begin + i == count - 1;
-      EXPECT_EQ(part[static_cast<std::size_t>(i)], outside ? 0 : 9) << begin + i;
+  run_large([&] {
+    const std::int64_t count = 2 * testing::kLarge + 77;
+    const Tensor out = Tensor::zeros(cuda(), Shape{count}, DType::u8);
+    ops::fill(cuda(), 9, out.view().slice(0, 1, count - 1));
+    for (const std::int64_t begin : {std::int64_t{0}, testing::kLarge - 8, 2 * testing::kLarge - 8, count - 16}) {
+      const std::vector<double> part = fetch(out.view().slice(0, begin, begin + 16));
+      for (std::int64_t i = 0; i < 16; ++i) {
+        const bool outside = begin + i == 0 || begin + i == count - 1;
+        EXPECT_EQ(part[static_cast<std::size_t>(i)], outside ? 0 : 9) << begin + i;
+      }
     }
-  }
+  });
 }
 
 TEST_F(CudaFill, LeavesTheCurrentDeviceAndRunsInStreamOrder) {

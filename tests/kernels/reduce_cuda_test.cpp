@@ -97,43 +97,31 @@ TEST_F(CudaReduce, LargestNumbersAreFinite) {
 }
 
 TEST_F(CudaReduce, Beyond2To31Elements) {
-  constexpr std::int64_t kColumns = 8;
-  constexpr std::int64_t kRows = (std::int64_t{1} << 28) + 3;
-  Tensor x;
-  Tensor workspace;
-  const TensorView prototype(nullptr, DType::bf16, cuda().device(), Shape{kRows, kColumns});
-  const std::size_t bytes = std::max(ops::reduce_rows_workspace_bytes(cuda(), prototype),
-                                     ops::squared_norm_workspace_bytes(cuda(), prototype));
-  try {
-    x = Tensor::empty(cuda(), prototype.shape, DType::bf16);
-    workspace = Tensor::empty(cuda(), Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
-  } catch (const OutOfMemory& error) {
-    GTEST_SKIP() << error.what();
-  }
-  const Tensor sums = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
-  const Tensor norm = Tensor::empty(cuda(), Shape{}, DType::f64);
-  const Tensor total = Tensor::empty(cuda(), Shape{}, DType::f64);
-  const Tensor found = Tensor::zeros(cuda(), Shape{}, DType::i32);
-  ops::fill(cuda(), 1, x);
-  ops::fill(cuda(), 4, x.view().slice(0, kRows - 1, kRows));
-  ops::reduce_rows(cuda(), x, GradMode::overwrite, sums, workspace);
-  ops::squared_norm(cuda(), x, norm, workspace);
-  ops::sum(cuda(), x, total, workspace);
-  ops::fill(cuda(), std::nan(""), x.view().slice(0, kRows - 1, kRows));
-  ops::all_finite(cuda(), x, found);
-  std::vector<float> host_sums(kColumns);
-  double host_norm = 0;
-  double host_total = 0;
-  std::int32_t host_found = 0;
-  copy(cuda(), sums, TensorView(std::span(host_sums), Shape{kColumns}));
-  copy(cuda(), norm, TensorView(std::span(&host_norm, 1), Shape{}));
-  copy(cuda(), total, TensorView(std::span(&host_total, 1), Shape{}));
-  copy(cuda(), found, TensorView(std::span(&host_found, 1), Shape{}));
-  cuda().synchronize();
-  EXPECT_EQ(host_total, static_cast<double>(kColumns * (kRows + 3)));
-  EXPECT_EQ(host_found, 1);
-  EXPECT_EQ(host_sums, std::vector<float>(kColumns, static_cast<float>(kRows + 3)));
-  EXPECT_EQ(host_norm, static_cast<double>(kColumns * (kRows + 15)));
+  run_large([&] {
+    constexpr std::int64_t kColumns = 8;
+    const std::int64_t kRows = testing::kLarge / kColumns + 3;
+    const Tensor x = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::bf16);
+    const std::size_t bytes =
+        std::max(ops::reduce_rows_workspace_bytes(cuda(), x), ops::squared_norm_workspace_bytes(cuda(), x));
+    const Tensor workspace = Tensor::empty(cuda(), Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
+    const Tensor sums = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
+    const Tensor norm = Tensor::empty(cuda(), Shape{}, DType::f64);
+    const Tensor total = Tensor::empty(cuda(), Shape{}, DType::f64);
+    const Tensor found = Tensor::zeros(cuda(), Shape{}, DType::i32);
+    ops::fill(cuda(), 1, x);
+    ops::fill(cuda(), 4, x.view().slice(0, kRows - 1, kRows));
+    ops::reduce_rows(cuda(), x, GradMode::overwrite, sums, workspace);
+    ops::squared_norm(cuda(), x, norm, workspace);
+    ops::sum(cuda(), x, total, workspace);
+    ops::fill(cuda(), std::nan(""), x.view().slice(0, kRows - 1, kRows));
+    ops::all_finite(cuda(), x, found);
+    EXPECT_EQ(fetch(total)[0], static_cast<double>(kColumns * (kRows + 3)));
+    EXPECT_EQ(fetch(found)[0], 1);
+    for (const double sum : fetch(sums)) {
+      EXPECT_NEAR(sum, static_cast<double>(kRows + 3), 1e-6 * static_cast<double>(kRows));
+    }
+    EXPECT_EQ(fetch(norm)[0], static_cast<double>(kColumns * (kRows + 15)));
+  });
 }
 
 TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {

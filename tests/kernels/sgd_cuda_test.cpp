@@ -59,29 +59,23 @@ TEST_F(CudaSgd, TheLearningRateIsReadWhenTheStreamGetsThere) {
 }
 
 TEST_F(CudaSgd, Beyond2To31Elements) {
-  constexpr std::int64_t kCount = (std::int64_t{1} << 31) + 77;
-  Tensor p;
-  Tensor g;
-  try {
-    p = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
-    g = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
-  } catch (const OutOfMemory& error) {
-    GTEST_SKIP() << error.what();
-  }
-  const Tensor rate = Tensor::zeros(cuda(), Shape{}, DType::f64);
-  ops::fill(cuda(), 0.5, rate);
-  ops::fill(cuda(), 1, p);
-  ops::fill(cuda(), 1, g);
-  const std::array segments{ArenaSegment{7, kCount - 9}};
-  ops::sgd_update(cuda(), {}, {.segments = segments, .learning_rate = rate, .parameters = p, .gradients = g}, {});
-  for (const std::int64_t begin : {std::int64_t{0}, (std::int64_t{1} << 31) - 8, kCount - 16}) {
-    std::array<float, 16> part{};
-    copy(cuda(), p.view().slice(0, begin, begin + 16), TensorView(std::span(part), Shape{16}));
-    cuda().synchronize();
-    for (std::int64_t i = begin; i < begin + 16; ++i) {
-      EXPECT_EQ(part[static_cast<std::size_t>(i - begin)], i < 7 || i >= kCount - 2 ? 1.0F : 0.5F) << i;
+  run_large([&] {
+    const std::int64_t kCount = testing::kLarge + 77;
+    const Tensor p = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
+    const Tensor g = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
+    const Tensor rate = Tensor::zeros(cuda(), Shape{}, DType::f64);
+    ops::fill(cuda(), 0.5, rate);
+    ops::fill(cuda(), 1, p);
+    ops::fill(cuda(), 1, g);
+    const std::array segments{ArenaSegment{7, kCount - 9}};
+    ops::sgd_update(cuda(), {}, {.segments = segments, .learning_rate = rate, .parameters = p, .gradients = g}, {});
+    for (const std::int64_t begin : {std::int64_t{0}, testing::kLarge - 8, kCount - 16}) {
+      const std::vector<double> part = fetch(p.view().slice(0, begin, begin + 16));
+      for (std::int64_t i = begin; i < begin + 16; ++i) {
+        EXPECT_EQ(part[static_cast<std::size_t>(i - begin)], i < 7 || i >= kCount - 2 ? 1.0 : 0.5) << i;
+      }
     }
-  }
+  });
 }
 
 TEST_F(CudaSgd, RefusesOtherTypesThanF32) {

@@ -107,32 +107,26 @@ TEST_F(CudaStridedCopy, OneTypeKeepsTheBits) {
 }
 
 TEST_F(CudaStridedCopy, Beyond2To31Elements) {
-  constexpr std::int64_t kRows = (std::int64_t{1} << 16) + 16;
-  constexpr std::int64_t kColumns = (std::int64_t{1} << 15) + 32;
-  Tensor src;
-  Tensor dst;
-  try {
-    src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
-    dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
-  } catch (const OutOfMemory& error) {
-    GTEST_SKIP() << error.what();
-  }
-  ops::fill(cuda(), 1, src);
-  ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // becomes the last column
-  ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
-  std::vector<std::uint8_t> corner(16);
-  const auto expect_last_row = [&](const TensorView& view, std::uint8_t before_the_end, std::uint8_t end) {
-    const TensorView line = view.reshape(Shape{view.numel()});
-    copy(cuda(), line.slice(0, line.numel() - 16, line.numel()), TensorView(std::span(corner), Shape{16}));
-    cuda().synchronize();
-    for (std::size_t i = 0; i < 16; ++i) {
-      EXPECT_EQ(corner[i], i == 15 ? end : before_the_end) << i;
-    }
-  };
-  expect_last_row(dst, 1, 9);
-  ops::fill(cuda(), 2, dst.view().slice(0, kColumns - 1, kColumns));
-  ops::strided_copy(cuda(), dst, src.view().reshape(Shape{kColumns, kRows}));  // rows
-  expect_last_row(src, 2, 2);
+  run_large([&] {
+    constexpr std::int64_t kColumns = 160;
+    const std::int64_t kRows = testing::kLarge / kColumns + 16;
+    const Tensor src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
+    const Tensor dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
+    ops::fill(cuda(), 1, src);
+    ops::fill(cuda(), 9, src.view().slice(0, kRows - 1, kRows));  // becomes the last column
+    ops::strided_copy(cuda(), src.view().permute({1, 0}), dst);
+    const auto expect_end = [&](const TensorView& view, double before_the_end, double end) {
+      const TensorView line = view.reshape(Shape{view.numel()});
+      const std::vector<double> corner = fetch(line.slice(0, line.numel() - 16, line.numel()));
+      for (std::size_t i = 0; i < 16; ++i) {
+        EXPECT_EQ(corner[i], i == 15 ? end : before_the_end) << i;
+      }
+    };
+    expect_end(dst, 1, 9);
+    ops::fill(cuda(), 2, dst.view().slice(0, kColumns - 1, kColumns));
+    ops::strided_copy(cuda(), dst, src.view().reshape(Shape{kColumns, kRows}));  // rows
+    expect_end(src, 2, 2);
+  });
 }
 
 TEST_F(CudaStridedCopy, RefusesWhatTheContractExcludes) {

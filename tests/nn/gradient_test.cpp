@@ -99,6 +99,19 @@ TEST(Gradient, IdentityShortcutOfAMaxPool) {
   EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
 }
 
+TEST(Gradient, AveragePoolOfAShortcut) {
+  // ResNet-D: the shortcut takes means of 2 x 2 pixels before its convolution; here the branch pools over its edge.
+  for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+    ModelBuilder b("tiny_d", {8, 8, 3});
+    NodeId x = b.conv2d("conv1", b.input(), 4, {.pad = 1});
+    NodeId shortcut = b.conv2d("d0", b.average_pool("pool", x, 2, 2, 0), 6, {.kernel = 1});
+    NodeId y = b.conv2d("c1", b.average_pool("edge", x, 3, 2, 1, over), 6, {.kernel = 1});
+    b.linear("fc", b.relu("r", b.add("sum", y, shortcut)), 3);
+    Net net(b.build(), Mode::train, 3, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+  }
+}
+
 TEST(Gradient, BatchNormOfTheInput) {
   // The input wants no gradient; its fourth, stored channel is none of the model's.
   for (const bool relu : {false, true}) {

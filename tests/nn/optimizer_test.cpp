@@ -156,34 +156,58 @@ TEST(Optimizer, ClippedGradientsHaveTheLargestNormAllowed) {
   }
 }
 
-TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
-  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
-    for (const OptimizerKind kind :
-         {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
-      Small small({.kind = kind, .clip_norm = 1}, DType::f32);
-      Small without({.kind = kind, .clip_norm = 1}, DType::f32);
-      const Small before({.kind = kind, .clip_norm = 1}, DType::f32);
-      for (int t = 0; t < 4; ++t) {
-        small.fill_gradients(t);
-        if (t == 2) {
-          small.set.gradients().span<float>()[1] = static_cast<float>(bad);
-        }
-        small.step(0.1);
-        if (t != 2) {
-          without.fill_gradients(t);
-          without.step(0.1);
-        }
+/// Steps with one bad gradient in the third are those without the third.
+void expect_left_out(double bad, double clip_norm) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+    const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};
+    Small small(options, DType::f32);
+    Small without(options, DType::f32);
+    const Small before(options, DType::f32);
+    for (int t = 0; t < 4; ++t) {
+      small.fill_gradients(t);
+      if (t == 2) {
+        small.set.gradients().span<float>()[1] = static_cast<float>(bad);
       }
-      testing::expect_same_bits(small.set.values(), without.set.values());
-      EXPECT_FALSE(testing::has_same_bits(small.set.values(), before.set.values()));
-      for (const std::string& name : small.set.state_names()) {
-        testing::expect_same_bits(small.set.state(name), without.set.state(name), name);
-        EXPECT_FALSE(testing::has_same_bits(small.set.state(name), before.set.state(name))) << name;
-      }
-      if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw) {
-        EXPECT_EQ(small.updates(), 3);
+      small.step(0.1);
+      if (t != 2) {
+        without.fill_gradients(t);
+        without.step(0.1);
       }
     }
+    testing::expect_same_bits(small.set.values(), without.set.values());
+    EXPECT_FALSE(testing::has_same_bits(small.set.values(), before.set.values()));
+    for (const std::string& name : small.set.state_names()) {
+      testing::expect_same_bits(small.set.state(name), without.set.state(name), name);
+      EXPECT_FALSE(testing::has_same_bits(small.set.state(name), before.set.state(name))) << name;
+    }
+    if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw) {
+      EXPECT_EQ(small.updates(), 3);
+    }
+  }
+}
+
+TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    expect_left_out(bad, 1);
+    expect_left_out(bad, 0);
+  }
+}
+
+TEST(Optimizer, LookingForWhatIsNotFiniteChangesNoBitOfOtherUpdates) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    Small plain({.kind = kind}, DType::f32);
+    Small guarded({.kind = kind, .skip_non_finite = true}, DType::f32);
+    for (int t = 0; t < 3; ++t) {
+      plain.fill_gradients(t, 1e4);
+      guarded.fill_gradients(t, 1e4);
+      plain.step(0.1);
+      guarded.step(0.1);
+    }
+    testing::expect_same_bits(guarded.set.values(), plain.set.values());
+    const double norm = guarded.optimizer.gradient_norm().span<double>()[0];
+    EXPECT_NEAR(norm, guarded.gradient_norm(), 1e-6 * norm);
+    EXPECT_FALSE(plain.optimizer.gradient_norm().given());
   }
 }
 

@@ -15,6 +15,7 @@
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/safetensors.hpp>
 #include <lockstep/nn/training_run.hpp>
 
@@ -48,6 +49,7 @@ struct RunSetup {
   std::int64_t stop_at = 0;  ///< step at whose event the run is told to stop; 0: never
   RunResult* result = nullptr;
   OptimizerOptions optimizer{};
+  int top_k = 0;
 };
 
 DataSplit small_data() {
@@ -104,6 +106,7 @@ Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
                             .mean = data.statistics.mean,
                             .std = data.statistics.std,
                             .seed = setup.seed};
+    options.plan.top_k = setup.top_k;
     options.schedule.total_steps = setup.total_steps;
     options.buckets.bucket_bytes = 20000;
     options.optimizer = setup.optimizer;
@@ -276,6 +279,33 @@ TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
     EXPECT_EQ(again.samples, three.samples) << ranks;
     EXPECT_NEAR(again.loss(), three.loss(), 1e-6) << ranks;
   }
+}
+
+TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
+  EpochEvent epoch;
+  const Metrics top_2 = train({.ranks = 3, .dir = path("run"), .top_k = 2}, &epoch);
+  EXPECT_EQ(epoch.top_k, 2);
+  EXPECT_EQ(epoch.test_top_k_accuracy, top_2.top_k_accuracy());
+  EXPECT_GE(top_2.top_k_correct, top_2.correct);
+  const auto evaluated = [&](int ranks, int top_k) {
+    return train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true, .top_k = top_k});
+  };
+  EXPECT_EQ(evaluated(1, 2).top_k_correct, top_2.top_k_correct);
+  const Metrics top_1 = evaluated(2, 1);
+  EXPECT_EQ(top_1.top_k_correct, top_1.correct);
+  EXPECT_EQ(evaluated(2, 4).top_k_correct, 31) << "among all classes";
+  EXPECT_EQ(evaluated(2, 0).top_k_correct, 0) << "not asked for";
+
+  MetricsLog(path("metrics.jsonl"), false).on_epoch(epoch);
+  const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
+  EXPECT_EQ(line.get<double>("test_top_k_accuracy", "epoch"), epoch.test_top_k_accuracy);
+
+  CpuContext context;
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const Model sequences = transformer({.vocabulary = 5, .length = 4, .width = 8, .heads = 2, .layers = 1});
+  EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.top_k = 5}), UsageError) << "4 classes";
+  EXPECT_THROW(Plan(context, model, Mode::train, 2, {.top_k = -1}), UsageError);
+  EXPECT_THROW(Plan(context, sequences, Mode::evaluate, 2, {.top_k = 2}), UsageError) << "several outputs a sample";
 }
 
 TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {

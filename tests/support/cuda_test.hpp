@@ -2,9 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+#include "tests/support/guarded.hpp"
 
 namespace lockstep::testing {
+
+/// Tensors of more elements than this have indices beyond 32 bits. On the emulation of a GPU it is a small number:
+/// there the same tests show that they themselves are right.
+extern const std::int64_t kLarge;
 
 /// Fixture of tests that run kernels on a GPU, or on the emulation of one: both contexts are there.
 class CudaTest : public ::testing::Test {
@@ -17,6 +29,24 @@ class CudaTest : public ::testing::Test {
   }
   [[nodiscard]] CpuContext& cpu() { return cpu_; }
   [[nodiscard]] CudaContext& cuda() { return *cuda_; }
+
+  /// The elements of a contiguous view of the GPU.
+  [[nodiscard]] std::vector<double> fetch(const TensorView& view) {
+    const Tensor host = Tensor::empty(cpu_, view.shape, view.dtype);
+    copy(cuda(), view, host);
+    cuda().synchronize();
+    return to_doubles(host);
+  }
+
+  /// Runs a test with large tensors; skips it when the GPU has no room for them.
+  template <class Test>
+  void run_large(Test test) {
+    try {
+      test();
+    } catch (const OutOfMemory& error) {
+      GTEST_SKIP() << error.what();
+    }
+  }
 
  private:
   CpuContext cpu_;

@@ -1,4 +1,4 @@
-#include "tests/kernels/pool2d_cases.hpp"
+#include "tests/kernels/max_pool2d_cases.hpp"
 
 #include <cmath>
 #include <limits>
@@ -91,33 +91,15 @@ TEST(MaxPool2d, PaddingNeverWins) {
 
 void forward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
   const std::vector<double> x = in[0].values();
-  const Shape out = expected[0].view().shape;
-  std::vector<double> y(static_cast<std::size_t>(out.numel()));
-  std::vector<double> index(y.size());
-  for (std::int64_t i = 0; i < out.numel(); ++i) {
-    const std::int64_t c = i % out[3];
-    const std::int64_t q = i / out[3] % out[2];
-    const std::int64_t row = i / out[3] / out[2] % out[1];
-    const std::int64_t n = i / out[3] / out[2] / out[1];
-    double best = -std::numeric_limits<double>::infinity();
-    std::int64_t winner = -1;
-    for (std::int64_t r = 0; r < p.desc.kernel[0]; ++r) {
-      for (std::int64_t s = 0; s < p.desc.kernel[1]; ++s) {
-        const std::int64_t h = row * p.desc.stride[0] - p.desc.pad_before[0] + r;
-        const std::int64_t w = q * p.desc.stride[1] - p.desc.pad_before[1] + s;
-        if (h < 0 || h >= p.x[1] || w < 0 || w >= p.x[2]) {
-          continue;
-        }
-        const double value = x[static_cast<std::size_t>(((n * p.x[1] + h) * p.x[2] + w) * p.x[3] + c)];
-        if (winner < 0 || value > best) {
-          best = value;
-          winner = h * p.x[2] + w;
-        }
-      }
+  const auto elements = static_cast<std::size_t>(expected[0].view().numel());
+  std::vector<double> y(elements, -std::numeric_limits<double>::infinity());
+  std::vector<double> index(elements, -1.0);
+  testing::for_each_pair(p, [&](std::size_t to, std::size_t from, std::int64_t pixel) {
+    if (index[to] < 0 || x[from] > y[to]) {
+      y[to] = x[from];
+      index[to] = static_cast<double>(pixel);
     }
-    y[static_cast<std::size_t>(i)] = best;
-    index[static_cast<std::size_t>(i)] = static_cast<double>(winner);
-  }
+  });
   expected[0].assign(y);
   if (expected.size() > 1) {
     expected[1].assign(index);
@@ -126,111 +108,58 @@ void forward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
 
 TEST(MaxPool2d, ForwardMatchesTheNaiveLoop) {
   CpuContext context({.threads = 2});
-  for (const PoolParams& p : testing::max_pool2d_params()) {
-    for (const bool inference : {false, true}) {
-      testing::expect_matches(testing::max_pool2d_forward_case(p, inference), context,
-                              [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const PoolParams& p : testing::pool_params(dtype)) {
+      for (const bool inference : {false, true}) {
+        testing::expect_matches(testing::max_pool2d_forward_case(p, inference), context,
+                                [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
+      }
     }
   }
+}
+
+void backward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
+  const std::vector<double> dy = in[0].values();
+  const std::vector<double> index = in[1].values();
+  std::vector<double> dx(static_cast<std::size_t>(p.x.numel()), 0.0);
+  testing::for_each_pair(p, [&](std::size_t out, std::size_t to, std::int64_t pixel) {
+    dx[to] += index[out] == static_cast<double>(pixel) ? dy[out] : 0.0;
+  });
+  expected[0].assign(dx);
 }
 
 TEST(MaxPool2d, BackwardMatchesAScatter) {
   CpuContext context({.threads = 2});
-  for (const PoolParams& p : testing::max_pool2d_params()) {
-    testing::expect_matches(testing::max_pool2d_backward_case(p), context, [&](Inputs in, Outputs expected) {
-      const std::vector<double> dy = in[0].values();
-      const std::vector<double> index = in[1].values();
-      const Shape out = in[0].view().shape;
-      std::vector<double> dx(static_cast<std::size_t>(p.x.numel()), 0.0);
-      for (std::int64_t i = 0; i < out.numel(); ++i) {
-        const std::int64_t n = i / out[3] / out[2] / out[1];
-        const auto pixel = static_cast<std::int64_t>(index[static_cast<std::size_t>(i)]);
-        dx[static_cast<std::size_t>((n * p.x[1] * p.x[2] + pixel) * p.x[3] + i % out[3])] +=
-            dy[static_cast<std::size_t>(i)];
-      }
-      expected[0].assign(dx);
-    });
-  }
-}
-
-TEST(GlobalAveragePool, ByHand) {
-  CpuContext context;
-  std::vector<float> x{1, 10, 2, 20, 3, 30, 6, 60};
-  std::vector<float> y(2, NAN);
-  const TensorView vx(std::span<float>(x), Shape{1, 2, 2, 2});
-  const TensorView vy(std::span<float>(y), Shape{1, 2});
-  ops::global_average_pool_forward(context, vx, vy);
-  EXPECT_EQ(y, (std::vector<float>{3, 30}));
-  ops::global_average_pool_backward(context, vy, vx);
-  EXPECT_EQ(x, (std::vector<float>{0.75F, 7.5F, 0.75F, 7.5F, 0.75F, 7.5F, 0.75F, 7.5F}));
-}
-
-TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : testing::global_average_pool_shapes()) {
-      const auto channels = static_cast<std::size_t>(shape[3]);
-      const auto pixels = static_cast<std::size_t>(shape[1] * shape[2]);
-      const auto column = [&](std::size_t i) { return i / channels / pixels * channels + i % channels; };
-      testing::expect_matches(testing::global_average_pool_forward_case(shape, dtype), context,
-                              [&](Inputs in, Outputs expected) {
-                                const std::vector<double> x = in[0].values();
-                                std::vector<double> y(static_cast<std::size_t>(shape[0]) * channels, 0.0);
-                                for (std::size_t i = 0; i < x.size(); ++i) {
-                                  y[column(i)] += x[i] / static_cast<double>(pixels);
-                                }
-                                expected[0].assign(y);
-                              });
-      testing::expect_matches(testing::global_average_pool_backward_case(shape, dtype), context,
-                              [&](Inputs in, Outputs expected) {
-                                const std::vector<double> dy = in[0].values();
-                                std::vector<double> dx(static_cast<std::size_t>(shape.numel()));
-                                for (std::size_t i = 0; i < dx.size(); ++i) {
-                                  dx[i] = dy[column(i)] / static_cast<double>(pixels);
-                                }
-                                expected[0].assign(dx);
-                              });
+    for (const PoolParams& p : testing::pool_params(dtype)) {
+      testing::expect_matches(testing::max_pool2d_backward_case(p), context,
+                              [&](Inputs in, Outputs expected) { backward_oracle(p, in, expected); });
     }
   }
 }
 
-TEST(Pool2d, TheSameBitsForAnyNumberOfThreads) {
+TEST(MaxPool2d, TheSameBitsForAnyNumberOfThreads) {
   const PoolParams p{{4, 30, 31, 67}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, DType::f32};
-  for (const OpCase& item : {testing::max_pool2d_forward_case(p), testing::max_pool2d_backward_case(p),
-                             testing::global_average_pool_forward_case({37, 7, 9, 65}, DType::f32),
-                             testing::global_average_pool_backward_case({37, 7, 9, 65}, DType::f32)}) {
+  for (const OpCase& item : {testing::max_pool2d_forward_case(p), testing::max_pool2d_backward_case(p)}) {
     testing::expect_same_bits_for_threads(item);
   }
 }
 
-TEST(Pool2d, GradientsAreFiniteDifferences) {
+TEST(MaxPool2d, GradientsAreFiniteDifferences) {
   CpuContext context({.threads = 2});
   const Shape shape{2, 7, 6, 3};
   const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   const Shape out = ops::pooled_shape(desc, shape);
-  GuardedTensor x(shape, DType::f64), dx(shape, DType::f64);
+  GuardedTensor x(shape, DType::f64), dx(shape, DType::f64), y(out, DType::f64), dy(out, DType::f64),
+      index(out, DType::i32);
   x.normal(1);
-  {
-    GuardedTensor y(out, DType::f64), dy(out, DType::f64), index(out, DType::i32);
-    dy.normal(2);
-    const auto forward = [&] {
-      ops::max_pool2d_forward(context, desc, x, y, index);
-      return testing::weighted_sum(y, dy);
-    };
-    forward();
-    ops::max_pool2d_backward(context, desc, dy, index, dx);
-    const testing::GradientPair pairs[] = {{"x", x, dx}};
-    EXPECT_LE(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-8);
-    dx.span<double>()[7] += 0.1;
-    EXPECT_GT(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-3);
-  }
-  GuardedTensor y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64);
   dy.normal(2);
   const auto forward = [&] {
-    ops::global_average_pool_forward(context, x, y);
+    ops::max_pool2d_forward(context, desc, x, y, index);
     return testing::weighted_sum(y, dy);
   };
-  ops::global_average_pool_backward(context, dy, dx);
+  forward();
+  ops::max_pool2d_backward(context, desc, dy, index, dx);
   const testing::GradientPair pairs[] = {{"x", x, dx}};
   EXPECT_LE(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-8);
   dx.span<double>()[7] += 0.1;
@@ -269,25 +198,19 @@ void expect_views_checked(std::vector<TensorView> views,
   }
 }
 
-TEST(Pool2d, RefusesWhatTheContractExcludes) {
+TEST(MaxPool2d, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const PoolDesc desc{{2, 2}, {1, 1}, {0, 0}, {0, 0}};
   const GuardedTensor x(Shape{2, 4, 5, 3}, DType::f32), y(Shape{2, 3, 4, 3}, DType::f32),
-      index(Shape{2, 3, 4, 3}, DType::i32), mean(Shape{2, 3}, DType::f32);
+      index(Shape{2, 3, 4, 3}, DType::i32);
   expect_views_checked({x, y, index}, [&](const std::vector<TensorView>& v) {
     ops::max_pool2d_forward(context, desc, v[0], v[1], v[2]);
   });
   expect_views_checked({y, index, x}, [&](const std::vector<TensorView>& v) {
     ops::max_pool2d_backward(context, desc, v[0], v[1], v[2]);
   });
-  expect_views_checked(
-      {x, mean}, [&](const std::vector<TensorView>& v) { ops::global_average_pool_forward(context, v[0], v[1]); });
-  expect_views_checked(
-      {mean, x}, [&](const std::vector<TensorView>& v) { ops::global_average_pool_backward(context, v[0], v[1]); });
-  EXPECT_THROW(ops::max_pool2d_backward(context, desc, y, {}, x), DTypeError) << "index not given";
+  EXPECT_THROW(ops::max_pool2d_backward(context, desc, y, {}, x), ShapeError) << "index not given";
   EXPECT_THROW(ops::max_pool2d_forward(context, desc, {}, y, index), ShapeError) << "x not given";
-  const TensorView empty(nullptr, DType::f32, Device::cpu(), Shape{2, 0, 5, 3});
-  EXPECT_THROW(ops::global_average_pool_forward(context, empty, mean), ShapeError);
   // 2^31 pixels do not fit the index; nothing is read before the check
   const Shape huge{1, 1 << 16, 1 << 15, 1};
   const TensorView wide(x.view().data, DType::f32, Device::cpu(), huge);

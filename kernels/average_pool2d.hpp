@@ -1,0 +1,43 @@
+#pragma once
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// What the mean of a window divides by: all its elements, padding counted as zeros, or those inside of the image.
+enum class AverageOver { window, inside };
+
+// x, dx: (N, H, W, C), contiguous; f32 or f64 on the host, f32, bf16 or f16 on a GPU, with sums in f32. Nothing
+// aliases. Deterministic, no workspace.
+
+/// y (N, P, Q, C) = mean of x over each window; sums in row-major order.
+void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
+                            const TensorView& y);
+/// dx = sum of dy (N, P, Q, C) over the windows that cover the element, in row-major order, each divided as in the
+/// forward pass. dx is overwritten. Windows may overlap; what none covers gets zero.
+void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
+                             const TensorView& dx);
+
+/// y (N, C) = mean over H and W of x (N, H, W, C).
+void global_average_pool_forward(Context& context, const TensorView& x, const TensorView& y);
+/// dx[n, h, w, c] = dy[n, c] / (H * W).
+void global_average_pool_backward(Context& context, const TensorView& dy, const TensorView& dx);
+
+namespace backend {  // called after the checks of average_pool2d.cpp
+void average_pool2d_forward(CpuContext&, const PoolDesc& desc, AverageOver over, const TensorView& x,
+                            const TensorView& y);
+void average_pool2d_backward(CpuContext&, const PoolDesc& desc, AverageOver over, const TensorView& dy,
+                             const TensorView& dx);
+void global_average_pool_forward(CpuContext&, const TensorView& x, const TensorView& y);
+void global_average_pool_backward(CpuContext&, const TensorView& dy, const TensorView& dx);
+void average_pool2d_forward(CudaContext&, const PoolDesc& desc, AverageOver over, const TensorView& x,
+                            const TensorView& y);
+void average_pool2d_backward(CudaContext&, const PoolDesc& desc, AverageOver over, const TensorView& dy,
+                             const TensorView& dx);
+void global_average_pool_forward(CudaContext&, const TensorView& x, const TensorView& y);
+void global_average_pool_backward(CudaContext&, const TensorView& dy, const TensorView& dx);
+}  // namespace backend
+
+}  // namespace lockstep::ops

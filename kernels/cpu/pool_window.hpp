@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/runtime/parallel.hpp>
+
+/// Which elements belong to which pooling window, for the loops of max_pool2d and average_pool2d.
+namespace lockstep::ops::backend {
+
+inline constexpr std::int64_t kPoolBlock = 64;  ///< channels handled together in local arrays
+
+/// Items of so many elements that are worth a thread.
+[[nodiscard]] inline std::int64_t pool_grain(std::int64_t elements_per_item) {
+  return std::max(std::int64_t{1}, 16384 / std::max(std::int64_t{1}, elements_per_item));
+}
+
+/// [first, last) along one axis.
+struct PoolRange {
+  std::int64_t first;
+  std::int64_t last;
+  [[nodiscard]] std::int64_t size() const { return last - first; }
+};
+
+/// What window `out` of one axis covers of an input of `extent`.
+[[nodiscard]] inline PoolRange covered(const PoolDesc& desc, std::size_t axis, std::int64_t out, std::int64_t extent) {
+  const std::int64_t begin = out * desc.stride[axis] - desc.pad_before[axis];
+  return {std::max(std::int64_t{0}, begin), std::min(extent, begin + desc.kernel[axis])};
+}
+
+/// The windows of one axis that cover input `in`: those that start in [to - kernel + 1, to].
+[[nodiscard]] inline PoolRange covering(const PoolDesc& desc, std::size_t axis, std::int64_t in, std::int64_t outputs) {
+  const std::int64_t stride = desc.stride[axis];
+  const std::int64_t to = in + desc.pad_before[axis];
+  const std::int64_t from = to - desc.kernel[axis] + 1;
+  return {from <= 0 ? 0 : (from + stride - 1) / stride, std::min(outputs, to / stride + 1)};
+}
+
+/// Up to kPoolBlock channels of one pixel, and the range of the other tensor's pixels that it is joined with.
+struct PoolTile {
+  std::int64_t image;        ///< where these channels of the other tensor's image begin
+  std::int64_t row, column;  ///< of the pixel
+  PoolRange rows, columns;   ///< of the other tensor
+  std::int64_t offset;       ///< of the pixel's channels in its own tensor
+  std::int64_t count;        ///< channels
+};
+
+/// f(tile) for all pixels of `own` (N, H, W, C), in parallel over rows; `other` (N, P, Q, C); range(axis, i) gives the
+/// part of other's axis that belongs to index i of own's.
+template <class Range, class F>
+void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
+  const std::int64_t height = own[1];
+  const std::int64_t width = own[2];
+  const std::int64_t channels = own[3];
+  parallel_ranges(context, own[0] * height, pool_grain(width * channels), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t line = begin; line < end; ++line) {
+      const std::int64_t image = line / height * other[1] * other[2] * channels;
+      const std::int64_t row = line % height;
+      const PoolRange rows = range(std::size_t{0}, row);
+      for (std::int64_t column = 0; column < width; ++column) {
+        const PoolRange columns = range(std::size_t{1}, column);
+        for (std::int64_t c = 0; c < channels; c += kPoolBlock) {
+          f(PoolTile{image + c, row, column, rows, columns, (line * width + column) * channels + c,
+                     std::min(kPoolBlock, channels - c)});
+        }
+      }
+    }
+  });
+}
+
+/// f(tile) for all pixels of the pooled tensor y; the tile's range is its window in x.
+template <class F>
+void for_windows(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
+  const auto range = [&](std::size_t axis, std::int64_t i) {
+    return covered(desc, axis, i, x[1 + static_cast<int>(axis)]);
+  };
+  for_pool_tiles(context, y, x, range, f);
+}
+
+/// f(tile) for all pixels of x; the tile's range is that of the windows in y that cover it.
+template <class F>
+void for_covered(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
+  const auto range = [&](std::size_t axis, std::int64_t i) {
+    return covering(desc, axis, i, y[1 + static_cast<int>(axis)]);
+  };
+  for_pool_tiles(context, x, y, range, f);
+}
+
+}  // namespace lockstep::ops::backend

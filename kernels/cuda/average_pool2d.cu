@@ -1,0 +1,187 @@
+#include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/kernels/cuda/block_reduce.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/pool_window.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+
+/// Elements that a mean over these ranges divides by; window: the window's size when padding counts, else 0.
+__device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::PoolRange& columns) {
+  const int64_t inside = (rows.last - rows.first) * (columns.last - columns.first);
+  return static_cast<float>(window > 0 ? window : inside);
+}
+
+[[nodiscard]] int64_t window_size(const PoolDesc& desc, AverageOver over) {
+  return over == AverageOver::window ? desc.kernel[0] * desc.kernel[1] : 0;
+}
+
+/// x: (N, H, W, C), y: (N, P, Q, C). pieces: of y. window: as in divisor().
+template <class T, int kCount>
+__global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = thread; i < pieces; i += threads) {
+    const gpu::PoolPlace place = gpu::window_of_piece<kCount>(g, i);
+    float sum[kCount] = {};
+    for (int64_t h = place.rows.first; h < place.rows.last; ++h) {
+      for (int64_t w = place.columns.first; w < place.columns.last; ++w) {
+        const auto values = gpu::load<kCount>(x + place.image + (h * g.columns.extent + w) * g.channels);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sum[j] += gpu::to_float(values.at[j]);
+        }
+      }
+    }
+    const float share = 1.0F / divisor(window, place.rows, place.columns);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      sum[j] *= share;
+    }
+    gpu::store(y + i * kCount, gpu::rounded<T>(sum));
+  }
+}
+
+/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place,
+/// and the sums have one order. dy: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx. window: as in divisor().
+template <class T, int kCount>
+__global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = thread; i < pieces; i += threads) {
+    const gpu::PoolPlace place = gpu::windows_over_piece<kCount>(g, i);
+    float sum[kCount] = {};
+    for (int64_t p = place.rows.first; p < place.rows.last; ++p) {
+      for (int64_t q = place.columns.first; q < place.columns.last; ++q) {
+        const float share = 1.0F / divisor(window, gpu::covered(g.rows, p), gpu::covered(g.columns, q));
+        const auto gradient = gpu::load<kCount>(dy + place.image + (p * g.columns.outputs + q) * g.channels);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sum[j] = fmaf(gpu::to_float(gradient.at[j]), share, sum[j]);
+        }
+      }
+    }
+    gpu::store(dx + i * kCount, gpu::rounded<T>(sum));
+  }
+}
+
+constexpr int kLanes = 8;  // threads that share the pixels of one piece
+
+/// A block takes 32 pieces of one image. Lane k sums pixels k, k + 8, ...; the 8 sums are joined in order.
+/// x: (N, pixels, C), y: (N, C).
+template <class T, int kCount>
+__global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t channels, const T* x, T* y) {
+  const int64_t per_pixel = channels / kCount;
+  const int64_t tiles = (per_pixel + gpu::kWarp - 1) / gpu::kWarp;
+  for (int64_t task = blockIdx.x; task < images * tiles; task += gridDim.x) {
+    const int64_t n = task / tiles;
+    const int64_t piece = task % tiles * gpu::kWarp + threadIdx.x;
+    float sum[kCount] = {};
+    if (piece < per_pixel) {
+      const T* const image = x + n * pixels * channels + piece * kCount;
+      for (int64_t i = threadIdx.y; i < pixels; i += kLanes) {
+        const auto values = gpu::load<kCount>(image + i * channels);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sum[j] += gpu::to_float(values.at[j]);
+        }
+      }
+    }
+    gpu::sum_lanes<kLanes>(sum);
+    if (threadIdx.y == 0 && piece < per_pixel) {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        sum[j] /= static_cast<float>(pixels);
+      }
+      gpu::store(y + n * channels + piece * kCount, gpu::rounded<T>(sum));
+    }
+  }
+}
+
+/// dy: (N, C), dx: (N, pixels, C). pieces: of dx.
+template <class T, int kCount>
+__global__ void global_backward_kernel(int64_t pieces, int64_t pixels, int64_t channels, const T* dy, T* dx) {
+  const int64_t per_pixel = channels / kCount;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = thread; i < pieces; i += threads) {
+    const int64_t n = i / per_pixel / pixels;
+    auto piece = gpu::load<kCount>(dy + n * channels + i % per_pixel * kCount);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      piece.at[j] = gpu::from_float<T>(gpu::to_float(piece.at[j]) / static_cast<float>(pixels));
+    }
+    gpu::store(dx + i * kCount, piece);
+  }
+}
+
+}  // namespace
+
+void average_pool2d_forward(CudaContext& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
+                            const TensorView& y) {
+  if (y.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(x.dtype, "average_pool2d_forward", [&]<class T>(std::type_identity<T>) {
+    const gpu::PoolGeometry g = gpu::pool_geometry(desc, x.shape, y.shape);
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(x), gpu::data<T>(y));
+    gpu::visit_pieces<T>(aligned, g.channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = y.numel() / kCount;
+      gpu::launch(average_forward_kernel<T, kCount>, dim3(gpu::blocks_for(pieces, kBlock)), dim3(kBlock), 0,
+                  context.stream(), g, window_size(desc, over), pieces, gpu::data<T>(x), gpu::data<T>(y));
+    });
+  });
+}
+
+void average_pool2d_backward(CudaContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
+                             const TensorView& dx) {
+  if (dx.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {
+    const gpu::PoolGeometry g = gpu::pool_geometry(desc, dx.shape, dy.shape);
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(dx), gpu::data<T>(dy));
+    gpu::visit_pieces<T>(aligned, g.channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = dx.numel() / kCount;
+      gpu::launch(average_backward_kernel<T, kCount>, dim3(gpu::blocks_for(pieces, kBlock)), dim3(kBlock), 0,
+                  context.stream(), g, window_size(desc, over), pieces, gpu::data<T>(dy), gpu::data<T>(dx));
+    });
+  });
+}
+
+void global_average_pool_forward(CudaContext& context, const TensorView& x, const TensorView& y) {
+  if (y.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(x.dtype, "global_average_pool_forward", [&]<class T>(std::type_identity<T>) {
+    const int64_t images = x.shape[0];
+    const int64_t channels = x.shape[3];
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(x), gpu::data<T>(y));
+    gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t tiles = (channels / kCount + gpu::kWarp - 1) / gpu::kWarp;
+      gpu::launch(global_forward_kernel<T, kCount>, dim3(gpu::blocks_for(images * tiles, 1)), dim3(gpu::kWarp, kLanes),
+                  0, context.stream(), images, x.shape[1] * x.shape[2], channels, gpu::data<T>(x), gpu::data<T>(y));
+    });
+  });
+}
+
+void global_average_pool_backward(CudaContext& context, const TensorView& dy, const TensorView& dx) {
+  if (dx.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(dx.dtype, "global_average_pool_backward", [&]<class T>(std::type_identity<T>) {
+    const int64_t channels = dx.shape[3];
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(dx), gpu::data<T>(dy));
+    gpu::visit_pieces<T>(aligned, channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = dx.numel() / kCount;
+      gpu::launch(global_backward_kernel<T, kCount>, dim3(gpu::blocks_for(pieces, kBlock)), dim3(kBlock), 0,
+                  context.stream(), pieces, dx.shape[1] * dx.shape[2], channels, gpu::data<T>(dy), gpu::data<T>(dx));
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,111 @@
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/pool_window.hpp>
+#include <lockstep/kernels/max_pool2d.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+
+/// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: of y.
+template <class T, int kCount>
+__global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
+  const int64_t width = g.columns.extent;
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = thread; i < pieces; i += threads) {
+    const gpu::PoolPlace place = gpu::window_of_piece<kCount>(g, i);
+    const T* const image = x + place.image;
+    const int64_t start = place.rows.first * width + place.columns.first;
+    gpu::Pack<T, kCount> best = gpu::load<kCount>(image + start * g.channels);
+    gpu::Pack<std::int32_t, kCount> winner;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      winner.at[j] = static_cast<std::int32_t>(start);
+    }
+    for (int64_t h = place.rows.first; h < place.rows.last; ++h) {
+      for (int64_t w = place.columns.first; w < place.columns.last; ++w) {
+        const int64_t here = h * width + w;
+        const auto values = gpu::load<kCount>(image + here * g.channels);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          const float value = gpu::to_float(values.at[j]);
+          const float before = gpu::to_float(best.at[j]);
+          const bool wins = !(value <= before) && before == before;  // a NaN wins once and then stays
+          best.at[j] = wins ? values.at[j] : best.at[j];
+          winner.at[j] = wins ? static_cast<std::int32_t>(here) : winner.at[j];
+        }
+      }
+    }
+    gpu::store(y + i * kCount, best);
+    if (index != nullptr) {
+      gpu::store(index + i * kCount, winner);
+    }
+  }
+}
+
+/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place,
+/// and the sums have one order. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx.
+template <class T, int kCount>
+__global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
+                                    T* dx) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  for (int64_t i = thread; i < pieces; i += threads) {
+    const gpu::PoolPlace place = gpu::windows_over_piece<kCount>(g, i);
+    const auto here = static_cast<std::int32_t>(place.row * g.columns.extent + place.column);
+    float sum[kCount] = {};
+    for (int64_t p = place.rows.first; p < place.rows.last; ++p) {
+      for (int64_t q = place.columns.first; q < place.columns.last; ++q) {
+        const int64_t from = place.image + (p * g.columns.outputs + q) * g.channels;
+        const auto winner = gpu::load<kCount>(index + from);
+        const auto gradient = gpu::load<kCount>(dy + from);
+#pragma unroll
+        for (int j = 0; j < kCount; ++j) {
+          sum[j] += winner.at[j] == here ? gpu::to_float(gradient.at[j]) : 0.0F;
+        }
+      }
+    }
+    gpu::store(dx + i * kCount, gpu::rounded<T>(sum));
+  }
+}
+
+}  // namespace
+
+void max_pool2d_forward(CudaContext& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
+                        const TensorView& index) {
+  if (y.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(x.dtype, "max_pool2d_forward", [&]<class T>(std::type_identity<T>) {
+    const gpu::PoolGeometry g = gpu::pool_geometry(desc, x.shape, y.shape);
+    auto* const winners = gpu::data<std::int32_t>(index);
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(x), gpu::data<T>(y), winners);
+    gpu::visit_pieces<T>(aligned, g.channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = y.numel() / kCount;
+      gpu::launch(max_forward_kernel<T, kCount>, dim3(gpu::blocks_for(pieces, kBlock)), dim3(kBlock), 0,
+                  context.stream(), g, pieces, gpu::data<T>(x), gpu::data<T>(y), winners);
+    });
+  });
+}
+
+void max_pool2d_backward(CudaContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
+                         const TensorView& dx) {
+  if (dx.numel() == 0) {
+    return;
+  }
+  gpu::visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {
+    const gpu::PoolGeometry g = gpu::pool_geometry(desc, dx.shape, dy.shape);
+    const auto* const winners = gpu::data<const std::int32_t>(index);
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<T>(dx), gpu::data<T>(dy), winners);
+    gpu::visit_pieces<T>(aligned, g.channels, [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const int64_t pieces = dx.numel() / kCount;
+      gpu::launch(max_backward_kernel<T, kCount>, dim3(gpu::blocks_for(pieces, kBlock)), dim3(kBlock), 0,
+                  context.stream(), g, pieces, gpu::data<T>(dy), winners, gpu::data<T>(dx));
+    });
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/cuda/port.hpp>
+#include <lockstep/kernels/pool2d.hpp>
+
+/// Which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. Every thread takes
+/// a piece of kCount channels of one pixel of its output, neighbours neighbouring pieces. What windows share is read
+/// again from the caches: memory sees each input and each output once.
+namespace lockstep::gpu {
+
+struct PoolAxis {
+  std::int64_t extent, outputs;  ///< of x and of y
+  std::int64_t kernel, stride, before;
+};
+
+struct PoolGeometry {
+  PoolAxis rows, columns;
+  std::int64_t channels;
+};
+
+/// x: (N, H, W, C), y: (N, P, Q, C).
+[[nodiscard]] inline PoolGeometry pool_geometry(const ops::PoolDesc& desc, const Shape& x, const Shape& y) {
+  const auto axis = [&](int i) {
+    const auto u = static_cast<std::size_t>(i);
+    return PoolAxis{x[1 + i], y[1 + i], desc.kernel[u], desc.stride[u], desc.pad_before[u]};
+  };
+  return {axis(0), axis(1), x[3]};
+}
+
+/// [first, last) along one axis.
+struct PoolRange {
+  std::int64_t first, last;
+};
+
+/// Inputs that window `out` covers.
+__device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
+  const std::int64_t begin = out * axis.stride - axis.before;
+  const std::int64_t end = begin + axis.kernel;
+  return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
+}
+
+/// Windows that cover input `in`: those that start in [to - kernel + 1, to].
+__device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
+  const std::int64_t to = in + axis.before;
+  const std::int64_t from = to - axis.kernel + 1;
+  const std::int64_t end = to / axis.stride + 1;
+  return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
+}
+
+/// The pixel of a piece, and the range of the other tensor's pixels that it is joined with.
+struct PoolPlace {
+  std::int64_t row, column;
+  PoolRange rows, columns;  ///< of the other tensor
+  std::int64_t image;       ///< where these channels of the other tensor's image begin
+};
+
+/// Piece i of y: its window in x.
+template <int kCount>
+__device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
+  const std::int64_t per_pixel = g.channels / kCount;
+  const std::int64_t pixel = i / per_pixel;
+  const std::int64_t line = pixel / g.columns.outputs;
+  const std::int64_t row = line % g.rows.outputs;
+  const std::int64_t column = pixel % g.columns.outputs;
+  return {row, column, covered(g.rows, row), covered(g.columns, column),
+          line / g.rows.outputs * g.rows.extent * g.columns.extent * g.channels + i % per_pixel * kCount};
+}
+
+/// Piece i of x: the windows in y that cover it.
+template <int kCount>
+__device__ PoolPlace windows_over_piece(const PoolGeometry& g, std::int64_t i) {
+  const std::int64_t per_pixel = g.channels / kCount;
+  const std::int64_t pixel = i / per_pixel;
+  const std::int64_t line = pixel / g.columns.extent;
+  const std::int64_t row = line % g.rows.extent;
+  const std::int64_t column = pixel % g.columns.extent;
+  return {row, column, covering(g.rows, row), covering(g.columns, column),
+          line / g.rows.extent * g.rows.outputs * g.columns.outputs * g.channels + i % per_pixel * kCount};
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/pool2d.hpp>
+#include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+// x, dx: (N, H, W, C), y, dy: (N, P, Q, C), contiguous; f32 or f64 on the host, f32, bf16 or f16
+// on a GPU, with sums in f32. Deterministic, no workspace.
+
+/// y = largest x in the window (padding never wins; the first of equal values in row-major order wins; a NaN wins).
+/// index (i32, shape of y, may be missing in inference): h * W + w of the winner.
+void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
+                        const TensorView& index);
+/// dx = sum of dy over the windows that the element won, in row-major order. dx is overwritten and is not dy. Windows
+/// may overlap; an index outside its window is nobody's.
+void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
+                         const TensorView& dx);
+
+namespace backend {  // called after the checks of max_pool2d.cpp
+void max_pool2d_forward(CpuContext&, const PoolDesc& desc, const TensorView& x, const TensorView& y,
+                        const TensorView& index);
+void max_pool2d_backward(CpuContext&, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
+                         const TensorView& dx);
+void max_pool2d_forward(CudaContext&, const PoolDesc& desc, const TensorView& x, const TensorView& y,
+                        const TensorView& index);
+void max_pool2d_backward(CudaContext&, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
+                         const TensorView& dx);
+}  // namespace backend
+
+}  // namespace lockstep::ops

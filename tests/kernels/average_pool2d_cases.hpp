@@ -1,0 +1,111 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/average_pool2d.hpp>
+
+#include "tests/kernels/pool_params.hpp"
+
+namespace lockstep::testing {
+
+inline std::string name_of_average(const char* op, const PoolParams& p, ops::AverageOver over) {
+  return name_of_pool(op, p) + (over == ops::AverageOver::window ? " over the window" : " inside");
+}
+
+/// inputs: x; outputs: y.
+inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver over) {
+  OpCase item;
+  item.name = name_of_average("average_pool2d_forward", p, over);
+  item.dtype = p.dtype;
+  item.inputs = {{"x", p.x, p.dtype, normal(1, 1, 0.5)}};
+  item.outputs = {{"y", ops::pooled_shape(p.desc, p.x), p.dtype, {}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::average_pool2d_forward(context, p.desc, over, in[0], out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// inputs: dy; outputs: dx.
+inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver over) {
+  OpCase item;
+  item.name = name_of_average("average_pool2d_backward", p, over);
+  item.dtype = p.dtype;
+  item.inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(1)}};
+  item.outputs = {{"dx", p.x, p.dtype, {}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::average_pool2d_backward(context, p.desc, over, in[0], out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// inputs: x; outputs: y.
+inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
+  OpCase item;
+  item.name = concat("global_average_pool_forward ", dtype, ' ', x);
+  item.dtype = dtype;
+  item.inputs = {{"x", x, dtype, normal(1, 1, 0.5)}};
+  item.outputs = {{"y", Shape{x[0], x[3]}, dtype, {}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::global_average_pool_forward(context, in[0], out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// inputs: dy; outputs: dx.
+inline OpCase global_average_pool_backward_case(const Shape& x, DType dtype) {
+  OpCase item;
+  item.name = concat("global_average_pool_backward ", dtype, ' ', x);
+  item.dtype = dtype;
+  item.inputs = {{"dy", Shape{x[0], x[3]}, dtype, normal(1)}};
+  item.outputs = {{"dx", x, dtype, {}}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::global_average_pool_backward(context, in[0], out[0]);
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = dtype == DType::f64 ? 1e-15 : 1e-7;
+  return item;
+}
+
+inline std::vector<Shape> global_average_pool_shapes() {
+  return {{1, 1, 1, 1}, {2, 8, 8, 64}, {3, 7, 7, 129}, {2, 1, 5, 31}, {1, 40, 41, 3}, {0, 2, 2, 4}, {37, 7, 9, 65}};
+}
+
+/// All calls in one type.
+inline std::vector<OpCase> average_pool2d_cases_in(DType dtype) {
+  std::vector<OpCase> items;
+  for (const PoolParams& p : pool_params(dtype)) {
+    for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+      items.push_back(average_pool2d_forward_case(p, over));
+      items.push_back(average_pool2d_backward_case(p, over));
+    }
+  }
+  for (const Shape& shape : global_average_pool_shapes()) {
+    items.push_back(global_average_pool_forward_case(shape, dtype));
+    items.push_back(global_average_pool_backward_case(shape, dtype));
+  }
+  return items;
+}
+
+inline std::vector<OpCase> average_pool2d_cases() {
+  std::vector<OpCase> items = average_pool2d_cases_in(DType::f32);
+  for (OpCase& item : average_pool2d_cases_in(DType::f64)) {
+    items.push_back(std::move(item));
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> average_pool2d_device_cases() {
+  std::vector<DeviceCase> items;
+  for (std::size_t i = 0; i < average_pool2d_cases_in(DType::f32).size(); ++i) {
+    append(items, device_cases([&](DType dtype) { return average_pool2d_cases_in(dtype)[i]; }));
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
