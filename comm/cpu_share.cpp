@@ -47,7 +47,7 @@ std::string CpuShare::description() const {
 CpuShare cpu_share(Session& session) {
   CpuShare share;
   share.mask = affinity_mask(share.processors);
-  const std::string key = session.host() + " " + share.mask;
+  const std::string key = std::to_string(session.node()) + " " + share.mask;
   const auto keys = all_gather_text(session.control(), key);
   share.sharers = static_cast<int>(std::count(keys.begin(), keys.end(), key));
   return share;

@@ -166,6 +166,9 @@ int Session::local_rank() const {
 int Session::local_size() const {
   return state_->world->local_size;
 }
+int Session::node() const {
+  return state_->world->node;
+}
 int Session::nodes() const {
   return state_->world->nodes;
 }

@@ -41,6 +41,7 @@ class Session {
   [[nodiscard]] int size() const;
   [[nodiscard]] int local_rank() const;  ///< rank among the ranks of this node
   [[nodiscard]] int local_size() const;
+  [[nodiscard]] int node() const;  ///< 0 .. nodes() - 1, in the order of the nodes' lowest ranks
   [[nodiscard]] int nodes() const;
   [[nodiscard]] std::string host() const;
   [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple"

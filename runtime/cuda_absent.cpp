@@ -1,6 +1,7 @@
 // What runtime/ asks of CUDA, in a build without it.
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace lockstep {
@@ -12,8 +13,12 @@ namespace {
 
 }  // namespace
 
-int cuda_device_count() {
+int num_gpus() {
   return 0;
+}
+
+std::vector<GpuInfo> list_gpus() {
+  return {};
 }
 
 CudaMemoryResource::CudaMemoryResource(Device device) : device_(device) {

@@ -15,6 +15,7 @@ struct Device {
 
   [[nodiscard]] static constexpr Device cpu() { return {DeviceKind::cpu, 0}; }
   [[nodiscard]] static constexpr Device cuda(int index) { return {DeviceKind::cuda, index}; }
+  [[nodiscard]] static constexpr Device gpu(int index) { return cuda(index); }
   /// "cpu", "cuda:1", "gpu:1" (= cuda:1), "gpu" and "cuda" (= cuda:0). UsageError otherwise.
   [[nodiscard]] static Device parse(std::string_view text);
 
@@ -24,8 +25,8 @@ struct Device {
 [[nodiscard]] std::string to_string(const Device& device);
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// Number of CUDA devices that this process can use. 0 on a machine without a driver or a device and in a build
+/// Number of GPUs that this process can use. 0 on a machine without a driver or a device and in a build
 /// without CUDA; never throws for those reasons. CudaError when a driver is there and answers with another error.
-[[nodiscard]] int cuda_device_count();
+[[nodiscard]] int num_gpus();
 
 }  // namespace lockstep

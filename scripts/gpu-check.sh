@@ -129,7 +129,7 @@ END
 int main() {
   using namespace lockstep;
   std::puts(build_description().c_str());
-  if (cuda_device_count() == 0) {
+  if (num_gpus() == 0) {
     std::puts("no CUDA device");
     return 77;
   }

@@ -20,6 +20,7 @@ class World {
   int size = 1;
   int local_rank = 0;
   int local_size = 1;
+  int node = 0;
   int nodes = 1;
   std::string description;
 

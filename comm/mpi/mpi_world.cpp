@@ -79,14 +79,17 @@ class MpiWorld final : public World {
     }
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
     check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
-    MPI_Comm node = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node),
+    MPI_Comm node_ranks = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_ranks),
               "MPI_Comm_split_type");
-    check_mpi(MPI_Comm_rank(node, &local_rank), "MPI_Comm_rank");
-    check_mpi(MPI_Comm_size(node, &local_size), "MPI_Comm_size");
-    check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+    check_mpi(MPI_Comm_rank(node_ranks, &local_rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(node_ranks, &local_size), "MPI_Comm_size");
     const int leads = local_rank == 0 ? 1 : 0;
     check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+    check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
+    node -= 1;  // as the node's first rank has it
+    check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
+    check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
     if (level == MPI_THREAD_SERIALIZED) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));

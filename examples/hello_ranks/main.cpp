@@ -8,6 +8,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/context.hpp>
@@ -17,17 +18,20 @@ namespace {
 
 using namespace lockstep;
 
-std::string device_of(const comm::Session& session) {
-  const int gpus = cuda_device_count();
-  if (gpus > 0) {
-    return concat(Device::cuda(session.local_rank() % gpus), " of ", gpus);
+std::string text_of(const comm::RankDevice& placed) {
+  if (placed.device == Device::cpu()) {
+    return concat("cpu, ", CpuContext().threads(), " threads");
   }
-  return concat("cpu, ", CpuContext().threads(), " threads");
+  const GpuInfo gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
+  return concat(placed.device, "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci, placed.note.empty() ? "" : "  (",
+                placed.note, placed.note.empty() ? "" : ")");
 }
 
 int run(comm::Session& session, int argc, char** argv) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
   app.set_version_flag("--version", build_description());
+  std::string devices = "auto";
+  app.add_option("--devices", devices, "auto, cpu, cpu:RANKS, gpu, a number of GPUs, 1,3 or GPU-UUID: per node");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
@@ -36,10 +40,13 @@ int run(comm::Session& session, int argc, char** argv) {
     session.agree([&] { throw UsageError(e.what()); });
   }
 
+  DeviceRequest request;
+  session.agree([&] { request = DeviceRequest::parse(devices); });
+  const comm::RankDevice placed = comm::device_of_rank(session, request);
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
-                  session.local_rank(), " of ", session.local_size(), "  ", device_of(session));
+                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed));
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
 

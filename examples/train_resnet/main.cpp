@@ -223,8 +223,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  compute    cpu, " << s.threads << (s.threads == 1 ? " thread" : " threads") << " a rank; "
       << share.description() << '\n';
-  if (o.devices == "auto" && cuda_device_count() > 0) {
-    out << "             " << cuda_device_count() << " CUDA device(s) seen and not used: training runs on the host\n";
+  if (o.devices == "auto" && num_gpus() > 0) {
+    out << "             " << num_gpus() << " CUDA device(s) seen and not used: training runs on the host\n";
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << o.dtype << '\n'
       << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()

@@ -1,12 +1,37 @@
 #include <lockstep/runtime/device.hpp>
 
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda_backend.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace lockstep {
 
-int cuda_device_count() {
+namespace {
+
+/// As nvidia-smi writes it: GPU-8-4-4-4-12 hexadecimal digits.
+std::string uuid_text(const cudaUUID_t& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "GPU-";
+  for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) {
+      text += '-';
+    }
+    const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
+    text += kDigits[byte / 16];
+    text += kDigits[byte % 16];
+  }
+  return text;
+}
+
+}  // namespace
+
+int num_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   // No driver, one that is too old for this build, the toolkit's link-time stand-in for it, or no device.
@@ -22,11 +47,31 @@ int cuda_device_count() {
   return count;
 }
 
+std::vector<GpuInfo> list_gpus() {
+  std::vector<GpuInfo> gpus;
+  const int count = num_gpus();
+  for (int index = 0; index < count; ++index) {
+    const Device device = Device::cuda(index);
+    cudaDeviceProp properties{};
+    LOCKSTEP_CUDA_CHECK(device, cudaGetDeviceProperties(&properties, index));
+    std::array<char, 32> pci{};
+    LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), index));
+    gpus.push_back({.index = index,
+                    .uuid = uuid_text(properties.uuid),
+                    .pci = pci.data(),
+                    .name = properties.name,
+                    .memory_bytes = properties.totalGlobalMem,
+                    .major = properties.major,
+                    .minor = properties.minor});
+  }
+  return gpus;
+}
+
 namespace detail {
 
 void require_cuda_device(Device device) {
   require<DeviceError>(device.kind == DeviceKind::cuda, "device is ", device, ", expected a CUDA device");
-  const int count = cuda_device_count();
+  const int count = num_gpus();
   require<DeviceError>(device.index >= 0 && device.index < count, device, " does not exist: this process can use ",
                        count, " CUDA device(s)");
 }

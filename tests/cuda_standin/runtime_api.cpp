@@ -1,6 +1,7 @@
 // The symbols of the CUDA runtime library that runtime/ uses.
 #include <cuda_runtime_api.h>
 
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -110,6 +111,35 @@ cudaError_t cudaGetDeviceCount(int* count) {
     *count = call.machine.options.devices;
   }
   return call.status;
+}
+
+// UUID: 16 bytes of the device's index; PCI id: the index as bus.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  Call call("cudaGetDeviceProperties", false);
+  if (call.refused()) {
+    return call.status;
+  }
+  if (device < 0 || device >= call.machine.options.devices) {
+    return cudaErrorInvalidDevice;
+  }
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "Stand-in %d", device);
+  std::memset(properties->uuid.bytes, device, sizeof properties->uuid.bytes);
+  properties->totalGlobalMem = call.machine.options.bytes_per_device;
+  properties->major = 9;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  Call call("cudaDeviceGetPCIBusId", false);
+  if (call.refused()) {
+    return call.status;
+  }
+  if (device < 0 || device >= call.machine.options.devices) {
+    return cudaErrorInvalidDevice;
+  }
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) {

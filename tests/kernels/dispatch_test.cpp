@@ -68,7 +68,7 @@ TEST(Dispatch, ReachesTheCudaOverload) {
 #if LOCKSTEP_CUDA_STANDIN
   standin::reset();
 #endif
-  if (cuda_device_count() == 0) {
+  if (num_gpus() == 0) {
     GTEST_SKIP() << "needs a CUDA device, this machine has none";
   }
   CudaContext context(Device::cuda(0));

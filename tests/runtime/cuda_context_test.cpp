@@ -52,7 +52,7 @@ TEST_F(CudaContextTest, BorrowsAMemoryResource) {
 }
 
 TEST_F(CudaContextTest, ADeviceThatDoesNotExist) {
-  const int count = cuda_device_count();
+  const int count = num_gpus();
   for (const int index : {-1, count, 1000}) {
     const Device device = Device::cuda(index);
     EXPECT_THROW(CudaContext{device}, DeviceError);

@@ -1,6 +1,8 @@
 // What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
 
+#include <lockstep/runtime/device_selection.hpp>
+
 #include "cuda_support.hpp"
 
 namespace lockstep {
@@ -14,26 +16,51 @@ using CudaFailureTest = testing::CudaTest;
 TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
   for (const cudaError_t status : {cudaErrorInsufficientDriver, cudaErrorNoDevice, cudaErrorStubLibrary}) {
     standin::break_driver(status);
-    EXPECT_EQ(cuda_device_count(), 0);
+    EXPECT_EQ(num_gpus(), 0);
     EXPECT_EQ(standin::last_error(), cudaSuccess);
     EXPECT_EQ(error_text<DeviceError>([] { CudaContext{Device::cuda(0)}; }),
               "cuda:0 does not exist: this process can use 0 CUDA device(s)");
     EXPECT_EQ(standin::last_error(), cudaSuccess);
   }
   standin::reset({.devices = 0});
-  EXPECT_EQ(cuda_device_count(), 0);
+  EXPECT_EQ(num_gpus(), 0);
 }
 
 TEST_F(CudaFailureTest, ABrokenDriverIsAnError) {
   standin::break_driver(cudaErrorSystemDriverMismatch);
-  EXPECT_EQ(error_text<CudaError>([] { static_cast<void>(cuda_device_count()); }),
+  EXPECT_EQ(error_text<CudaError>([] { static_cast<void>(num_gpus()); }),
             "cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch (text of the stand-in)");
   EXPECT_THROW(CudaContext{Device::cuda(0)}, CudaError);
 }
 
 TEST_F(CudaFailureTest, CountsDevices) {
   standin::reset({.devices = 7});
-  EXPECT_EQ(cuda_device_count(), 7);
+  EXPECT_EQ(num_gpus(), 7);
+}
+
+TEST_F(CudaFailureTest, ListingGpusMakesNoContext) {
+  standin::reset({.devices = 3, .bytes_per_device = 12345});
+  const std::vector<GpuInfo> gpus = list_gpus();
+  ASSERT_EQ(gpus.size(), 3U);
+  EXPECT_EQ(gpus[2].index, 2);
+  EXPECT_EQ(gpus[2].uuid, "GPU-02020202-0202-0202-0202-020202020202");
+  EXPECT_EQ(gpus[2].pci, "0000:02:00.0");
+  EXPECT_EQ(gpus[2].name, "Stand-in 2");
+  EXPECT_EQ(gpus[2].memory_bytes, 12345U);
+  EXPECT_EQ(gpus[2].major, 9);
+  EXPECT_EQ(select_devices(DeviceRequest::parse("GPU-0101"), gpus).devices, std::vector<Device>{Device::gpu(1)});
+  EXPECT_EQ(try_all_gpus().size(), 3U);
+  EXPECT_EQ(standin::devices_in_use(), std::vector<int>{});
+}
+
+TEST_F(CudaFailureTest, ListingGpusOfABrokenDriverIsAnError) {
+  for (const char* name : {"cudaGetDeviceCount", "cudaGetDeviceProperties", "cudaDeviceGetPCIBusId"}) {
+    standin::reset({.devices = 2});
+    standin::fail_call(1, cudaErrorUnknown, name);
+    const std::string text = error_text<CudaError>([] { static_cast<void>(list_gpus()); });
+    EXPECT_NE(text.find(name), std::string::npos) << text;
+    EXPECT_EQ(standin::last_error(), cudaSuccess);
+  }
 }
 
 TEST_F(CudaFailureTest, TheTextHasExpressionErrorAndDevice) {

@@ -33,7 +33,7 @@ class CudaTest : public ::testing::Test {
 #if LOCKSTEP_CUDA_STANDIN
     standin::reset({.devices = devices});
 #else
-    if (const int found = cuda_device_count(); found < devices) {
+    if (const int found = num_gpus(); found < devices) {
       GTEST_SKIP() << "needs " << devices << " CUDA device(s), this machine has " << found;
     }
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);

@@ -186,7 +186,7 @@ TEST_F(Memory, LibraryStateIsMadeOnce) {
 }
 
 TEST_F(Memory, CudaWithoutADeviceIsRefused) {
-  const Device missing = Device::cuda(cuda_device_count());
+  const Device missing = Device::cuda(num_gpus());
   EXPECT_THROW(CudaContext{missing}, DeviceError);
   EXPECT_THROW(static_cast<void>(make_context(missing)), DeviceError);
   EXPECT_THROW(CudaMemoryResource{missing}, DeviceError);

@@ -178,7 +178,7 @@ TEST(HostStream, CudaHandleIsRefused) {
 }
 
 TEST(HostStream, CudaWithoutADeviceIsRefused) {
-  const Device missing = Device::cuda(cuda_device_count());
+  const Device missing = Device::cuda(num_gpus());
   EXPECT_THROW(static_cast<void>(Stream::cuda(missing)), DeviceError);
   EXPECT_THROW(static_cast<void>(Stream::borrow_cuda(missing, nullptr)), DeviceError);
   EXPECT_THROW(static_cast<void>(Event(missing)), DeviceError);
@@ -310,7 +310,7 @@ TEST(HostEvent, ManyThreadsMayWait) {
 }
 
 TEST(HostEvent, DevicesMustMatch) {
-  if (cuda_device_count() == 0) {
+  if (num_gpus() == 0) {
     GTEST_SKIP() << "an event of another device needs a CUDA device";
   }
   Event event(Device::cuda(0));

@@ -22,7 +22,7 @@ extern const std::int64_t kLarge;
 class CudaTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (cuda_device_count() == 0) {
+    if (num_gpus() == 0) {
       GTEST_SKIP() << "needs a CUDA device, this machine has none";
     }
     cuda_ = std::make_unique<CudaContext>(Device::cuda(0));

@@ -1,0 +1,109 @@
+// Which device each rank of a node gets, on made-up nodes.
+#include <lockstep/comm/rank_device.hpp>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using Uuids = std::vector<std::string>;
+
+constexpr const char* kUuids[] = {"GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"};
+
+std::vector<GpuInfo> gpus_of(const Uuids& uuids) {
+  std::vector<GpuInfo> gpus;
+  for (std::size_t i = 0; i < uuids.size(); ++i) {
+    gpus.push_back({.index = static_cast<int>(i), .uuid = uuids[i], .pci = "0000:00:00.0", .name = "Made-up"});
+  }
+  return gpus;
+}
+
+/// What the ranks of a node that see `visible` get.
+std::vector<RankDevice> place(std::string_view request, const std::vector<Uuids>& visible) {
+  std::vector<RankDevice> result;
+  for (std::size_t rank = 0; rank < visible.size(); ++rank) {
+    result.push_back(
+        device_of_rank(DeviceRequest::parse(request), gpus_of(visible[rank]), static_cast<int>(rank), visible));
+  }
+  return result;
+}
+
+std::vector<Uuids> all_see(int ranks, int gpus) {
+  return std::vector<Uuids>(static_cast<std::size_t>(ranks), Uuids(kUuids, kUuids + gpus));
+}
+
+void expect_devices(const std::vector<RankDevice>& placed, const std::vector<int>& indices) {
+  ASSERT_EQ(placed.size(), indices.size());
+  for (std::size_t rank = 0; rank < placed.size(); ++rank) {
+    const Device expected = indices[rank] < 0 ? Device::cpu() : Device::cuda(indices[rank]);
+    EXPECT_EQ(placed[rank].device, expected) << "rank " << rank;
+  }
+}
+
+void expect_refused(std::string_view request, const std::vector<Uuids>& visible, const std::vector<std::string>& says) {
+  try {
+    (void)place(request, visible);
+    ADD_FAILURE() << request << " was taken";
+  } catch (const UsageError& error) {
+    for (const std::string& part : says) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in: " << error.what();
+    }
+  }
+}
+
+TEST(RankDevice, OneGpuEachInTheOrderNamed) {
+  expect_devices(place("auto", all_see(4, 4)), {0, 1, 2, 3});
+  expect_devices(place("gpu", all_see(4, 4)), {0, 1, 2, 3});
+  expect_devices(place("3", all_see(3, 4)), {0, 1, 2});
+  expect_devices(place("3,1", all_see(2, 4)), {3, 1});
+  expect_devices(place("GPU-c2", all_see(1, 4)), {2});
+  expect_devices(place("1,", all_see(1, 4)), {1});
+  for (const RankDevice& placed : place("auto", all_see(4, 4))) {
+    EXPECT_EQ(placed.note, "");
+  }
+}
+
+TEST(RankDevice, AutoTakesTheFirstAndSaysSo) {
+  const std::vector<RankDevice> placed = place("auto", all_see(2, 4));
+  expect_devices(placed, {0, 1});
+  EXPECT_EQ(placed[1].note, "2 of 4 GPUs of the node are used, one a rank");
+  expect_devices(place("auto", all_see(3, 0)), {-1, -1, -1});
+}
+
+TEST(RankDevice, TheHost) {
+  expect_devices(place("cpu", all_see(2, 4)), {-1, -1});
+  expect_devices(place("cpu:2", all_see(2, 0)), {-1, -1});
+  expect_devices(place("cpu", {{"GPU-a0"}, {"GPU-a0"}}), {-1, -1});
+  expect_refused("cpu:4", all_see(2, 0), {"'cpu:4'", "2 ranks on this node", "expected 4"});
+  expect_refused("gpu", all_see(2, 0), {"no GPU"});
+}
+
+TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
+  expect_refused("3", all_see(2, 4), {"'3'", "2 ranks on this node for 3 GPUs"});
+  expect_refused("gpu", all_see(2, 4), {"2 ranks on this node for 4 GPUs"});
+  expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs"});
+  expect_refused("1,", all_see(2, 4), {"2 ranks on this node for 1 GPU,"});
+  expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs"});
+  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0"}}, {"local rank 0 sees 2 GPUs", "local rank 1 1 GPU;"});
+  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0", "GPU-c2"}}, {"others"});
+}
+
+TEST(RankDevice, GpusHandedOutByTheLauncher) {
+  const std::vector<Uuids> handed{{"GPU-c2"}, {"GPU-a0"}};
+  expect_devices(place("auto", handed), {0, 0});
+  expect_devices(place("gpu", handed), {0, 0});
+  expect_devices(place("2", handed), {0, 0});
+  expect_devices(place("GPU-c2,GPU-a0", handed), {0, 0});
+  expect_refused("1", handed, {"2 ranks on this node for 1 GPU"});
+  expect_refused("0,1", handed, {"local rank 0 was handed GPU-c2", "expected auto"});
+  expect_refused("GPU-a0,GPU-c2", handed, {"local rank 0 was handed GPU-c2"});
+  expect_refused("auto", {{"GPU-c2"}, {"GPU-b1"}, {"GPU-c2"}}, {"local ranks 0 and 2 both see GPU-c2"});
+}
+
+}  // namespace
+}  // namespace lockstep::comm
