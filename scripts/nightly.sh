@@ -23,10 +23,10 @@ cd "$repository"
 "$repository/scripts/install-deps.sh" ci
 
 # The functions below run where a failing command does not end the script: they chain.
-# Machine code for three generations and PTX for what comes after them.
+# The kernels as machine code for three generations, and as PTX for what comes after them.
 compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
-    cmake --build build/nightly-cuda --parallel "$(jobs)"
+    cmake --build build/nightly-cuda --parallel "$(jobs)" --target lockstep_kernels
 }
 # Every emulated test under schedules that .ci/run does not reach.
 more_schedules() {
