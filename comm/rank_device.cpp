@@ -13,6 +13,10 @@ namespace {
 
 using Uuids = std::vector<std::string>;
 
+bool for_host(const DeviceRequest& request) {
+  return std::holds_alternative<DeviceRequest::Host>(request.form());
+}
+
 std::string amount(std::size_t count, std::string_view what) {
   return concat(count, ' ', what, count == 1 ? "" : "s");
 }
@@ -22,20 +26,29 @@ void require_for(const DeviceRequest& request, bool ok, const Args&... message) 
   require<UsageError>(ok, "devices '", request.text(), "': ", message...);
 }
 
-/// GPUs beside ranks, one each.
-void require_one_each(const DeviceRequest& request, std::size_t gpus, std::size_t ranks) {
+/// wanted: GPUs of the request; there: GPUs of the node.
+void require_one_each(const DeviceRequest& request, std::size_t wanted, std::size_t there, std::size_t ranks) {
   const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
-  require_for(request, gpus == ranks || (automatic && gpus > ranks), amount(ranks, "rank"), " on this node for ",
-              amount(gpus, "GPU"), ", expected one rank a GPU: start ", gpus, " on each node, or name ",
-              amount(ranks, "GPU"));
+  const std::string instead = ranks <= there ? concat("name ", amount(ranks, "GPU")) : std::string("take cpu");
+  require_for(request, wanted == ranks || (automatic && wanted > ranks), amount(ranks, "rank"), " on this node for ",
+              amount(wanted, "GPU"), ", expected one rank a GPU: start ", amount(wanted, "rank"), " on each node, or ",
+              instead);
 }
 
-std::string left_over(std::size_t gpus, std::size_t ranks) {
-  return gpus > ranks ? concat(ranks, " of ", gpus, " GPUs of the node are used, one a rank") : std::string();
+/// Of all ranks: all see GPUs, or none does.
+void require_alike(const DeviceRequest& request, const std::vector<RankView>& ranks) {
+  const auto sees_none = [](const RankView& view) { return view.gpus.empty(); };
+  const auto without = std::find_if(ranks.begin(), ranks.end(), sees_none);
+  const auto with = std::find_if_not(ranks.begin(), ranks.end(), sees_none);
+  if (without != ranks.end() && with != ranks.end()) {
+    require_for(request, false, "rank ", without - ranks.begin(), " on node ", without->node,
+                " sees no GPU, while rank ", with - ranks.begin(), " on node ", with->node, " sees ", with->gpus.size(),
+                "; expected GPUs for all, or --devices cpu");
+  }
 }
 
-/// Each rank was handed one GPU.
-RankDevice handed_out(const DeviceRequest& request, int local_rank, const std::vector<Uuids>& visible) {
+/// Each rank of the node was handed one GPU.
+RankDevice handed_out(const DeviceRequest& request, std::size_t local_rank, const std::vector<Uuids>& visible) {
   for (std::size_t i = 0; i < visible.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       require_for(request, visible[i] != visible[j], "local ranks ", j, " and ", i, " both see ", visible[i][0],
@@ -43,69 +56,96 @@ RankDevice handed_out(const DeviceRequest& request, int local_rank, const std::v
     }
   }
   if (const auto* first = std::get_if<DeviceRequest::FirstGpus>(&request.form())) {
-    require_one_each(request, static_cast<std::size_t>(first->count), visible.size());
+    require_one_each(request, static_cast<std::size_t>(first->count), visible.size(), visible.size());
   }
   if (const auto* list = std::get_if<DeviceRequest::Gpus>(&request.form())) {
-    require_one_each(request, list->named.size(), visible.size());
-    const auto& named = list->named[static_cast<std::size_t>(local_rank)];
-    const std::string& uuid = visible[static_cast<std::size_t>(local_rank)][0];
-    require_for(request, std::holds_alternative<std::string>(named) && uuid.starts_with(std::get<std::string>(named)),
-                "local rank ", local_rank, " was handed ", uuid, " by its launcher, expected auto");
+    require_one_each(request, list->named.size(), visible.size(), visible.size());
+    const auto* name = std::get_if<std::string>(&list->named[local_rank]);
+    const auto fits = [&](const Uuids& uuids) { return name != nullptr && uuids[0].starts_with(*name); };
+    require_for(request, fits(visible[local_rank]), "local rank ", local_rank, " was handed ", visible[local_rank][0],
+                " by its launcher, expected auto, or the UUIDs in the order of the local ranks");
+    require_for(request, std::count_if(visible.begin(), visible.end(), fits) == 1, *name,
+                " is the beginning of several UUIDs of the node");
   }
   return {.device = Device::cuda(0)};
 }
 
+void require_same_gpus(const DeviceRequest& request, const std::vector<Uuids>& visible) {
+  const auto sorted = [](Uuids uuids) {
+    std::sort(uuids.begin(), uuids.end());
+    return uuids;
+  };
+  for (std::size_t i = 1; i < visible.size(); ++i) {
+    const bool other_order = sorted(visible[i]) == sorted(visible[0]);
+    require_for(request, visible[i] == visible[0], "local ranks 0 and ", i, " see ",
+                other_order ? "the same GPUs in another order" : "different GPUs", " (", visible[0].size(), " and ",
+                visible[i].size(), "), expected the same for all ranks of a node, or one for each");
+  }
+}
+
 }  // namespace
 
-RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int local_rank,
-                          const std::vector<Uuids>& visible) {
-  const std::size_t ranks = visible.size();
-  const bool handed =
-      ranks > 1 && std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; });
-  const auto* host = std::get_if<DeviceRequest::Host>(&request.form());
-  if (handed && host == nullptr) {
-    return handed_out(request, local_rank, visible);
-  }
-  if (host == nullptr) {
-    for (std::size_t i = 1; i < ranks; ++i) {
-      require_for(request, visible[i] == visible[0], "local rank 0 sees ", amount(visible[0].size(), "GPU"),
-                  " and local rank ", i, ' ', amount(visible[i].size(), "GPU"),
-                  visible[i].size() == visible[0].size() ? ", others" : "",
-                  "; expected the same GPUs for all, or one for each");
+RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
+                          const std::vector<RankView>& ranks) {
+  require<UsageError>(rank >= 0 && rank < static_cast<int>(ranks.size()), "device_of_rank: rank is ", rank, " of ",
+                      ranks.size());
+  const RankView& own = ranks[static_cast<std::size_t>(rank)];
+  require<UsageError>(for_host(request) || gpus.size() == own.gpus.size(), "device_of_rank: ", gpus.size(),
+                      " GPUs, expected the ", own.gpus.size(), " that rank ", rank, " sees");
+  std::vector<Uuids> visible;  // by the ranks of this node
+  std::size_t local_rank = 0;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].node == own.node) {
+      local_rank = static_cast<int>(i) == rank ? visible.size() : local_rank;
+      visible.push_back(ranks[i].gpus);
     }
   }
-  const DeviceSelection selection = select_devices(request, gpus);
-  if (selection.on_host()) {
-    require_for(request, selection.host_ranks == 0 || selection.host_ranks == static_cast<int>(ranks),
-                amount(ranks, "rank"), " on this node, expected ", selection.host_ranks);
+  if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
+    require_for(request, host->ranks == 0 || host->ranks == static_cast<int>(visible.size()),
+                amount(visible.size(), "rank"), " on this node, expected ", host->ranks);
     return {.device = Device::cpu()};
   }
-  require_one_each(request, selection.devices.size(), ranks);
-  return {.device = selection.devices[static_cast<std::size_t>(local_rank)],
-          .note = left_over(selection.devices.size(), ranks)};
+  require_alike(request, ranks);
+  const bool one_each = std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; });
+  const bool all_equal = std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });
+  if (one_each && !all_equal) {
+    return handed_out(request, local_rank, visible);
+  }
+  require_same_gpus(request, visible);
+  const DeviceSelection selection = select_devices(request, gpus);
+  if (selection.on_host()) {
+    return {.device = Device::cpu()};
+  }
+  const std::size_t wanted = selection.devices.size();
+  require_one_each(request, wanted, gpus.size(), visible.size());
+  return {.device = selection.devices[local_rank],
+          .note = wanted > visible.size()
+                      ? concat(visible.size(), " of ", wanted, " GPUs of the node are used, one a rank")
+                      : std::string()};
 }
 
 RankDevice device_of_rank(Session& session, const DeviceRequest& request) {
   std::vector<GpuInfo> gpus;
-  session.agree([&] { gpus = list_gpus(); });
+  session.agree([&] {
+    if (!for_host(request)) {
+      gpus = list_gpus();
+    }
+  });
   std::string mine = std::to_string(session.node());
   for (const GpuInfo& gpu : gpus) {
     mine += ' ' + gpu.uuid;
   }
-  std::vector<Uuids> visible;
+  std::vector<RankView> ranks;
   for (const std::string& line : all_gather_text(session.control(), mine)) {
     std::istringstream words(line);
-    int node = -1;
-    words >> node;
-    if (node == session.node()) {
-      Uuids& uuids = visible.emplace_back();
-      for (std::string uuid; words >> uuid;) {
-        uuids.push_back(uuid);
-      }
+    RankView& view = ranks.emplace_back();
+    words >> view.node;
+    for (std::string uuid; words >> uuid;) {
+      view.gpus.push_back(uuid);
     }
   }
   RankDevice result;
-  session.agree([&] { result = device_of_rank(request, gpus, session.local_rank(), visible); });
+  session.agree([&] { result = device_of_rank(request, gpus, session.rank(), ranks); });
   return result;
 }
 

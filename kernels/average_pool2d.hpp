@@ -20,7 +20,7 @@ void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver 
 void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx);
 
-/// y (N, C) = mean over H and W of x (N, H, W, C).
+/// y (N, C) = mean over H and W of x (N, H, W, C). ShapeError for images without a pixel.
 void global_average_pool_forward(Context& context, const TensorView& x, const TensorView& y);
 /// dx[n, h, w, c] = dy[n, c] / (H * W).
 void global_average_pool_backward(Context& context, const TensorView& dy, const TensorView& dx);

@@ -15,11 +15,12 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
     DType dtype;
     bool required;
   };
-  const std::array<Scalar, 6> all{{{{s.factor, "factor"}, s.factor.dtype, true},
+  const std::array<Scalar, 7> all{{{{s.factor, "factor"}, s.factor.dtype, true},
                                    {{s.skip, "skip"}, DType::i32, true},
                                    {{s.squared_norm, "squared_norm"}, DType::f64, false},
                                    {{s.inverse_scale, "inverse_scale"}, s.factor.dtype, false},
                                    {{s.step, "step"}, DType::i64, false},
+                                   {{s.skipped, "skipped"}, DType::i64, false},
                                    {{s.norm, "norm"}, DType::f64, false}}};
   for (const Scalar& scalar : all) {
     require_on(context.device(), kOp, {&scalar.operand.view});

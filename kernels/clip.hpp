@@ -11,6 +11,7 @@ struct ClipScalars {
   TensorView factor;         ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
   TensorView skip;           ///< out, i32: ArenaUpdate::skip: 1 when the norm is not finite, else 0
   TensorView step;           ///< in and out, i64: + 1 unless the update is skipped; may be missing
+  TensorView skipped;        ///< in and out, i64: + 1 when the update is skipped; may be missing
   TensorView norm;           ///< out, f64: sqrt(squared_norm) * inverse_scale; may be missing
 };
 

@@ -17,6 +17,7 @@ Shape pooled_shape(const PoolDesc& desc, const Shape& x) {
     require<ShapeError>(kernel >= 1 && stride >= 1 && before >= 0 && after >= 0, "pooled_shape: kernel ", kernel,
                         ", stride ", stride, ", padding ", before, " and ", after,
                         ", expected a positive kernel and stride and no negative padding");
+    require<ShapeError>(extent >= 1, "pooled_shape: x is ", x, ", expected at least one pixel an image");
     require<ShapeError>(extent + before + after >= kernel, "pooled_shape: a window of ", kernel,
                         " does not fit extent ", extent, " padded by ", before, " and ", after);
     const std::int64_t out = (extent + before + after - kernel) / stride + 1;

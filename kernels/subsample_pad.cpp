@@ -2,31 +2,26 @@
 
 #include <string_view>
 
+#include <lockstep/kernels/operands.hpp>
+
 namespace lockstep::ops {
 namespace {
 
 /// large is at input resolution with C channels, small at output resolution with K channels.
 void check(std::string_view op, std::int64_t stride, const TensorView& large, std::string_view large_name,
            const TensorView& small, std::string_view small_name) {
-  require_compute_dtype(op, large_name, large);
-  require<DTypeError>(small.dtype == large.dtype, op, ": ", small_name, " is ", small.dtype, ", expected ",
-                      large.dtype);
+  require_images(op, {large, large_name});
   require<UsageError>(stride >= 1, op, ": stride is ", stride, ", expected at least 1");
-  require<ShapeError>(large.shape.rank() == 4, op, ": ", large_name, " is ", large.shape, ", expected (N, H, W, C)");
   require<ShapeError>(small.shape.rank() == 4, op, ": ", small_name, " is ", small.shape, ", expected (N, P, Q, K)");
   Shape expected = large.shape;
   for (const int axis : {1, 2}) {
     expected[axis] = large.shape[axis] / stride + (large.shape[axis] % stride != 0 ? 1 : 0);
   }
   expected[3] = small.shape[3];
-  require<ShapeError>(small.shape == expected, op, ": ", small_name, " is ", small.shape, ", expected ", expected);
+  require_tensor(op, {small, small_name}, large.dtype, expected);
   require<ShapeError>(small.shape[3] >= large.shape[3], op, ": ", small_name, " has ", small.shape[3],
                       " channels, expected at least the ", large.shape[3], " of ", large_name);
-  for (const TensorView* view : {&large, &small}) {
-    require<ShapeError>(view->is_contiguous(), op, ": ", view == &large ? large_name : small_name, " ", view->shape,
-                        " with strides ", view->strides, " is not contiguous");
-  }
-  require<ShapeError>(!overlaps(large, small), op, ": ", large_name, " overlaps ", small_name);
+  require_apart(op, {large, large_name}, {{small, small_name}});
 }
 
 }  // namespace

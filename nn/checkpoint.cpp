@@ -266,11 +266,18 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
       continue;
     }
     if (const Json::Object* members = value.if_object()) {
-      for (const auto& [name, item] : *members) {
-        const auto found = other.if_object()->find(name);
-        const std::string text_now = found == other.if_object()->end() ? "nothing" : found->second.text();
-        if (text_now != item.text()) {
-          text += concat(key, " '", name, "': checkpoint ", item.text(), ", now ", text_now, '\n');
+      const Json::Object& members_now = *other.if_object();
+      Json::Object names = *members;
+      names.insert(members_now.begin(), members_now.end());
+      const auto text_in = [](const Json::Object& object, const std::string& name) {
+        const auto found = object.find(name);
+        return found == object.end() ? std::string("nothing") : found->second.text();
+      };
+      for (const auto& [name, unused] : names) {
+        const std::string before = text_in(*members, name);
+        const std::string text_now = text_in(members_now, name);
+        if (before != text_now) {
+          text += concat(key, " '", name, "': checkpoint ", before, ", now ", text_now, '\n');
         }
       }
     } else {

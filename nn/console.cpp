@@ -93,12 +93,18 @@ void Console::on_epoch(const EpochEvent& event) {
   }
   const std::string top_k =
       event.top_k > 0 ? format(", top %d %.2f %%", event.top_k, 100 * event.test_top_k_accuracy) : "";
+  const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",
+                                                                 static_cast<long long>(event.skipped_updates))
+                                                        : "";
+  const char* diverged =
+      std::isfinite(event.train_loss) && std::isfinite(event.test_loss) ? "" : "  loss is not finite";
   out_ << format(
               "epoch %lld/%lld  train loss %.4f accuracy %.2f %%  test loss %.4f accuracy %.2f %%%s%s  %.0f images/s  "
-              "%s\n",
+              "%s%s%s\n",
               static_cast<long long>(event.epoch), static_cast<long long>(options_.epochs), event.train_loss,
               100 * event.train_accuracy, event.test_loss, 100 * event.test_accuracy, top_k.c_str(),
-              event.best ? " (best)" : "", event.images_per_second, duration_text(event.seconds).c_str())
+              event.best ? " (best)" : "", event.images_per_second, duration_text(event.seconds).c_str(),
+              skipped.c_str(), diverged)
        << std::flush;
   last_step_ = -1;  // the evaluation is not part of a step's time
 }

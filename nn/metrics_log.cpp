@@ -36,7 +36,8 @@ void MetricsLog::on_epoch(const EpochEvent& event) {
                     {"test_accuracy", event.test_accuracy},
                     {"images_per_second", event.images_per_second},
                     {"comm_exposed_s", event.comm_exposed_s},
-                    {"seconds", event.seconds}};
+                    {"seconds", event.seconds},
+                    {"skipped_updates", event.skipped_updates}};
   if (event.top_k > 0) {
     line["test_top_k_accuracy"] = event.test_top_k_accuracy;
   }

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 /// metrics.jsonl: one JSON object a line, flushed line by line. Events:
 ///   "step"   epoch, step, loss, accuracy, learning_rate, images_per_second, comm_exposed_s (a step)
 ///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy, images_per_second, comm_exposed_s, seconds
-///            and test_top_k_accuracy where PlanOptions::top_k asks for it
+///            skipped_updates (since the process began), and test_top_k_accuracy where PlanOptions::top_k asks for it
 ///   "end"    exit_code, step, test_accuracy, best_accuracy
 /// Accuracies are fractions; those of "end" are null when the run ended before the first evaluation.
 class MetricsLog final : public RunObserver {

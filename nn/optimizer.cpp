@@ -6,6 +6,7 @@
 
 #include <lockstep/kernels/adam.hpp>
 #include <lockstep/kernels/clip.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/lars.hpp>
 #include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/reduce.hpp>
@@ -71,7 +72,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
-  memory_ = Buffer(4 * kSlot + workspace, context);
+  memory_ = Buffer(5 * kSlot + workspace, context);
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
@@ -80,9 +81,11 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   if (measures()) {
     squared_norm_ = scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
+    skipped_ = scalar(4, DType::i64);
+    ops::fill(context, 0, skipped_);
   }
   workspace_ =
-      TensorView(memory_.data() + 4 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
 }
 
 void Optimizer::begin(Context& context) {
@@ -96,6 +99,7 @@ void Optimizer::begin(Context& context) {
                       .factor = factor_,
                       .skip = skip_,
                       .step = step_,
+                      .skipped = skipped_,
                       .norm = norm_});
   }
 }

@@ -33,7 +33,9 @@ struct OptimizerOptions {
 ///
 /// With clip_norm or skip_non_finite the norm of the gradient arena decides on the device: gradients that are too long
 /// are scaled down, and an update whose norm is not finite is left out as a whole, step count included. That reads the
-/// gradients once more. Nothing waits for the device, and nothing is allocated after the constructor.
+/// gradients once more. It does not cover what the forward pass has written: a batch that is not finite in front of a
+/// batch norm leaves its running statistics so. Nothing waits for the device, and nothing is allocated after the
+/// constructor.
 class Optimizer {
  public:
   /// Adds the states. UsageError for options out of range.
@@ -53,6 +55,8 @@ class Optimizer {
   /// With clip_norm or skip_non_finite the norm of the gradients of the last update, before it was clipped: f64 scalar
   /// on the device.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
+  /// With one of them the updates left out since the constructor: i64 scalar on the device.
+  [[nodiscard]] const TensorView& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
 
  private:
@@ -65,11 +69,12 @@ class Optimizer {
   TensorView first_moment_;
   TensorView second_moment_;
   TensorView step_;
-  Buffer memory_;  ///< of the scalars and the workspace below; always written before it is read
+  Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
   TensorView squared_norm_;
   TensorView norm_;
+  TensorView skipped_;
   TensorView workspace_;  ///< for the norm of all gradients, and for those of lars after it
 };
 

@@ -162,8 +162,10 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
-    : mode_(mode), batch_(batch), top_k_(options.top_k) {
+    : mode_(mode), batch_(batch), top_k_(mode == Mode::evaluate ? options.top_k : 0) {
   require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
+  require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
+                      ", the loss ", name_of(options.loss), "; expected 0 or a loss over classes");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   PlanBuilder builder(context, model, mode, batch, options, contents_);
   const auto& nodes = model.nodes();

@@ -123,7 +123,7 @@ class Plan {
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
   [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
-  [[nodiscard]] int top_k() const { return top_k_; }  ///< of the options
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
 
   /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned; it, the parameters and
   /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size.

@@ -117,6 +117,7 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
        << "test images " << data.test->size() << '\n'
        << "seed " << options.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
+       << "top_k " << options.plan.top_k << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
        << options.buckets.head_bytes << '\n';
   for (const auto& [name, value] : option_texts(options, data)) {
@@ -198,7 +199,6 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"huber_delta", text(options.plan.huber_delta)},
                                            {"dropout_seed", text(options.plan.dropout_seed)},
                                            {"label_smoothing", text(options.plan.label_smoothing)},
-                                           {"top_k", text(options.plan.top_k)},
                                            {"pad", text(augment.pad)},
                                            {"flip", text(augment.flip)},
                                            {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},
@@ -382,6 +382,16 @@ std::int64_t Trainer::batches_per_epoch() const {
 }
 double Trainer::learning_rate() const {
   return state_->options.schedule.at(state_->position.step);
+}
+
+std::int64_t Trainer::skipped_updates() {
+  const TensorView& skipped = state_->optimizer.skipped();
+  std::int64_t count = 0;
+  if (skipped.given()) {
+    copy(state_->context, skipped, TensorView(std::span(&count, 1), Shape{}));
+    state_->context.synchronize();
+  }
+  return count;
 }
 
 Metrics Trainer::take_metrics() {

@@ -86,6 +86,9 @@ class Trainer {
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;
   [[nodiscard]] double learning_rate() const;  ///< of the next step
+  /// Updates that this trainer has left out because gradients were not finite; 0 when the optimizer does not look.
+  /// Waits for the last step; the same on every rank.
+  [[nodiscard]] std::int64_t skipped_updates();
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();

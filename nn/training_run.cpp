@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include <lockstep/comm/text.hpp>
 
@@ -124,8 +125,8 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
     }
     const Metrics test = trainer.evaluate();
     progress.test_accuracy = test.accuracy();
-    const bool best = progress.test_accuracy > progress.best_accuracy;
-    progress.best_accuracy = std::max(progress.best_accuracy, progress.test_accuracy);
+    const bool best = progress.test_accuracy > progress.best_accuracy && std::isfinite(test.loss());
+    progress.best_accuracy = best ? progress.test_accuracy : progress.best_accuracy;
     observer.on_epoch({.epoch = epoch + 1,
                        .step = trainer.position().step,
                        .train_loss = epoch_metrics.loss(),
@@ -137,6 +138,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                        .images_per_second = epoch_metrics.samples / train_s,
                        .comm_exposed_s = exposed_s,
                        .seconds = now_s() - epoch_begin,
+                       .skipped_updates = trainer.skipped_updates(),
                        .best = best});
     save("last");
     if (best) {

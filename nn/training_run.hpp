@@ -34,6 +34,7 @@ struct EpochEvent {
   double images_per_second = 0;    ///< training only, evaluation left out
   double comm_exposed_s = 0;       ///< seconds over the epoch, this rank
   double seconds = 0;
+  std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
   bool best = false;
 };
 

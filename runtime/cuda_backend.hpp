@@ -8,7 +8,7 @@
 #include <lockstep/runtime/tensor_view.hpp>
 
 /// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
-/// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource
+/// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource,
 /// num_gpus() and list_gpus() are defined at the same two places.
 namespace lockstep::detail {
 

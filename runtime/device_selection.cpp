@@ -59,6 +59,9 @@ std::variant<int, std::string> list_item(std::string_view text, std::string_view
   if (names_uuid(item)) {
     return normal_uuid(item);
   }
+  if (lower(item.substr(0, 4)) == "mig-") {
+    refuse(text, "slices of a GPU (MIG) cannot be named, expected auto, with CUDA_VISIBLE_DEVICES set to the slice");
+  }
   const std::optional<int> index = integer(item);
   if (item.empty()) {
     refuse(text, "an item is missing, expected indices of GPUs, e.g. 1,3");
@@ -128,7 +131,10 @@ std::string to_string(const std::vector<GpuInfo>& gpus) {
 }
 
 DeviceRequest DeviceRequest::from_count(int count) {
-  std::string text = std::to_string(count);
+  return of_count(std::to_string(count), count);
+}
+
+DeviceRequest DeviceRequest::of_count(std::string text, int count) {
   if (count == -1) {
     return {std::move(text), AllGpus{}};
   }
@@ -174,12 +180,19 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
   if (what == "cpu") {
     return {text, Host{}};
   }
-  if (what.starts_with("cpu:")) {
-    const std::optional<int> ranks = integer(what.substr(4));
-    if (!ranks || *ranks < 1) {
-      refuse(text, "'", what.substr(4), "' is no number of ranks, expected e.g. cpu:4");
+  if (const std::size_t colon = what.find(':'); colon != std::string_view::npos) {
+    const std::string_view kind = trimmed(what.substr(0, colon));
+    const std::string_view number = trimmed(what.substr(colon + 1));
+    if (kind == "cpu") {
+      const std::optional<int> ranks = integer(number);
+      if (!ranks || *ranks < 1) {
+        refuse(text, "'", number, "' is no number of ranks, expected e.g. cpu:4");
+      }
+      return {text, Host{*ranks}};
     }
-    return {text, Host{*ranks}};
+    if (kind == "cuda" || kind == "gpu") {
+      return of_list(text, {list_item(text, number)});
+    }
   }
   if (what.front() == '[' || what.back() == ']') {
     if (what.front() != '[' || what.back() != ']') {
@@ -191,11 +204,11 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
     }
     return of_list(text, list_items(text, list));
   }
-  if (what.find(',') != std::string_view::npos || names_uuid(what)) {
+  if (what.find(',') != std::string_view::npos || names_uuid(what) || lower(what.substr(0, 4)) == "mig-") {
     return of_list(text, list_items(text, what));
   }
   if (const std::optional<int> count = integer(what)) {
-    return from_count(*count);
+    return of_count(text, *count);
   }
   refuse(text, "expected ", kForms);
 }
@@ -213,7 +226,7 @@ DeviceSelection select_devices(const DeviceRequest& request, const std::vector<G
   }
   if (const auto* first = std::get_if<DeviceRequest::FirstGpus>(&form)) {
     if (first->count > static_cast<int>(gpus.size())) {
-      refuse(request.text(), "there are ", gpus.size(), " GPUs: ", to_string(gpus));
+      refuse(request.text(), "expected at most ", gpus.size(), "; GPUs here: ", to_string(gpus));
     }
     std::vector<Device> devices = devices_of(gpus);
     devices.resize(static_cast<std::size_t>(first->count));
@@ -222,9 +235,10 @@ DeviceSelection select_devices(const DeviceRequest& request, const std::vector<G
   if (const auto* list = std::get_if<DeviceRequest::Gpus>(&form)) {
     DeviceSelection selection;
     for (const auto& item : list->named) {
-      const Device device = Device::cuda(find(request, item, gpus).index);
+      const GpuInfo& gpu = find(request, item, gpus);
+      const Device device = Device::cuda(gpu.index);
       if (std::find(selection.devices.begin(), selection.devices.end(), device) != selection.devices.end()) {
-        refuse(request.text(), name_of(item), " is GPU ", device.index, ", which is named already");
+        refuse(request.text(), "index and UUID of one GPU, ", device.index, ": ", gpu.uuid, ", expected each GPU once");
       }
       selection.devices.push_back(device);
     }

@@ -47,9 +47,9 @@ class DeviceRequest {
 
   DeviceRequest() = default;  ///< auto
   /// "auto"; "gpu", "cuda" or "-1": all GPUs; "cpu", "cpu:4": the host; "3": the first three GPUs; "1,", "1,3",
-  /// "[1,3]": GPUs by index; "GPU-<uuid>", or its beginning, also in a list. Spaces around the parts do not matter.
-  /// UsageError that says what to write instead for everything else: nothing, "0", "[]", negative indices, names given
-  /// twice.
+  /// "[1,3]", "cuda:1", "gpu:1": GPUs by index; "GPU-<uuid>", or its beginning, also in a list. Spaces around the parts
+  /// do not matter. UsageError that says what to write instead for everything else: nothing, "0", "[]", negative
+  /// indices, names given twice, MIG slices.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
   /// A number that is no text: -1 for all GPUs, else how many. UsageError for 0 and below -1.
   [[nodiscard]] static DeviceRequest from_count(int count);
@@ -63,6 +63,7 @@ class DeviceRequest {
 
  private:
   DeviceRequest(std::string text, Form form) : text_(std::move(text)), form_(std::move(form)) {}
+  static DeviceRequest of_count(std::string text, int count);
   static DeviceRequest of_list(std::string text, std::vector<std::variant<int, std::string>> named);
   std::string text_ = "auto";
   Form form_ = Automatic{};
@@ -78,6 +79,8 @@ struct DeviceSelection {
 /// UsageError that names the request and the GPUs there are, when it cannot be met by `gpus` (list_gpus(), of one
 /// node).
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
+
+// CudaError from both when a driver is there and answers with an error.
 
 /// GPU `index`, the CPU when there is no such GPU.
 [[nodiscard]] Device try_gpu(int index = 0);

@@ -8,16 +8,20 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
+for name in "${all[@]}"; do
+  [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
+done
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 shift
 parts=("$@")
 if [ ${#parts[@]} = 0 ]; then parts=("${all[@]}"); fi
 for part in "${parts[@]}"; do
-  case " ${all[*]} " in
-    *" $part "*) ;;
-    *) die "nightly.sh: unknown part '$part', expected one of ${all[*]}" ;;
-  esac
+  known=0
+  for name in "${all[@]}"; do
+    if [ "$part" = "$name" ]; then known=1; fi
+  done
+  [ "$known" = 1 ] || die "nightly.sh: unknown part '$part', expected one of ${all[*]}"
 done
 cd "$repository"
 "$repository/scripts/install-deps.sh" ci
@@ -43,6 +47,7 @@ run_part() {
     tidy) scripts/tidy.sh ;;
     sm_80_90_100) compile_for_gpus ;;
     schedules) more_schedules ;;
+    *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
 

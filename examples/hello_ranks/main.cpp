@@ -20,7 +20,8 @@ using namespace lockstep;
 
 std::string text_of(const comm::RankDevice& placed) {
   if (placed.device == Device::cpu()) {
-    return concat("cpu, ", CpuContext().threads(), " threads");
+    const int threads = CpuContext().threads();
+    return concat("cpu, ", threads, threads == 1 ? " thread" : " threads");
   }
   const GpuInfo gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
   return concat(placed.device, "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci, placed.note.empty() ? "" : "  (",
@@ -31,7 +32,11 @@ int run(comm::Session& session, int argc, char** argv) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
   app.set_version_flag("--version", build_description());
   std::string devices = "auto";
-  app.add_option("--devices", devices, "auto, cpu, cpu:RANKS, gpu, a number of GPUs, 1,3 or GPU-UUID: per node");
+  app.add_option(
+         "--devices", devices,
+         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone) or "
+         "GPU-UUID; docs/devices.md")
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {

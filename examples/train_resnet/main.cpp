@@ -184,6 +184,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"bucket_mb", o.bucket_mb},
                           {"workers", o.workers},
                           {"log_every", o.log_every},
+                          {"top_k", o.top_k},
                           {"init", o.init},
                           {"resume", o.resume}};
   return nn::Json(std::move(config)).text(2) + "\n";
@@ -215,7 +216,7 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
 }
 
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
-                  const comm::CpuShare& share, comm::Session& session, nn::Trainer& trainer) {
+                  const comm::CpuShare& share, int gpus, comm::Session& session, nn::Trainer& trainer) {
   std::ostream& out = std::cout;
   const auto& plan = trainer.train_plan();
   out << build_description() << '\n'
@@ -223,8 +224,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  compute    cpu, " << s.threads << (s.threads == 1 ? " thread" : " threads") << " a rank; "
       << share.description() << '\n';
-  if (o.devices == "auto" && num_gpus() > 0) {
-    out << "             " << num_gpus() << " CUDA device(s) seen and not used: training runs on the host\n";
+  if (gpus > 0) {
+    out << "             " << gpus << " GPU(s) seen and not used: training runs on the host\n";
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << o.dtype << '\n'
       << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()
@@ -306,8 +307,10 @@ int run(comm::Session& session, int argc, char** argv) {
     identity.buckets.push_back(bucket.last);
   }
 
+  int gpus = 0;
+  session.agree([&] { gpus = o.devices == "auto" ? num_gpus() : 0; });  // a driver that is broken says so
   if (first) {
-    print_header(o, setup, *model, data, share, session, *trainer);
+    print_header(o, setup, *model, data, share, gpus, session, *trainer);
   }
   if (o.dry_run) {
     if (first) {

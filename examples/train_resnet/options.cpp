@@ -94,14 +94,19 @@ Parsed parse(int argc, const char* const* argv) {
       ->group("Training");
   app.add_option("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps without one; 0: no")
       ->group("Training");
-  app.add_flag("--skip-non-finite", o.skip_non_finite, "skip steps whose gradients are not finite")->group("Training");
+  app.add_flag("--skip-non-finite", o.skip_non_finite, "leave out updates from gradients that are not finite")
+      ->group("Training");
   app.add_option("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr")
       ->group("Training");
   app.add_flag("--no-decay-norm", o.no_decay_norm, "no decay on biases and batch norm")->group("Training");
   app.add_option("--label-smoothing", o.label_smoothing, "0 to 1")->group("Training");
   app.add_option("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no")->group("Training");
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
-  app.add_option("--seed", o.seed, "of weights, order, augmentation and synthetic images")->group("Training");
+  app.add_option("--seed", o.seed, "of weights, order, augmentation and synthetic images")
+      ->check([](const std::string& text) {  // the parser takes -1 for 2^64 - 1
+        return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";
+      })
+      ->group("Training");
 
   app.add_option("--devices", o.devices, "auto or cpu")->group("Ranks");
   app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
@@ -152,7 +157,8 @@ Parsed parse(int argc, const char* const* argv) {
   at_least("--warmup-steps", o.warmup_steps, -1);
   require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
                       ", expected 0 <= value < 1");
-  require<UsageError>(o.weight_decay >= 0, "--weight-decay is ", o.weight_decay, ", expected at least 0");
+  require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
+                      ", expected a number of at least 0");
   require<UsageError>(o.bucket_mb >= 0 && o.bucket_mb <= 1e6, "--bucket-mb is ", o.bucket_mb,
                       ", expected 0 to 1000000");
   require<UsageError>(o.devices == "auto" || o.devices == "cpu", "--devices is '", o.devices,
@@ -196,7 +202,7 @@ double learning_rate(const Options& options) {
   double value = 0;
   const char* end = options.lr.data() + options.lr.size();
   const auto [stop, error] = std::from_chars(options.lr.data(), end, value);
-  require<UsageError>(error == std::errc() && stop == end && value > 0, "--lr is '", options.lr,
+  require<UsageError>(error == std::errc() && stop == end && value > 0 && std::isfinite(value), "--lr is '", options.lr,
                       "', expected a positive number or auto");
   return value;
 }

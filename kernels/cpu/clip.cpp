@@ -21,8 +21,8 @@ void clip_factor(CpuContext& /*context*/, double max_norm, const ClipScalars& s)
     }
     *s.factor.as<T>() = skip ? T{0} : static_cast<T>(factor);
     *s.skip.as<std::int32_t>() = skip ? 1 : 0;
-    if (s.step.given() && !skip) {
-      ++*s.step.as<std::int64_t>();
+    if (const TensorView& count = skip ? s.skipped : s.step; count.given()) {
+      ++*count.as<std::int64_t>();
     }
   });
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 
 namespace {
 
-/// As nvidia-smi writes it: GPU-8-4-4-4-12 hexadecimal digits.
+/// As nvidia-smi writes that of a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";

@@ -23,12 +23,17 @@ std::vector<GpuInfo> gpus_of(const Uuids& uuids) {
   return gpus;
 }
 
-/// What the ranks of a node that see `visible` get.
-std::vector<RankDevice> place(std::string_view request, const std::vector<Uuids>& visible) {
+/// What ranks that see `visible` get; nodes: of each rank, all 0 when empty.
+std::vector<RankDevice> place(std::string_view request, const std::vector<Uuids>& visible,
+                              const std::vector<int>& nodes = {}) {
+  std::vector<RankView> ranks;
+  for (std::size_t rank = 0; rank < visible.size(); ++rank) {
+    ranks.push_back({.node = nodes.empty() ? 0 : nodes[rank], .gpus = visible[rank]});
+  }
   std::vector<RankDevice> result;
   for (std::size_t rank = 0; rank < visible.size(); ++rank) {
     result.push_back(
-        device_of_rank(DeviceRequest::parse(request), gpus_of(visible[rank]), static_cast<int>(rank), visible));
+        device_of_rank(DeviceRequest::parse(request), gpus_of(visible[rank]), static_cast<int>(rank), ranks));
   }
   return result;
 }
@@ -45,9 +50,10 @@ void expect_devices(const std::vector<RankDevice>& placed, const std::vector<int
   }
 }
 
-void expect_refused(std::string_view request, const std::vector<Uuids>& visible, const std::vector<std::string>& says) {
+void expect_refused(std::string_view request, const std::vector<Uuids>& visible, const std::vector<std::string>& says,
+                    const std::vector<int>& nodes = {}) {
   try {
-    (void)place(request, visible);
+    (void)place(request, visible, nodes);
     ADD_FAILURE() << request << " was taken";
   } catch (const UsageError& error) {
     for (const std::string& part : says) {
@@ -84,13 +90,31 @@ TEST(RankDevice, TheHost) {
 }
 
 TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
-  expect_refused("3", all_see(2, 4), {"'3'", "2 ranks on this node for 3 GPUs"});
+  expect_refused("3", all_see(2, 4), {"'3'", "2 ranks on this node for 3 GPUs", "start 3 ranks", "name 2 GPUs"});
   expect_refused("gpu", all_see(2, 4), {"2 ranks on this node for 4 GPUs"});
-  expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs"});
+  expect_refused("1,3", all_see(3, 4), {"3 ranks on this node for 2 GPUs", "name 3 GPUs"});
   expect_refused("1,", all_see(2, 4), {"2 ranks on this node for 1 GPU,"});
-  expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs"});
-  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0"}}, {"local rank 0 sees 2 GPUs", "local rank 1 1 GPU;"});
-  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0", "GPU-c2"}}, {"others"});
+  expect_refused("auto", all_see(4, 3), {"4 ranks on this node for 3 GPUs", "take cpu"});
+  for (const char* request : {"auto", "gpu", "1", "0,"}) {  // they see all there is, not what a launcher handed out
+    expect_refused(request, all_see(2, 1), {"2 ranks on this node for 1 GPU,", "start 1 rank on", "take cpu"});
+  }
+  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0"}}, {"local ranks 0 and 1 see different GPUs (2 and 1)"});
+  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-a0", "GPU-c2"}}, {"different GPUs (2 and 2)"});
+  expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-b1", "GPU-a0"}}, {"in another order"});
+}
+
+TEST(RankDevice, NodesByThemselves) {
+  const std::vector<int> nodes{0, 1, 0, 1};
+  expect_devices(
+      place("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}, {"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}}, nodes),
+      {0, 0, 1, 1});
+  expect_devices(
+      place("1,0", {{"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}, {"GPU-a0", "GPU-b1"}, {"GPU-c2", "GPU-d3"}}, nodes),
+      {1, 1, 0, 0});
+  // A node without GPUs beside one that has them: nothing is mixed silently.
+  expect_refused("auto", {{"GPU-a0"}, {}}, {"rank 1 on node 1 sees no GPU", "rank 0 on node 0 sees 1", "cpu"}, {0, 1});
+  expect_refused("auto", {{}, {"GPU-a0"}}, {"rank 0 on node 0 sees no GPU"}, {0, 0});
+  expect_devices(place("cpu", {{"GPU-a0"}, {}}, {0, 1}), {-1, -1});
 }
 
 TEST(RankDevice, GpusHandedOutByTheLauncher) {
@@ -102,7 +126,16 @@ TEST(RankDevice, GpusHandedOutByTheLauncher) {
   expect_refused("1", handed, {"2 ranks on this node for 1 GPU"});
   expect_refused("0,1", handed, {"local rank 0 was handed GPU-c2", "expected auto"});
   expect_refused("GPU-a0,GPU-c2", handed, {"local rank 0 was handed GPU-c2"});
+  expect_refused("GPU-a,GPU-aa", {{"GPU-a1"}, {"GPU-aa"}}, {"GPU-a is the beginning of several UUIDs"});
   expect_refused("auto", {{"GPU-c2"}, {"GPU-b1"}, {"GPU-c2"}}, {"local ranks 0 and 2 both see GPU-c2"});
+}
+
+TEST(RankDevice, ItsArgumentsMustFit) {
+  const std::vector<RankView> ranks{{.node = 0, .gpus = {"GPU-a0"}}};
+  EXPECT_THROW((void)device_of_rank({}, gpus_of({"GPU-a0"}), 1, ranks), UsageError);
+  EXPECT_THROW((void)device_of_rank({}, gpus_of({"GPU-a0"}), -1, ranks), UsageError);
+  EXPECT_THROW((void)device_of_rank({}, gpus_of({"GPU-a0"}), 0, {}), UsageError);
+  EXPECT_THROW((void)device_of_rank({}, {}, 0, ranks), UsageError);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 
@@ -43,8 +44,9 @@ int communicate(Session& session) {
   session.communication_stream().synchronize();
   check_sum(large, session.size());
   const auto places = comm::all_gather_text(
-      session.control(), concat("rank ", session.rank(), "/", session.size(), " local ", session.local_rank(), "/",
-                                session.local_size(), " nodes ", session.nodes(), " ", session.host().empty()));
+      session.control(),
+      concat("rank ", session.rank(), "/", session.size(), " local ", session.local_rank(), "/", session.local_size(),
+             " node ", session.node(), " of ", session.nodes(), " ", session.host().empty()));
   if (session.rank() == 0) {
     for (const std::string& place : places) {
       std::printf("%s\n", place.c_str());
@@ -83,7 +85,13 @@ int fail_alone(Session& session, Throw&& fail) {
   return 0;
 }
 
-int run(const std::string& mode, Session& session) {
+int run(const std::string& mode, const std::string& argument, Session& session) {
+  if (mode == "device") {
+    DeviceRequest request;
+    session.agree([&] { request = DeviceRequest::parse(argument); });
+    std::printf("rank %d on %s\n", session.rank(), to_string(comm::device_of_rank(session, request).device).c_str());
+    return 0;
+  }
   if (mode == "ok") {
     return communicate(session);
   }
@@ -156,7 +164,7 @@ int main(int argc, char** argv) {
     rank = session.rank();
     const char* now = std::getenv("OMPI_MCA_plm");
     lockstep::require<lockstep::StateError>(plm == (now == nullptr ? "" : now), "the environment was changed");
-    return run(mode, session);
+    return run(mode, argc > 2 ? argv[2] : "", session);
   });
   std::printf("rank %d ended with %d\n", rank, code);
   std::fflush(stdout);

@@ -77,7 +77,7 @@ TEST(Session, AloneIsAWorldOfOne) {
   for (const char* environment : {"", "-u OMPI_MCA_plm"}) {
     const Outcome o = run(0, "ok", environment);
     EXPECT_EQ(o.code, 0) << o.all();
-    EXPECT_EQ(o.count("rank 0/1 local 0/1 nodes 1 0"), 1) << o.all();
+    EXPECT_EQ(o.count("rank 0/1 local 0/1 node 0 of 1 0"), 1) << o.all();
     EXPECT_EQ(o.count("rank 0 ended with 0"), 1) << o.all();
     EXPECT_EQ(o.count("on one rank without MPI"), kMpirun.empty() ? 1 : 0) << o.all();
   }
@@ -91,7 +91,7 @@ TEST(Session, RanksUnderALauncher) {
     for (int r = 0; r < ranks; ++r) {
       const std::string n = std::to_string(ranks);
       const std::string me = std::to_string(r);
-      EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " nodes 1 0"), 1) << o.all();
+      EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.all();
     }
     EXPECT_EQ(o.count(", thread level multiple"), 1) << o.all();
     EXPECT_EQ(o.count("ended with 0"), ranks) << o.all();
@@ -188,6 +188,18 @@ TEST(Session, AgreeWithinAgreeAndWhileUnwinding) {
   const Outcome leaving = run(3, "agree_then_leave", kWaitForAll);
   EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.all();
   EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.all();
+}
+
+TEST(Session, DevicesOfRanks) {
+  NEEDS_MPI();
+  const Outcome taken = run(2, "device cpu:2");
+  EXPECT_EQ(taken.code, 0) << taken.all();
+  EXPECT_EQ(taken.count("on cpu"), 2) << taken.all();
+  EXPECT_EQ(run(2, "device cpu:3").code, 2);
+  const Outcome refused = run(2, "device cpu:3", kWaitForAll);
+  EXPECT_EQ(refused.count("lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3"), 1) << refused.all();
+  EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.all();
+  EXPECT_EQ(run(2, "device 1,,3").code, 2);
 }
 
 TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {

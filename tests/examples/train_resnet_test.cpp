@@ -266,6 +266,9 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
                  {"--epochs", "2000000000000000000", "at most"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
+  expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});
+  expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
+  expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
   expect_refused(train_resnet(ranks, "--optimizer rmsprop"), {"rmsprop", "adamw"});
   expect_refused(train_resnet(0, "--momentum 1"), {"--momentum", "1", "value < 1"});

@@ -17,7 +17,7 @@ struct ClipParams {
   bool all = true;  ///< false: only what must be given
 };
 
-/// inputs: squared_norm, inverse_scale; outputs: factor, skip, step, norm.
+/// inputs: squared_norm, inverse_scale; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
   item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " inverse scale ",
@@ -28,13 +28,15 @@ inline OpCase clip_case(const ClipParams& p) {
   item.outputs = {{"factor", Shape{}, p.dtype, {}},
                   {"skip", Shape{}, DType::i32, {}},
                   {"step", Shape{}, DType::i64, constant(41)},
-                  {"norm", Shape{}, DType::f64, constant(-1)}};
+                  {"norm", Shape{}, DType::f64, constant(-1)},
+                  {"skipped", Shape{}, DType::i64, constant(7)}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::ClipScalars scalars{.squared_norm = in[0], .factor = out[0], .skip = out[1]};
     if (p.all) {
       scalars.inverse_scale = in[1];
       scalars.step = out[2];
       scalars.norm = out[3];
+      scalars.skipped = out[4];
     } else if (p.max_norm == 0) {
       scalars.squared_norm = {};
     }

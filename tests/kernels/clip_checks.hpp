@@ -14,6 +14,7 @@ inline void expect_skips(Context& context) {
     EXPECT_EQ(instance.output(1).values()[0], 1);
     EXPECT_EQ(instance.output(2).values()[0], 41);
     EXPECT_FALSE(std::isfinite(instance.output(3).values()[0]));
+    EXPECT_EQ(instance.output(4).values()[0], 8);
   }
 }
 

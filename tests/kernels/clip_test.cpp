@@ -33,6 +33,7 @@ TEST(Clip, ByHand) {
     EXPECT_EQ(instance.output(1).values()[0], 0);
     EXPECT_EQ(instance.output(2).values()[0], 42);
     EXPECT_EQ(instance.output(3).values()[0], item.norm);
+    EXPECT_EQ(instance.output(4).values()[0], 7);
   }
 }
 
@@ -48,6 +49,7 @@ TEST(Clip, MatchesTheNaiveFormula) {
       if (p.all) {
         out[2].constant(42);
         out[3].constant(norm);
+        out[4].constant(7);
       }
     });
   }
@@ -60,19 +62,21 @@ TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
 
 TEST(Clip, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  const GuardedTensor tensors[6] = {{Shape{1}, DType::f64}, {Shape{1}, DType::f32}, {Shape{1}, DType::f32},
-                                    {Shape{1}, DType::i32}, {Shape{1}, DType::i64}, {Shape{1}, DType::f64}};
-  const ClipScalars good{tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5]};
+  const GuardedTensor tensors[7] = {{Shape{1}, DType::f64}, {Shape{1}, DType::f32}, {Shape{1}, DType::f32},
+                                    {Shape{1}, DType::i32}, {Shape{1}, DType::i64}, {Shape{1}, DType::i64},
+                                    {Shape{1}, DType::f64}};
+  const ClipScalars good{tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5], tensors[6]};
   const auto with = [&](auto&& change, double max_norm = 1) {
     ClipScalars scalars = good;
     change(scalars);
     ops::clip_factor(context, max_norm, scalars);
   };
   EXPECT_NO_THROW(with([](ClipScalars&) {}));
-  EXPECT_NO_THROW(with([](ClipScalars& s) { s.inverse_scale = s.step = s.norm = {}; }));
+  EXPECT_NO_THROW(with([](ClipScalars& s) { s.inverse_scale = s.step = s.skipped = s.norm = {}; }));
   EXPECT_NO_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }, 0));
-  for (TensorView ClipScalars::*view : {&ClipScalars::squared_norm, &ClipScalars::inverse_scale, &ClipScalars::factor,
-                                        &ClipScalars::skip, &ClipScalars::step, &ClipScalars::norm}) {
+  for (TensorView ClipScalars::*view :
+       {&ClipScalars::squared_norm, &ClipScalars::inverse_scale, &ClipScalars::factor, &ClipScalars::skip,
+        &ClipScalars::step, &ClipScalars::skipped, &ClipScalars::norm}) {
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).device = Device::cuda(0); }), DeviceError);
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).dtype = DType::f16; }), DTypeError);
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).shape = Shape{2}; }), ShapeError);

@@ -146,6 +146,22 @@ TEST_F(CudaLarge, Rows) {
   });
 }
 
+TEST_F(CudaLarge, SumsOverRows) {
+  run_large([&] {
+    // Gradients of a bias, of zeros but for the last rows.
+    const Tensor dy = rows();
+    const Tensor dbias = Tensor::empty(cuda(), Shape{kColumns}, DType::f32);
+    const auto bytes = static_cast<std::int64_t>(ops::linear_epilogue_workspace_bytes(cuda(), dy));
+    const Tensor workspace = Tensor::empty(cuda(), Shape{bytes}, DType::u8);
+    ops::linear_epilogue_backward(cuda(), Activation::identity, {}, {}, dy, GradMode::overwrite, {}, dbias, workspace);
+    const std::vector<double> sums = fetch(dbias);
+    const std::vector<double> end = fetch(last(dy));
+    for (std::size_t c = 0; c < kColumns; ++c) {
+      EXPECT_EQ(sums[c], end[c] + end[kColumns + c] + end[2 * kColumns + c]) << c;
+    }
+  });
+}
+
 TEST_F(CudaLarge, SamplesAndTokens) {
   run_large([&] {
     const Tensor x = rows();

@@ -179,6 +179,9 @@ TEST(Pool2d, ShapesOfWindows) {
   EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {2, 0}, {0, 0}}, x)), ShapeError) << "before";
   EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {0, 0}, {0, 2}}, x)), ShapeError) << "after";
   EXPECT_NO_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {1, 1}, {1, 1}}, x)));
+  for (const Shape& none : {Shape{1, 0, 4, 3}, Shape{1, 4, 0, 3}}) {
+    EXPECT_THROW(static_cast<void>(ops::pooled_shape({{2, 2}, {1, 1}, {1, 1}, {1, 1}}, none)), ShapeError) << "pixels";
+  }
 }
 
 /// Each of the views spoiled in each way, and laid over each other one.

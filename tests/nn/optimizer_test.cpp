@@ -175,6 +175,8 @@ void expect_left_out(double bad, double clip_norm) {
         without.step(0.1);
       }
     }
+    EXPECT_EQ(small.optimizer.skipped().span<std::int64_t>()[0], 1);
+    EXPECT_EQ(without.optimizer.skipped().span<std::int64_t>()[0], 0);
     testing::expect_same_bits(small.set.values(), without.set.values());
     EXPECT_FALSE(testing::has_same_bits(small.set.values(), before.set.values()));
     for (const std::string& name : small.set.state_names()) {
@@ -208,6 +210,7 @@ TEST(Optimizer, LookingForWhatIsNotFiniteChangesNoBitOfOtherUpdates) {
     const double norm = guarded.optimizer.gradient_norm().span<double>()[0];
     EXPECT_NEAR(norm, guarded.gradient_norm(), 1e-6 * norm);
     EXPECT_FALSE(plain.optimizer.gradient_norm().given());
+    EXPECT_FALSE(plain.optimizer.skipped().given());
   }
 }
 

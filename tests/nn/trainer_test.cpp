@@ -306,6 +306,8 @@ TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
   EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.top_k = 5}), UsageError) << "4 classes";
   EXPECT_THROW(Plan(context, model, Mode::train, 2, {.top_k = -1}), UsageError);
   EXPECT_THROW(Plan(context, sequences, Mode::evaluate, 2, {.top_k = 2}), UsageError) << "several outputs a sample";
+  EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.loss = Loss::mse, .top_k = 2}), UsageError) << "no classes";
+  EXPECT_EQ(Plan(context, model, Mode::train, 2, {.top_k = 2}).top_k(), 0);
 }
 
 TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
@@ -413,6 +415,8 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
       {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
       {"momentum", [](TrainerOptions& o) { o.optimizer.momentum = 0.8; }},
       {"clip_norm", [](TrainerOptions& o) { o.optimizer.clip_norm = 0.8; }},
+      {"skip_non_finite", [](TrainerOptions& o) { o.optimizer.skip_non_finite = true; }},
+      {"top_k", [](TrainerOptions& o) { o.plan.top_k = 2; }},
       {"schedule", [](TrainerOptions& o) { o.schedule.kind = Schedule::Kind::step; }},
       {"learning_rate", [](TrainerOptions& o) { o.schedule.base = 0.3; }},
       {"milestones",

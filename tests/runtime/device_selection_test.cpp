@@ -93,8 +93,11 @@ TEST(DeviceSelection, Forms) {
       {"gpu-b0b0", gpus({2})},
       {"GPU-c1,GPU-5f3e2", gpus({3, 0})},
       {"[GPU-c1, 1]", gpus({3, 1})},
+      {"cuda:1", gpus({1})},
+      {"gpu : 2", gpus({2})},
       {"cpu", {Device::cpu()}},
       {" cpu:4", {Device::cpu()}},
+      {"cpu : 4", {Device::cpu()}},
   };
   for (const Case& item : cases) {
     const DeviceSelection selection = select(item.text);
@@ -104,6 +107,7 @@ TEST(DeviceSelection, Forms) {
   EXPECT_EQ(select("cpu").host_ranks, 0);
   EXPECT_EQ(select("cpu:4").host_ranks, 4);
   EXPECT_EQ(select("auto").host_ranks, 0);
+  EXPECT_EQ(DeviceRequest::parse(" 3 ").text(), " 3 ");
 }
 
 TEST(DeviceSelection, WithoutAGpu) {
@@ -123,7 +127,7 @@ TEST(DeviceSelection, NumbersAndLists) {
   EXPECT_EQ(of_count(-1), gpus({0, 1, 2, 3}));
   expect_says(refusal("0", [] { (void)DeviceRequest::from_count(0); }), {"0, (with a comma)", "cpu"});
   expect_says(refusal("-2", [] { (void)DeviceRequest::from_count(-2); }), {"-1 for all GPUs", "cpu"});
-  expect_says(refusal("5", [&] { (void)of_count(5); }), {"there are 4 GPUs", kUuids[3]});
+  expect_says(refusal("5", [&] { (void)of_count(5); }), {"expected at most 4", kUuids[3]});
 
   const auto of_list = [](const std::vector<int>& list) {
     return select_devices(DeviceRequest::from_list(list), node(4)).devices;
@@ -170,6 +174,10 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
       {"cpu:0", {"'0' is no number of ranks"}},
       {"cpu:-1", {"'-1' is no number of ranks"}},
       {"cpu,0", {"'cpu' is no index"}},
+      {"cuda:", {"an item is missing"}},
+      {"gpu:-1", {"index -1 is negative"}},
+      {"tpu:1", {"auto", "GPU-UUID"}},
+      {"MIG-8932f937-d72c-4106-b12f-20bd9faed9f6", {"slices of a GPU (MIG)", "CUDA_VISIBLE_DEVICES"}},
       {"GPU-", {"a number of GPUs"}},
       {"tpu", {"auto", "GPU-UUID"}},
       {"99999999999", {"a number of GPUs"}},
@@ -178,11 +186,11 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
     expect_says(refusal(item.text, [&] { (void)DeviceRequest::parse(item.text); }), item.says);
   }
   // What only the machine can tell: the GPUs there are come with it.
-  expect_says(refusal("5", [] { (void)select("5"); }), {"there are 4 GPUs", "0: Made-up 80GB", kUuids[3]});
+  expect_says(refusal("5", [] { (void)select("5"); }), {"expected at most 4", "0: Made-up 80GB", kUuids[3]});
   expect_says(refusal("1,4", [] { (void)select("1,4"); }), {"no GPU 4", "3: Made-up 80GB", "0000:03:00.0"});
   expect_says(refusal("GPU-dead", [] { (void)select("GPU-dead"); }), {"no GPU-dead", kUuids[0]});
   expect_says(refusal("GPU-5f3e", [] { (void)select("GPU-5f3e"); }), {"several UUIDs", kUuids[0], kUuids[1]});
-  expect_says(refusal("2,GPU-b0", [] { (void)select("2,GPU-b0"); }), {"GPU-b0 is GPU 2", "named already"});
+  expect_says(refusal("2,GPU-b0", [] { (void)select("2,GPU-b0"); }), {"index and UUID of one GPU, 2", kUuids[2]});
 }
 
 TEST(DeviceSelection, OneVisibleGpuIsDevice0) {
