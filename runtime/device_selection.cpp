@@ -252,14 +252,11 @@ Device try_gpu(int index) {
 }
 
 std::vector<Device> try_all_gpus() {
-  std::vector<Device> devices;
-  for (int i = 0; i < num_gpus(); ++i) {
-    devices.push_back(Device::cuda(i));
+  std::vector<Device> devices(static_cast<std::size_t>(num_gpus()));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    devices[i] = Device::cuda(static_cast<int>(i));
   }
-  if (devices.empty()) {
-    devices.push_back(Device::cpu());
-  }
-  return devices;
+  return devices.empty() ? std::vector<Device>{Device::cpu()} : devices;
 }
 
 }  // namespace lockstep
