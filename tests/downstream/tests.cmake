@@ -7,7 +7,7 @@ else()
   list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
   list(JOIN MPI_CXX_INCLUDE_DIRS "|" includes)
   foreach(how install subdirectory)
-    set(type RelWithDebInfo)
+    set(type $<CONFIG>)  # only that one is installed
     set(options "")
     if(how STREQUAL "subdirectory")
       set(type Debug)  # lockstep is compiled once more: quickly
