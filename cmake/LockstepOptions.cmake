@@ -27,6 +27,7 @@ option(LOCKSTEP_EXAMPLES "Build train_resnet and hello_ranks" ${PROJECT_IS_TOP_L
 option(LOCKSTEP_WERROR "Warnings are errors (the CI presets)" OFF)
 option(LOCKSTEP_CLANG_TIDY "Run clang-tidy on the library" OFF)
 set(LOCKSTEP_SANITIZE "" CACHE STRING "Value for -fsanitize=, e.g. address,undefined")
+option(LOCKSTEP_LEAKS_IN_RANKS "With AddressSanitizer: tests look for leaks in the processes that mpirun starts" ON)
 if(PROJECT_IS_TOP_LEVEL)
   set(_lockstep_arch native)
 else()

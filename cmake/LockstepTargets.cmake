@@ -99,11 +99,11 @@ endfunction()
 set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
 set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
 
-# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [LABELS ..] [TIMEOUT s])
+# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [LABELS ..] [TIMEOUT s])
 # A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun. Without MPI such
-# entries are skipped and the program, which may include MPI's header, is not built.
+# entries are skipped and the program, which may include MPI's header, is not built. STARTS_RANKS: it calls mpirun itself.
 function(lockstep_add_test)
-  cmake_parse_arguments(T "" "NAME;TIMEOUT" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(T "STARTS_RANKS" "NAME;TIMEOUT" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
   if(T_RANKS AND NOT LOCKSTEP_HAS_MPI)
     list(TRANSFORM T_RANKS PREPEND ${T_NAME}.ranks)
     lockstep_skip_tests(NAMES ${T_RANKS} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${T_LABELS})
@@ -121,11 +121,15 @@ function(lockstep_add_test)
     foreach(ranks IN LISTS T_RANKS)
       add_test(NAME ${T_NAME}.ranks${ranks} COMMAND ${LOCKSTEP_MPIRUN} -np ${ranks} $<TARGET_FILE:${target}>)
       set_tests_properties(${T_NAME}.ranks${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};mpi;${T_LABELS}"
-        PROCESSORS 2 ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+        PROCESSORS 2 ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
     endforeach()
   else()
+    set(environment ${LOCKSTEP_TEST_ENVIRONMENT})
+    if(T_STARTS_RANKS)
+      set(environment ${LOCKSTEP_RANKS_ENVIRONMENT})
+    endif()
     add_test(NAME ${T_NAME} COMMAND ${target})
     set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
-      ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+      ENVIRONMENT "${environment}")
   endif()
 endfunction()

@@ -43,7 +43,8 @@ more_schedules() {
 }
 run_part() {
   case $1 in
-    asan | clang | no-*) scripts/test.sh --preset "ci-$1" ;;
+    asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
+    clang | no-*) scripts/test.sh --preset "ci-$1" ;;
     tidy) scripts/tidy.sh ;;
     sm_80_90_100) compile_for_gpus ;;
     schedules) more_schedules ;;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds everything and runs all tests. Safe to run again. The last line is "N passed, N failed, N skipped",
 # counted in single tests (scripts/count-tests.awk); the exit status is not 0 when something failed.
-#   scripts/test.sh [--preset NAME] [arguments of ctest]
+#   scripts/test.sh [--preset NAME] [-DOPTION=VALUE of cmake ...] [arguments of ctest]
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 preset=release
@@ -17,6 +17,10 @@ options=()
 if [ "$preset" = release ]; then
   options=(-DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON)  # scripts/train.sh may have left them off
 fi
+while [[ ${1:-} == -D* ]]; do
+  options+=("$1")
+  shift
+done
 configure "$preset" "${options[@]}"
 cmake --build "$build" --parallel "$(jobs)" -- -k 0  # all errors, not the first one only
 

@@ -18,6 +18,6 @@ else()
       -DGENERATOR=${CMAKE_GENERATOR} -DOPTIONS=${options} -DMPIRUN=${mpirun} -DINCLUDES=${includes}
       -P ${PROJECT_SOURCE_DIR}/tests/downstream/run.cmake)
     set_tests_properties(downstream.${how} PROPERTIES TIMEOUT 900 LABELS "downstream;mpi;${how}" PROCESSORS 2
-      ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+      ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
   endforeach()
 endif()
