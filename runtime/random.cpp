@@ -61,10 +61,15 @@ std::uint32_t Random::below(std::uint32_t bound) {
   return high(product);
 }
 
+std::array<double, 2> normal_of(double first, double second) {
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - first));  // the argument is in (0, 1]
+  const double angle = 2.0 * std::numbers::pi * second;
+  return {radius * std::cos(angle), radius * std::sin(angle)};
+}
+
 double Random::uniform() {
-  const std::uint64_t upper = bits() >> 5;  // 27 bits
-  const std::uint64_t lower = bits() >> 6;  // 26 bits
-  return static_cast<double>(upper << 26 | lower) * 0x1p-53;
+  const std::uint32_t first = bits();
+  return uniform_of(first, bits());
 }
 
 double Random::normal() {
@@ -72,11 +77,11 @@ double Random::normal() {
     has_spare_ = false;
     return spare_;
   }
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));  // the argument is in (0, 1]
-  const double angle = 2.0 * std::numbers::pi * uniform();
-  spare_ = radius * std::sin(angle);
+  const double first = uniform();
+  const auto pair = normal_of(first, uniform());
+  spare_ = pair[1];
   has_spare_ = true;
-  return radius * std::cos(angle);
+  return pair[0];
 }
 
 }  // namespace lockstep

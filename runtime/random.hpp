@@ -7,7 +7,15 @@ namespace lockstep {
 
 /// What a random number is for. Part of the key, so that two uses never share numbers. Never renumber: seeds keep
 /// their meaning over versions.
-enum class RandomUse : std::uint32_t { initialise = 1, shuffle = 2, augment = 3, synthetic = 4, dropout = 5, test = 6 };
+enum class RandomUse : std::uint32_t {
+  initialise = 1,
+  shuffle = 2,
+  augment = 3,
+  synthetic = 4,
+  dropout = 5,
+  test = 6,
+  tensor = 7
+};
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit
 /// words from a 128-bit counter and a 64-bit key. Stateless: the same arguments give the same bits on every device,
@@ -20,6 +28,15 @@ enum class RandomUse : std::uint32_t { initialise = 1, shuffle = 2, augment = 3,
 /// .. are the bits() of Random(seed, use, a, b).
 [[nodiscard]] std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a,
                                                       std::uint32_t part = 0);
+
+/// What Random::uniform() makes of its next two words.
+[[nodiscard]] inline double uniform_of(std::uint32_t first, std::uint32_t second) {
+  const std::uint64_t upper = first >> 5;   // 27 bits
+  const std::uint64_t lower = second >> 6;  // 26 bits
+  return static_cast<double>(upper << 26 | lower) * 0x1p-53;
+}
+/// What Random::normal() makes of its next two uniform numbers: two numbers (Box-Muller).
+[[nodiscard]] std::array<double, 2> normal_of(double first, double second);
 
 /// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to
 /// make. Not for sharing between threads: make one per key.

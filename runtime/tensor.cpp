@@ -59,12 +59,21 @@ Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
   return tensor;
 }
 
-Tensor Tensor::to(Context& context) const {
-  if (device() == context.device()) {
+Tensor Tensor::to(Context& context, DType dtype) const {
+  if (device() == context.device() && dtype == view_.dtype) {
     return *this;
   }
-  Tensor result = empty(context, shape(), dtype());
+  Tensor result = empty(context, shape(), dtype);
   copy(context, view_, result.view_);
+  return result;
+}
+
+Tensor Tensor::to(Context& target, Context& carrier) const {
+  if (device() == target.device()) {
+    return *this;
+  }
+  Tensor result = empty(target, shape(), dtype());
+  copy(carrier, view_, result.view_);
   return result;
 }
 

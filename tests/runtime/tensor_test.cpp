@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include <lockstep/runtime/copy.hpp>
@@ -84,10 +86,34 @@ TEST(Tensor, ToTheSameDeviceIsTheSameStorage) {
   EXPECT_EQ(another.copied().host_to_host, 0U);
 }
 
+TEST(Tensor, ToAnotherTypeIsACopy) {
+  CpuContext context;
+  const Tensor t = Tensor::full(context, Shape{2, 3}, 1.5, DType::f32);
+  EXPECT_EQ(t.to(context, DType::f32).view().data, t.view().data);
+  const Tensor wide = t.to(context, DType::f64);
+  EXPECT_EQ(wide.dtype(), DType::f64);
+  EXPECT_NE(wide.view().data, t.view().data);
+  EXPECT_EQ(wide.view().span<double>()[5], 1.5);
+  const Tensor whole = t.to(context, DType::i32);
+  EXPECT_EQ(whole.view().span<std::int32_t>()[0], 1);  // toward zero, as copy() does
+  EXPECT_EQ(t.to(context, context).view().data, t.view().data);
+}
+
 TEST(Tensor, ToTheHostNeedsTheCudaContext) {
   CpuContext context;
   const Tensor elsewhere = Tensor::adopt(TensorView(nullptr, DType::f32, Device::cuda(0), Shape{4}), {});
-  EXPECT_THROW(static_cast<void>(elsewhere.to(context)), DeviceError);
+  for (const auto& to : {std::function([&] { static_cast<void>(elsewhere.to(context)); }),
+                         std::function([&] { static_cast<void>(elsewhere.to(context, DType::f64)); }),
+                         std::function([&] { static_cast<void>(elsewhere.to(context, context)); })}) {
+    try {
+      to();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const DeviceError& error) {
+      const std::string text = error.what();
+      EXPECT_NE(text.find("cuda:0"), std::string::npos) << text;
+      EXPECT_NE(text.find("cpu"), std::string::npos) << text;
+    }
+  }
 }
 
 }  // namespace

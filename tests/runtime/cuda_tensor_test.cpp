@@ -1,0 +1,137 @@
+#include <cstring>
+
+#include "cuda_support.hpp"
+
+// Tensors on CUDA devices: factories, to(), and whose memory they take.
+
+namespace lockstep {
+namespace {
+
+using CudaTensorTest = testing::CudaTest;
+using CudaTensorPairTest = testing::CudaPairTest;
+
+/// A contiguous tensor of a device, on the host.
+Tensor fetched(const Tensor& tensor, CpuContext& host, Context& carrier) {
+  const Tensor result = Tensor::empty_like(host, tensor);
+  copy(carrier, tensor, result);
+  carrier.synchronize();
+  return result;
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  return a.shape() == b.shape() && a.dtype() == b.dtype() &&
+         std::memcmp(a.view().data, b.view().data, a.view().bytes()) == 0;
+}
+
+std::vector<Tensor> one_of_each(Context& context, std::uint64_t seed) {
+  const Shape shape{7, 11};
+  return {Tensor::ones(context, shape, DType::bf16), Tensor::full(context, shape, 2.5, DType::f16),
+          Tensor::arange(context, 0, 5, 0.3, DType::f32), Tensor::eye(context, 5, 7, DType::u8),
+          Tensor::rand(context, shape, DType::f64, seed), Tensor::randn(context, shape, DType::f32, seed),
+          Tensor::zeros(context, Shape{}, DType::i64), Tensor::ones(context, Shape{0, 3}, DType::f32),
+          // More than one piece of the host's memory (4 MiB), with a rest.
+          Tensor::rand(context, Shape{1, 1050001}, DType::f32, seed)};
+}
+
+TEST_F(CudaTensorTest, FactoriesHaveTheBitsOfTheHost) {
+  CpuContext host({.threads = 3});
+  CudaContext context(Device::cuda(0));
+  const auto expected = one_of_each(host, 1);
+  const auto other = one_of_each(host, 2);
+  const auto tensors = one_of_each(context, 1);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    EXPECT_EQ(tensors[i].device(), Device::cuda(0));
+    EXPECT_TRUE(same_bits(fetched(tensors[i], host, context), expected[i])) << i;
+  }
+  for (const std::size_t i : {4U, 5U, 8U}) {
+    EXPECT_FALSE(same_bits(fetched(tensors[i], host, context), other[i])) << i;
+  }
+}
+
+TEST_F(CudaTensorTest, ToAndBack) {
+  CpuContext host;
+  CudaContext context(Device::cuda(0));
+  const Tensor x = Tensor::randn(host, Shape{5, 3}, DType::f32, 1);
+  const Tensor there = x.to(context);
+  EXPECT_EQ(there.device(), Device::cuda(0));
+  CudaContext another(Device::cuda(0));
+  EXPECT_EQ(there.to(context).view().data, there.view().data);
+  EXPECT_EQ(there.to(another).view().data, there.view().data);
+  EXPECT_EQ(there.to(context, DType::f32).view().data, there.view().data);
+  EXPECT_EQ(testing::error_text<DeviceError>([&] {
+              static_cast<void>(there.to(host));
+            }).find("copy from cuda:0 to cpu needs the context of the CUDA device"),
+            0U);
+  const Tensor back = there.to(host, context);
+  context.synchronize();
+  EXPECT_EQ(back.device(), Device::cpu());
+  EXPECT_TRUE(same_bits(back, x));
+  EXPECT_FALSE(same_bits(Tensor::randn(host, Shape{5, 3}, DType::f32, 2), back));
+}
+
+TEST_F(CudaTensorPairTest, ToTheOtherDeviceAndMixedDevices) {
+  CpuContext host;
+  CudaContext first(Device::cuda(0));
+  CudaContext second(Device::cuda(1));
+  const Tensor x = Tensor::arange(first, 0, 6, 1, DType::f32);
+  const Tensor y = x.to(second);
+  second.synchronize();
+  EXPECT_EQ(y.device(), Device::cuda(1));
+  EXPECT_NE(y.view().data, x.view().data);
+  EXPECT_EQ(y.to(second).view().data, y.view().data);
+  EXPECT_TRUE(same_bits(fetched(y, host, second), fetched(x, host, first)));
+  // Neither end is on the context's device: all are named.
+  const Tensor z = Tensor::zeros(host, Shape{6}, DType::f32);
+  EXPECT_EQ(testing::error_text<DeviceError>([&] { copy(second, x, z); }),
+            "copy: src is on cuda:0, dst on cpu, the context on cuda:1");
+  EXPECT_EQ(testing::error_text<DeviceError>([&] {
+              require_on(second.device(), "add", {&y.view(), &x.view()});
+            }),
+            "add: tensor 1 is on cuda:0, expected cuda:1");
+  first.synchronize();
+}
+
+#if LOCKSTEP_CUDA_STANDIN
+
+// Three devices, each with room for its own tensors only.
+TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
+  standin::reset({.devices = 3, .bytes_per_device = 4096});
+  std::size_t free = 0;
+  std::size_t total = 0;
+  const auto used = [&](int device) {
+    EXPECT_EQ(cudaSetDevice(device), cudaSuccess);
+    EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+    EXPECT_EQ(cudaSetDevice(1), cudaSuccess);
+    return total - free;
+  };
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  {
+    CpuContext host;
+    CudaContext one(Device::cuda(1));
+    const Tensor drawn = Tensor::rand(one, Shape{100}, DType::f32, 1);
+    const Tensor zeros = Tensor::zeros(one, Shape{100}, DType::f64);
+    const Tensor moved = Tensor::ones(host, Shape{50}, DType::f32).to(one);
+    const Tensor shared = drawn.to(one);
+    one.synchronize();
+    EXPECT_EQ(standin::devices_in_use(), std::vector<int>{1});  // not even a context elsewhere
+    EXPECT_EQ(used(1), 400U + 800U + 200U);
+    EXPECT_EQ(used(0), 0U);
+    EXPECT_EQ(used(2), 0U);
+    CudaContext two(Device::cuda(2));
+    const Tensor copied = drawn.to(two);
+    two.synchronize();
+    EXPECT_EQ(used(2), 400U);
+    EXPECT_EQ(used(1), 1400U);
+    EXPECT_EQ(used(0), 0U);
+    // Full is full, whatever the others have left.
+    EXPECT_THROW(static_cast<void>(Tensor::zeros(two, Shape{3697}, DType::u8)), OutOfMemory);
+    EXPECT_EQ(used(0), 0U);
+  }
+  EXPECT_EQ(used(1), 0U);
+  EXPECT_EQ(used(2), 0U);
+}
+
+#endif
+
+}  // namespace
+}  // namespace lockstep
