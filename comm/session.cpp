@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <new>
 #include <optional>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -40,41 +38,6 @@ std::unique_ptr<World> make_world_of_one() {
 
 namespace {
 
-/// A whole number from the environment, or -1.
-long environment_number(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr || *text == '\0') {
-    return -1;
-  }
-  char* end = nullptr;
-  const long value = std::strtol(text, &end, 10);
-  return *end == '\0' ? value : -1;
-}
-
-struct Launcher {
-  const char* variable = nullptr;
-  long size = -1;
-  long rank = -1;
-};
-
-/// What the launcher said, from the first variable that is set.
-Launcher launcher() {
-  const bool in_slurm_step = environment_number("SLURM_STEP_ID") >= 0;
-  const std::pair<const char*, const char*> kinds[] = {
-      {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-      {"PMI_SIZE", "PMI_RANK"},
-      {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
-      {"SLURM_NTASKS", "SLURM_PROCID"},
-  };
-  for (const auto& [size, rank] : kinds) {
-    const bool slurm = std::string_view(size).starts_with("SLURM");
-    if ((!slurm || in_slurm_step) && environment_number(size) > 0) {
-      return {size, environment_number(size), environment_number(rank)};
-    }
-  }
-  return {};
-}
-
 std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 #if LOCKSTEP_HAS_MPI
   return detail::make_mpi_world(argc, argv);
@@ -100,12 +63,22 @@ void print_error(int rank, std::string_view text) noexcept {
   std::fflush(stderr);
 }
 
+/// Which rank this process seems to be, -1 if none, when there is no session that would know.
+int rank_without_session() noexcept {
+  try {
+    return likely_rank(process_environment());
+  } catch (...) {
+    return -1;
+  }
+}
+
 constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
 constexpr const char* kUnknown = "an exception that is not a std::exception";
 
 }  // namespace
 
 struct Session::State {
+  Launch launch;
   std::unique_ptr<detail::World> world;
   std::unique_ptr<Communicator> grad;
   std::unique_ptr<Communicator> inline_ops;
@@ -117,16 +90,31 @@ struct Session::State {
 };
 
 Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
-  const Launcher launched = launcher();
+  const Environment environment = process_environment();
+  std::string problem;
+  const auto attempt = [&](auto&& find_out) {
+    try {
+      state_->launch = find_out();
+    } catch (const UsageError& e) {
+      problem = e.what();
+    }
+  };
+  attempt([&] { return detect_launch(environment); });
+  // A rank whose environment is wrong starts MPI too, or the others would wait for it.
   state_->world = make_world(argc, argv);
   detail::World& world = *state_->world;
+  if (problem.empty()) {
+    attempt([&] { return confirm_launch(state_->launch, environment, world.rank, world.size, world.description); });
+  }
   try {
-    require<UsageError>(launched.size <= world.size, "session: ", launched.variable, " says ", launched.size,
-                        " ranks, but there ", world.size == 1 ? "is " : "are ", world.size, " (", world.description,
-                        "): the launcher belongs to another MPI, or this build has none");
+    require<UsageError>(world.size > 1 || problem.empty(), problem);
     state_->grad = world.communicator();
     state_->inline_ops = world.communicator();
     state_->control = world.communicator();
+    agree([&] { require<UsageError>(problem.empty(), problem); });
+  } catch (const AgreedFailure&) {
+    close();  // every rank is here
+    throw;
   } catch (...) {
     state_->grad.reset();
     state_->inline_ops.reset();
@@ -137,16 +125,20 @@ Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
   }
 }
 
+void Session::close() {
+  state_->worker.reset();
+  state_->grad.reset();
+  state_->inline_ops.reset();
+  state_->control.reset();
+  state_->world->finalise();
+}
+
 Session::~Session() {
   if (std::uncaught_exceptions() > state_->uncaught && !state_->agreed_to_fail) {
     return;  // the other ranks do not know: they must not be waited for
   }
   try {
-    state_->worker.reset();
-    state_->grad.reset();
-    state_->inline_ops.reset();
-    state_->control.reset();
-    state_->world->finalise();
+    close();
   } catch (const std::exception& e) {
     print_error(state_->world->rank, e.what());
   } catch (...) {
@@ -171,6 +163,9 @@ int Session::node() const {
 }
 int Session::nodes() const {
   return state_->world->nodes;
+}
+const Launch& Session::launch() const {
+  return state_->launch;
 }
 std::string Session::description() const {
   return state_->world->description;
@@ -272,16 +267,18 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
     } catch (...) {
       session.abort(kUnknown, exit_code::kFailure);
     }
+  } catch (const AgreedFailure& e) {
+    return e.code();
   } catch (const UsageError& e) {
-    // Every rank finds the same: one of them says so.
-    if (launcher().rank <= 0) {
+    // Processes that do not know of each other find the same: one of them says so.
+    if (rank_without_session() <= 0) {
       print_error(-1, e.what());
     }
     return e.code();
   } catch (const std::exception& e) {
-    print_error(static_cast<int>(launcher().rank), e.what());
+    print_error(rank_without_session(), e.what());
   } catch (...) {
-    print_error(static_cast<int>(launcher().rank), kUnknown);
+    print_error(rank_without_session(), kUnknown);
   }
   return exit_code::kFailure;
 }

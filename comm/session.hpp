@@ -7,6 +7,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/launch.hpp>
 
 namespace lockstep::comm {
 
@@ -30,8 +31,8 @@ class Session {
  public:
   /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets; when MPI is initialised already, somebody else finalises
   /// it. A process without a launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it
-  /// starts nothing elsewhere (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment says
-  /// that there are more ranks than MPI reports (a build without MPI under mpirun, or a mismatched MPI).
+  /// starts nothing elsewhere (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment
+  /// contradicts itself or MPI (comm/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure.
   Session(int& argc, char**& argv);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;
@@ -44,6 +45,7 @@ class Session {
   [[nodiscard]] int node() const;  ///< 0 .. nodes() - 1, in the order of the nodes' lowest ranks
   [[nodiscard]] int nodes() const;
   [[nodiscard]] std::string host() const;
+  [[nodiscard]] const Launch& launch() const;     ///< who started this rank
   [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple"
 
   [[nodiscard]] Communicator& grad();
@@ -64,6 +66,7 @@ class Session {
 
  private:
   struct State;
+  void close();
   std::unique_ptr<State> state_;
 };
 

@@ -204,17 +204,31 @@ TEST(Session, DevicesOfRanks) {
 
 TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
   for (const char* environment :
-       {"PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0", "OMPI_COMM_WORLD_SIZE=4"}) {
+       {"PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0",
+        "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
+        "RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 GROUP_RANK=0 MASTER_ADDR=a MASTER_PORT=1"}) {
     const Outcome o = run(0, "ok", environment);
     EXPECT_EQ(o.code, 2) << environment << "\n" << o.all();
-    EXPECT_EQ(o.count("lockstep: error: session: "), 1) << o.all();
-    EXPECT_EQ(o.count(" says 4 ranks, but there is 1 ("), 1) << o.all();
+    EXPECT_EQ(o.count("lockstep: error: launch: "), 1) << o.all();
+    EXPECT_EQ(o.count(", but MPI reports 1 rank ("), 1) << o.all();
   }
+  EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
   // Only one of them says so.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 0);
-  // Tasks of an allocation without a step, and fewer ranks than there are, are no contradiction.
+  // Tasks of an allocation without a step are no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
-  EXPECT_EQ(run(0, "ok", "PMI_SIZE=1").code, 0);
+  EXPECT_EQ(run(0, "ok", "PMI_SIZE=1 PMI_RANK=0").code, 0);
+}
+
+TEST(Session, AContradictionOnOneRankEndsAll) {
+  NEEDS_MPI();
+  for (const char* environment : {"WORLD_SIZE=3", "WORLD_SIZE=2 RANK=0"}) {
+    EXPECT_EQ(run(2, "ok", environment).code, 2) << environment;
+  }
+  const Outcome o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told that it is rank 0
+  EXPECT_LT(o.seconds, 10);
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1"), 1) << o.all();
 }
 
 }  // namespace

@@ -1,0 +1,217 @@
+#include <lockstep/comm/launch.hpp>
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+/// The environments below, one variable after the other.
+const Environment kTorchrun{
+    {"RANK", "5"},       {"LOCAL_RANK", "1"},     {"WORLD_SIZE", "8"},  {"LOCAL_WORLD_SIZE", "4"},
+    {"GROUP_RANK", "1"}, {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29"}};
+const Environment kMpirun{{"OMPI_COMM_WORLD_RANK", "3"},
+                          {"OMPI_COMM_WORLD_SIZE", "8"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
+const Environment kStep{{"SLURM_JOB_ID", "7"},  {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "3"}, {"SLURM_NTASKS", "4"},
+                        {"SLURM_LOCALID", "1"}, {"SLURM_NODEID", "1"},  {"SLURM_NNODES", "2"}};
+const Environment kBatch{
+    {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "0"}};
+
+/// With these variables changed; an empty value counts as not set.
+Environment with(Environment environment, const Environment& changes) {
+  for (const auto& [name, value] : changes) {
+    environment[name] = value;
+  }
+  return environment;
+}
+
+struct Found {
+  const char* what;
+  Environment environment;
+  LaunchSource source;
+  int rank, size;
+};
+
+TEST(Launch, SourcesAndTheirOrder) {
+  using enum LaunchSource;
+  const Found cases[] = {
+      {"nothing", {}, single, 0, 1},
+      {"others", {{"HOME", "/"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}, single, 0, 1},
+      {"set to nothing", {{"PMI_RANK", ""}, {"PMI_SIZE", ""}, {"WORLD_SIZE", ""}}, single, 0, 1},
+      {"Open MPI", kMpirun, mpi, 3, 8},
+      {"Open MPI without places", {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, mpi, 0, 1},
+      {"MVAPICH", {{"MV2_COMM_WORLD_RANK", "1"}, {"MV2_COMM_WORLD_SIZE", "2"}}, mpi, 1, 2},
+      {"MPICH", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}, mpi, 1, 2},
+      {"Intel MPI",
+       {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}},
+       mpi,
+       1,
+       2},
+      {"two that agree", with(kMpirun, {{"PMI_RANK", "3"}, {"PMI_SIZE", "8"}}), mpi, 3, 8},
+      {"torchrun", kTorchrun, torchrun, 5, 8},
+      {"a step", kStep, slurm, 3, 4},
+      {"the step's own number of tasks", with(kStep, {{"SLURM_STEP_NUM_TASKS", "6"}}), slurm, 3, 6},
+      {"a batch script", kBatch, single, 0, 1},
+      {"a batch script's reserved step", with(kBatch, {{"SLURM_STEP_ID", "4294967291"}}), single, 0, 1},
+      {"mpirun in a batch script", with(kMpirun, kBatch), mpi, 3, 8},
+      {"mpirun whose helpers are a step", with(kMpirun, kStep), mpi, 3, 8},
+      {"and have PMI", with(with(kMpirun, kStep), {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), mpi, 3, 8},
+      {"a step with PMI", with(kStep, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}), mpi, 3, 4},
+      {"torchrun under a step", with(kTorchrun, kStep), torchrun, 5, 8},
+      {"a wrapper that sets torchrun's", with(kMpirun, {{"RANK", "3"}, {"WORLD_SIZE", "8"}}), mpi, 3, 8},
+      {"and a part of them", with(kMpirun, {{"WORLD_SIZE", "8"}, {"MASTER_ADDR", "a"}}), mpi, 3, 8},
+      {"a script that sets a part", with(kStep, {{"WORLD_SIZE", "4"}}), slurm, 3, 4},
+  };
+  for (const Found& c : cases) {
+    const Launch launch = detect_launch(c.environment);
+    EXPECT_EQ(to_string(launch.source), to_string(c.source)) << c.what;
+    EXPECT_EQ(launch.rank, c.rank) << c.what;
+    EXPECT_EQ(launch.size, c.size) << c.what;
+    EXPECT_EQ(launch.origin.empty(), c.source == single) << c.what;
+  }
+}
+
+TEST(Launch, PlacesOnTheNode) {
+  const Launch mpi = detect_launch(kMpirun);
+  EXPECT_EQ(mpi.local_rank, 1);
+  EXPECT_EQ(mpi.local_size, 2);
+  EXPECT_FALSE(mpi.node || mpi.nodes);
+  EXPECT_EQ(
+      mpi.origin,
+      "OMPI_COMM_WORLD_RANK=3, OMPI_COMM_WORLD_SIZE=8, OMPI_COMM_WORLD_LOCAL_RANK=1, OMPI_COMM_WORLD_LOCAL_SIZE=2");
+  const Launch step = detect_launch(kStep);
+  EXPECT_EQ(step.local_rank, 1);
+  EXPECT_FALSE(step.local_size);
+  EXPECT_EQ(step.node, 1);
+  EXPECT_EQ(step.nodes, 2);
+  const Launch torchrun = detect_launch(kTorchrun);
+  EXPECT_EQ(torchrun.local_size, 4);
+  EXPECT_EQ(torchrun.node, 1);
+}
+
+TEST(Launch, WhatIsGivenComesFirst) {
+  const Launch launch = detect_launch(with(kMpirun, {{"WORLD_SIZE", "3"}}), {.rank = 1, .size = 2});
+  EXPECT_EQ(to_string(launch.source), "given");
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.size, 2);
+  EXPECT_EQ(detect_launch({}, {.rank = 1, .size = 4, .local_rank = 1, .local_size = 2}).local_size, 2);
+  EXPECT_THROW((void)detect_launch({}, {.rank = 1}), UsageError);
+  EXPECT_THROW((void)detect_launch({}, {.rank = 2, .size = 2}), UsageError);
+  EXPECT_THROW((void)detect_launch({}, {.local_rank = 0, .local_size = 1}), UsageError);
+  EXPECT_THROW((void)detect_launch({}, {.rank = 1, .size = 4, .local_rank = 1, .local_size = 5}), UsageError);
+}
+
+TEST(Launch, ABatchScriptIsToldHowTasksStart) {
+  EXPECT_NE(detect_launch(kBatch).note.find("SLURM_NTASKS=4"), std::string::npos);
+  EXPECT_NE(detect_launch(kBatch).note.find("srun --mpi=pmix"), std::string::npos);
+  EXPECT_TRUE(detect_launch(with(kBatch, {{"SLURM_NTASKS", "1"}})).note.empty());
+  EXPECT_TRUE(detect_launch(kStep).note.empty());
+}
+
+struct Refused {
+  Environment environment;
+  std::vector<const char*> words;
+};
+
+template <class Call>
+void expect_refused(const Call& call, const std::vector<const char*>& words) {
+  try {
+    call();
+    FAIL() << "no error, expected one with " << words.front();
+  } catch (const UsageError& e) {
+    for (const char* word : words) {
+      EXPECT_NE(std::string(e.what()).find(word), std::string::npos) << e.what() << "\nlacks: " << word;
+    }
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << e.what();
+  }
+}
+
+TEST(Launch, EnvironmentsThatContradictThemselves) {
+  const Refused cases[] = {
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "8"}}),
+       {"OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=8", "rank < size"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "0"}}), {"OMPI_COMM_WORLD_SIZE=0"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "x"}}), {"OMPI_COMM_WORLD_RANK=x", "whole number"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), {"OMPI_COMM_WORLD_RANK=-1", "at least 0"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "99999999999"}}), {"OMPI_COMM_WORLD_RANK=99999999999"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}), {"OMPI_COMM_WORLD_LOCAL_RANK=2", "local rank 2 of 2"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "9"}}), {"OMPI_COMM_WORLD_LOCAL_SIZE=9", "of 8 in all"}},
+      {{{"OMPI_COMM_WORLD_SIZE", "4"}}, {"OMPI_COMM_WORLD_SIZE=4", "without OMPI_COMM_WORLD_RANK"}},
+      {{{"PMI_RANK", "0"}}, {"PMI_RANK=0", "without PMI_SIZE"}},
+      {with(kMpirun, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}), {"disagree", "OMPI_COMM_WORLD_SIZE=8", "PMI_SIZE=2"}},
+      {with(kMpirun, {{"WORLD_SIZE", "4"}}), {"OMPI_COMM_WORLD_SIZE=8", "WORLD_SIZE=4", "disagree"}},
+      {with(kMpirun, {{"RANK", "0"}}), {"OMPI_COMM_WORLD_RANK=3", "RANK=0", "disagree"}},
+      {with(kMpirun, kTorchrun), {"OMPI_COMM_WORLD_RANK=3", "RANK=5", "disagree"}},
+      {with(kTorchrun, {{"RANK", "8"}}), {"RANK=8", "WORLD_SIZE=8", "rank < size"}},
+      {with(kTorchrun, {{"LOCAL_RANK", "4"}}), {"LOCAL_RANK=4", "LOCAL_WORLD_SIZE=4"}},
+      {with(kTorchrun, {{"MASTER_PORT", ""}}), {"without MASTER_PORT", "RANK=5", "torchrun"}},
+      {with(kTorchrun, {{"LOCAL_RANK", ""}, {"GROUP_RANK", ""}}), {"without LOCAL_RANK, GROUP_RANK", "WORLD_SIZE=8"}},
+      {{{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4 without RANK"}},
+      {with(kStep, {{"SLURM_PROCID", "4"}}), {"SLURM_PROCID=4", "SLURM_NTASKS=4"}},
+      {with(kStep, {{"SLURM_PROCID", ""}}), {"SLURM_NTASKS=4", "without SLURM_PROCID", "srun"}},
+      {with(kStep, {{"SLURM_NODEID", "2"}}), {"SLURM_NODEID=2", "node 2 of 2"}},
+      {with(kStep, {{"SLURM_NNODES", "5"}}), {"SLURM_NNODES=5", "of 4 ranks"}},
+      {with(kStep, {{"WORLD_SIZE", "8"}}), {"SLURM_NTASKS=4", "WORLD_SIZE=8", "disagree"}},
+  };
+  for (const Refused& c : cases) {
+    expect_refused([&] { (void)detect_launch(c.environment); }, c.words);
+  }
+}
+
+TEST(Launch, MpiConfirmsIt) {
+  const auto confirm = [](const Environment& environment, int rank, int size) {
+    return confirm_launch(detect_launch(environment), environment, rank, size, "Some MPI 4");
+  };
+  EXPECT_EQ(confirm(kMpirun, 3, 8).origin, detect_launch(kMpirun).origin);
+  EXPECT_EQ(to_string(confirm(kStep, 3, 4).source), "slurm");
+  EXPECT_EQ(to_string(confirm({}, 0, 1).source), "single");
+  EXPECT_EQ(
+      to_string(
+          confirm(with(kTorchrun, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_WORLD_SIZE", "1"}}),
+                  0, 1)
+              .source),
+      "torchrun");
+  // A launcher of which the environment shows nothing, and a world that grew beyond the step's.
+  const Launch silent = confirm({}, 1, 2);
+  EXPECT_EQ(to_string(silent.source), "mpi");
+  EXPECT_EQ(silent.rank, 1);
+  EXPECT_EQ(silent.size, 2);
+  EXPECT_EQ(silent.origin, "Some MPI 4");
+  EXPECT_EQ(confirm(kStep, 3, 6).size, 6);
+
+  expect_refused([&] { (void)confirm(kStep, 0, 1); },
+                 {"SLURM_NTASKS=4", "MPI reports 1 rank (Some MPI 4)", "srun --mpi=pmix"});
+  expect_refused([&] { (void)confirm(kMpirun, 0, 1); }, {"OMPI_COMM_WORLD_SIZE=8", "1 rank", "another MPI"});
+  expect_refused([&] { (void)confirm(kTorchrun, 0, 1); },
+                 {"WORLD_SIZE=8", "torchrun", "1 rank", "mpirun -np 8", "srun --mpi=pmix"});
+  expect_refused([&] { (void)confirm(kTorchrun, 0, 16); }, {"WORLD_SIZE=8", "16 ranks"});
+  // Variables beside a silent launcher.
+  expect_refused(
+      [&] {
+        (void)confirm_launch({}, {{"WORLD_SIZE", "4"}}, 0, 2, "Some MPI 4");
+      },
+      {"Some MPI 4", "rank 0 of 2", "WORLD_SIZE=4"});
+}
+
+TEST(Launch, ARankForMessages) {
+  EXPECT_EQ(likely_rank({}), -1);
+  EXPECT_EQ(likely_rank(kMpirun), 3);
+  EXPECT_EQ(likely_rank(kTorchrun), 5);
+  EXPECT_EQ(likely_rank(kStep), 3);
+  EXPECT_EQ(likely_rank({{"PMI_RANK", "many"}, {"SLURM_PROCID", "2"}}), 2);
+}
+
+TEST(Launch, TheEnvironmentOfThisProcess) {
+  const Environment environment = process_environment();
+  ASSERT_NE(environment.find("PATH"), environment.end());
+  EXPECT_EQ(environment.find("PATH")->second, std::getenv("PATH"));
+}
+
+}  // namespace
+}  // namespace lockstep::comm
