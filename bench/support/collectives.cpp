@@ -1,0 +1,304 @@
+#include "bench/support/collectives.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
+                                       "all_to_all", "broadcast",      "send_recv"};
+
+/// Of the larger tensor every rank gets, or gives, a part.
+bool in_parts(Collective collective) {
+  return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
+         collective == Collective::all_to_all;
+}
+
+/// Small whole numbers, so that sums over ranks are exact in every type.
+constexpr int kNumbers = 3;
+int number(int rank, std::int64_t i) {
+  return static_cast<int>((rank + i) % kNumbers);
+}
+
+/// What rank `mine` finds at element i of the result of `ranks` ranks, each of which gave `parts` elements to each.
+int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part, std::int64_t i) {
+  const auto sum = [&](std::int64_t at) {
+    int total = 0;
+    for (int r = 0; r < ranks % kNumbers; ++r) {
+      total += number(r, at);
+    }
+    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // every residue once in kNumbers ranks
+  };
+  switch (item.collective) {
+    case Collective::all_reduce:
+      return sum(i);
+    case Collective::reduce_scatter:
+      return sum(mine * part + i);
+    case Collective::all_gather:
+      return number(static_cast<int>(i / part), i % part);
+    case Collective::all_to_all:
+      return number(static_cast<int>(i / part), mine * part + i % part);
+    case Collective::broadcast:
+      return number(0, i);
+    case Collective::send_recv:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string_view name_of(Collective collective) {
+  return kNames[static_cast<std::size_t>(collective)];
+}
+
+Collective parse_collective(std::string_view text) {
+  for (const Collective collective : kCollectives) {
+    if (name_of(collective) == text) {
+      return collective;
+    }
+  }
+  std::string names;
+  for (const std::string_view name : kNames) {
+    names += concat(names.empty() ? "" : ", ", name);
+  }
+  throw UsageError(concat("collective '", text, "' is not known, expected one of ", names));
+}
+
+bool is_sum(Collective collective) {
+  return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
+}
+
+std::optional<double> bus_factor(Collective collective, int ranks) {
+  if (ranks < 2) {
+    return std::nullopt;
+  }
+  const double share = static_cast<double>(ranks - 1) / ranks;
+  if (collective == Collective::all_reduce) {
+    return 2 * share;
+  }
+  return in_parts(collective) ? share : 1;
+}
+
+std::vector<CollectiveCase> collective_cases(const std::vector<Collective>& collectives,
+                                             const std::vector<DType>& dtypes) {
+  std::vector<CollectiveCase> cases;
+  for (const Collective collective : collectives) {
+    for (const DType dtype : dtypes) {
+      const bool adds = dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::u8;
+      if (is_sum(collective) && !adds) {
+        continue;
+      }
+      if (!in_parts(collective) || collective == Collective::all_gather) {
+        cases.push_back({collective, dtype, true});
+      }
+      if (in_parts(collective)) {
+        cases.push_back({collective, dtype, false});
+      }
+    }
+  }
+  return cases;
+}
+
+std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes, int ranks) {
+  const std::int64_t unit = in_parts(item.collective) ? ranks : 1;
+  const std::int64_t elements = bytes / static_cast<std::int64_t>(size_of(item.dtype));
+  return std::max<std::int64_t>(elements / unit, 1) * unit;
+}
+
+struct CollectiveBench::State {
+  comm::Communicator& communicator;
+  Context& context;
+  Stream& stream;
+  Tensor in;  // u8
+  Tensor out;
+  std::int64_t next = 0;
+  bool turn = false;  // send_recv: who sends
+
+  /// n elements at the next place of a pool; both pools move together.
+  [[nodiscard]] TensorView at(const Tensor& pool, DType dtype, std::int64_t n) const {
+    const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(dtype));
+    require<UsageError>(bytes <= pool.shape()[0], "collective of ", bytes, " bytes, expected at most ",
+                        pool.shape()[0]);
+    const std::int64_t begin = next + bytes > pool.shape()[0] ? 0 : next;
+    return {static_cast<std::byte*>(pool.view().data) + begin, dtype, pool.device(), Shape{n}};
+  }
+  void advance(std::int64_t bytes) {
+    next += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (next + bytes > in.shape()[0]) {
+      next = 0;
+    }
+  }
+
+  /// The tensors of one call: what goes in, and where the result is.
+  struct Views {
+    TensorView in;
+    TensorView out;
+  };
+  [[nodiscard]] Views views(const CollectiveCase& item, std::int64_t elements) const {
+    const int ranks = communicator.size();
+    const TensorView all = at(in, item.dtype, elements);
+    switch (item.collective) {
+      case Collective::reduce_scatter:
+        return {all, at(out, item.dtype, elements / ranks)};
+      case Collective::all_gather: {
+        const std::int64_t part = elements / ranks;
+        const std::int64_t mine = communicator.rank() * part;
+        return item.in_place ? Views{all.slice(0, mine, mine + part), all} : Views{at(out, item.dtype, part), all};
+      }
+      case Collective::all_to_all:
+        return {all, at(out, item.dtype, elements)};
+      default:
+        return {all, all};
+    }
+  }
+
+  /// The rank that this one sends to and gets from, or -1.
+  [[nodiscard]] int partner(const CollectiveCase& item) const {
+    const int mine = communicator.rank();
+    if (item.from >= 0) {
+      return mine == item.from ? item.to : mine == item.to ? item.from : -1;
+    }
+    const int other = mine % 2 == 0 ? mine + 1 : mine - 1;
+    return other < communicator.size() ? other : -1;
+  }
+  [[nodiscard]] bool sends_first(const CollectiveCase& item) const {
+    return item.from >= 0 ? communicator.rank() == item.from : communicator.rank() % 2 == 0;
+  }
+
+  void enqueue(const CollectiveCase& item, const Views& views) {
+    switch (item.collective) {
+      case Collective::all_reduce:
+        return communicator.all_reduce(stream, views.in);
+      case Collective::reduce_scatter:
+        return communicator.reduce_scatter(stream, views.in, views.out);
+      case Collective::all_gather:
+        return communicator.all_gather(stream, views.in, views.out);
+      case Collective::all_to_all:
+        return communicator.all_to_all(stream, views.in, views.out);
+      case Collective::broadcast:
+        return communicator.broadcast(stream, views.in, 0);
+      case Collective::send_recv:
+        break;
+    }
+    turn = !turn;
+    const int other = partner(item);
+    if (other < 0) {
+      return;
+    }
+    if (sends_first(item) == turn) {
+      communicator.send(stream, views.in, other);
+    } else {
+      communicator.recv(stream, views.in, other);
+    }
+  }
+};
+
+CollectiveBench::CollectiveBench(comm::Communicator& communicator, Context& context, Stream& stream,
+                                 std::int64_t max_bytes, std::int64_t pool_bytes) {
+  require<UsageError>(max_bytes >= 1, "the largest collective is ", max_bytes, " bytes, expected at least 1");
+  // Room for one element of each rank, however small the size.
+  const std::int64_t least = std::int64_t{8} * communicator.size();
+  const Shape pool{std::max({max_bytes, pool_bytes, least})};
+  state_ = std::make_unique<State>(State{communicator, context, stream, Tensor::zeros(context, pool, DType::u8),
+                                         Tensor::zeros(context, pool, DType::u8)});
+  context.synchronize();
+}
+
+CollectiveBench::~CollectiveBench() = default;
+
+std::string CollectiveBench::name(const CollectiveCase& item, std::int64_t bytes) const {
+  const State& s = *state_;
+  std::string text = concat(bench::name_of(item.collective), "/", s.communicator.backend(), "/",
+                            lockstep::name_of(item.dtype), item.in_place ? "/in_place" : "/out_of_place",
+                            s.stream.device() == Device::cpu() && s.stream.is_inline() ? "/blocking" : "/stream");
+  if (item.from >= 0) {
+    text += concat("/", item.from, "_with_", item.to);
+  }
+  return concat(text, "/", bytes);
+}
+
+Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
+  State* s = state_.get();
+  const std::int64_t elements = collective_elements(item, bytes, s->communicator.size());
+  const auto start = [s, item, elements] {
+    s->enqueue(item, s->views(item, elements));
+    s->advance(elements * static_cast<std::int64_t>(size_of(item.dtype)));
+  };
+  return {.start = start, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
+}
+
+Measurement CollectiveBench::measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
+                                     const MeasureOptions& options) {
+  const std::int64_t elements = collective_elements(item, bytes, state_->communicator.size());
+  Measurement result;
+  result.bytes = elements * static_cast<std::int64_t>(size_of(item.dtype));
+  result.name = name(item, result.bytes);
+  result.payload_bytes = static_cast<double>(result.bytes);
+  result.traffic_bytes = result.payload_bytes * bus_factor(item.collective, ranks.size()).value_or(0);
+  state_->turn = false;
+  result.samples = bench::measure(ranks, options, work(item, bytes));
+  return result;
+}
+
+void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
+  State& s = *state_;
+  const int mine = s.communicator.rank();
+  const int ranks = s.communicator.size();
+  const std::int64_t elements = collective_elements(item, bytes, ranks);
+  s.next = 0;
+  s.turn = false;
+  const State::Views views = s.views(item, elements);
+  const std::int64_t part = in_parts(item.collective) ? elements / ranks : elements;
+  const int other = item.collective == Collective::send_recv ? s.partner(item) : mine;
+  if (item.collective == Collective::send_recv && other < 0) {
+    return;  // looks on
+  }
+  const auto fill = [&](const TensorView& view, auto&& value) {
+    visit_dtype(item.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      std::vector<T> values;
+      values.reserve(static_cast<std::size_t>(view.numel()));
+      for (std::int64_t i = 0; i < view.numel(); ++i) {
+        values.push_back(T(static_cast<float>(value(i))));
+      }
+      copy(s.context, {std::span(values), view.shape}, view);
+      s.context.synchronize();
+    });
+  };
+  const auto require_values = [&](const TensorView& view, auto&& value) {
+    visit_dtype(item.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      std::vector<T> values(static_cast<std::size_t>(view.numel()));
+      copy(s.context, view, {std::span(values), view.shape});
+      s.context.synchronize();
+      for (std::int64_t i = 0; i < view.numel(); ++i) {
+        const auto found = static_cast<double>(static_cast<float>(values[static_cast<std::size_t>(i)]));
+        require<StateError>(found == value(i), name(item, bytes), ": element ", i, " of rank ", mine, " is ", found,
+                            ", expected ", value(i));
+      }
+    });
+  };
+  fill(views.out, [](std::int64_t) { return 100; });
+  fill(views.in, [&](std::int64_t i) { return number(mine, i); });
+  s.enqueue(item, views);
+  s.stream.synchronize();
+  if (item.collective == Collective::send_recv) {
+    const int sender = s.sends_first(item) ? mine : other;
+    require_values(views.out, [&](std::int64_t i) { return number(sender, i); });
+  } else {
+    require_values(views.out, [&](std::int64_t i) { return expected(item, mine, ranks, part, i); });
+  }
+  fill(views.out, [](std::int64_t) { return 0; });
+  fill(views.in, [](std::int64_t) { return 0; });
+  s.turn = false;
+}
+
+}  // namespace lockstep::bench

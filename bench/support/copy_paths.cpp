@@ -1,0 +1,338 @@
+#include "bench/support/copy_paths.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/buffer.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/parallel.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::int64_t kAlignment = 256;
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // of a thread; as in runtime's copy()
+
+const char* name_of(Memory memory) {
+  constexpr const char* kNames[] = {"pageable", "pinned", "device"};
+  return kNames[static_cast<std::size_t>(memory)];
+}
+
+const char* name_of(Mover mover) {
+  constexpr const char* kNames[] = {"memcpy", "streaming", "copy", "copy_worker", "copy_engine", "kernel"};
+  return kNames[static_cast<std::size_t>(mover)];
+}
+
+bool on_host(Mover mover) {
+  return mover != Mover::copy_engine && mover != Mover::kernel;
+}
+
+/// What the second part of the name says: the kind of host memory, or which GPUs.
+std::string place(const CopyPath& path) {
+  if (path.from.memory != Memory::device || path.to.memory != Memory::device) {
+    const CopyEnd& host = path.from.memory != Memory::device ? path.from : path.to;
+    const CopyEnd& other = path.from.memory != Memory::device ? path.to : path.from;
+    return other.memory == Memory::device ? concat(other.device.index, "/", name_of(host.memory))
+                                          : name_of(host.memory);
+  }
+  return path.over_link() ? concat(path.from.device.index, "_to_", path.to.device.index)
+                          : concat(path.from.device.index, "/device");
+}
+
+std::string kind(const CopyPath& path) {
+  const bool from_host = path.from.memory != Memory::device;
+  const bool to_host = path.to.memory != Memory::device;
+  if (from_host || to_host) {
+    return concat(from_host ? "host" : "device", "_to_", to_host ? "host" : "device");
+  }
+  return path.over_link() ? "peer" : "device_to_device";
+}
+
+CopyPath named(CopyPath path) {
+  path.name =
+      concat(kind(path), "/", place(path), "/", path.both_ways ? "both_ways" : "one_way", "/", name_of(path.mover));
+  return path;
+}
+
+/// Stores that do not read the line that they overwrite, nor leave it in a cache. Both ends 16-byte aligned but for
+/// the last bytes.
+void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
+#if defined(__SSE2__)
+  const std::int64_t whole = bytes / 16 * 16;
+  for (std::int64_t i = 0; i < whole; i += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(dst + i), _mm_load_si128(reinterpret_cast<const __m128i*>(src + i)));
+  }
+  std::memcpy(dst + whole, src + whole, static_cast<std::size_t>(bytes - whole));
+  _mm_sfence();
+#else
+  std::copy_n(src, bytes, dst);
+#endif
+}
+
+void stream_copy(const CpuContext& context, const TensorView& src, const TensorView& dst) {
+  constexpr std::int64_t kLine = 64;
+  const auto bytes = static_cast<std::int64_t>(src.bytes());
+  const auto* from = static_cast<const std::byte*>(src.data);
+  auto* to = static_cast<std::byte*>(dst.data);
+  if (reinterpret_cast<std::uintptr_t>(from) % 16 != 0 || reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));  // a piece of an odd size
+    return;
+  }
+  parallel_ranges(context, (bytes + kLine - 1) / kLine, kGrainBytes / kLine,
+                  [&](std::int64_t first, std::int64_t last) {
+                    const std::int64_t begin = first * kLine;
+                    stream_range(from + begin, to + begin, std::min(bytes, last * kLine) - begin);
+                  });
+}
+
+/// Memory of one end of a path, touched.
+class Pool {
+ public:
+  Pool(const CopyEnd& end, Device gpu, std::int64_t bytes, Context& context, int threads) : device_(end.device) {
+    if (end.memory == Memory::pinned) {
+      memory_ = std::make_unique<PinnedMemoryResource>(gpu);
+    } else if (end.memory == Memory::device) {
+      memory_ = std::make_unique<CudaMemoryResource>(end.device);
+    } else {
+      memory_ = std::make_unique<HostMemoryResource>();
+    }
+    buffer_ = Buffer(static_cast<std::size_t>(bytes), *memory_, context.stream());
+    if (end.memory != Memory::device) {
+      const CpuContext toucher({.threads = threads});
+      parallel_ranges(toucher, bytes, kGrainBytes, [&](std::int64_t begin, std::int64_t last) {
+        std::memset(buffer_.data() + begin, 0, static_cast<std::size_t>(last - begin));
+      });
+    }
+  }
+  [[nodiscard]] TensorView view(std::int64_t offset, std::int64_t bytes) const {
+    return {buffer_.data() + offset, DType::u8, device_, Shape{bytes}};
+  }
+
+ private:
+  Device device_;
+  std::unique_ptr<MemoryResource> memory_;
+  Buffer buffer_;
+};
+
+/// One direction of a path: a context of its own and both pools.
+class Lane {
+ public:
+  Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t pool_bytes, int threads)
+      : mover_(path.mover), pool_bytes_(pool_bytes) {
+    const Device gpu = from.memory == Memory::device ? from.device : to.device;
+    if (on_host(mover_)) {
+      if (path.both_ways || mover_ == Mover::copy_worker) {
+        worker_ = std::make_unique<Stream>(Stream::host_worker("copy"));
+      }
+      context_ = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker_.get()});
+    } else {
+      context_ = std::make_unique<CudaContext>(gpu);
+    }
+    src_ = std::make_unique<Pool>(from, gpu, pool_bytes, *context_, threads);
+    dst_ = std::make_unique<Pool>(to, gpu, pool_bytes, *context_, threads);
+  }
+
+  void start(const CopySize& size) {
+    const std::int64_t step = (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (next_ + size.bytes > pool_bytes_) {
+      next_ = 0;
+    }
+    for (std::int64_t i = 0; i < size.pieces; ++i) {
+      const std::int64_t begin = size.bytes * i / size.pieces;
+      const std::int64_t bytes = size.bytes * (i + 1) / size.pieces - begin;
+      move(src_->view(next_ + begin, bytes), dst_->view(next_ + begin, bytes));
+      if (size.wait_each) {
+        wait();
+      }
+    }
+    next_ += step;
+  }
+  void wait() { context_->synchronize(); }
+
+  void check(const CopySize& size) {
+    std::vector<std::uint8_t> pattern(static_cast<std::size_t>(size.bytes));
+    for (std::size_t i = 0; i < pattern.size(); ++i) {
+      pattern[i] = static_cast<std::uint8_t>(i * 37 + i / 251 + 1);
+    }
+    std::vector<std::uint8_t> result(pattern.size());
+    next_ = 0;
+    transfer({std::span(pattern), Shape{size.bytes}}, src_->view(0, size.bytes));
+    start(size);
+    wait();
+    transfer(dst_->view(0, size.bytes), {std::span(result), Shape{size.bytes}});
+    const auto wrong = std::mismatch(pattern.begin(), pattern.end(), result.begin());
+    require<StateError>(wrong.first == pattern.end(), "byte ", wrong.first - pattern.begin(), " of ", size.bytes,
+                        " is ", wrong.first == pattern.end() ? 0 : int{*wrong.second}, ", expected ",
+                        wrong.first == pattern.end() ? 0 : int{*wrong.first});
+    next_ = 0;
+  }
+
+ private:
+  void move(const TensorView& src, const TensorView& dst) {
+    switch (mover_) {
+      case Mover::memcpy:
+        context_->stream().enqueue([src, dst] { std::memcpy(dst.data, src.data, src.bytes()); });
+        return;
+      case Mover::streaming:
+        context_->stream().enqueue(
+            [&cpu = static_cast<const CpuContext&>(*context_), src, dst] { stream_copy(cpu, src, dst); });
+        return;
+      case Mover::copy:
+      case Mover::copy_worker:
+      case Mover::copy_engine:
+        copy(*context_, src, dst);
+        return;
+      case Mover::kernel:
+        break;
+    }
+    // Pinned host memory has one address everywhere: to the kernel it is memory of its own device.
+    TensorView near_src = src;
+    TensorView near_dst = dst;
+    near_src.device = near_dst.device = context_->device();
+    ops::strided_copy(*context_, near_src, near_dst);
+  }
+
+  /// Between a pool and the host's own memory, whichever GPU holds the pool.
+  static void transfer(const TensorView& src, const TensorView& dst) {
+    const std::unique_ptr<Context> context = make_context(src.device == Device::cpu() ? dst.device : src.device);
+    copy(*context, src, dst);
+    context->synchronize();
+  }
+
+  Mover mover_;
+  std::int64_t pool_bytes_;
+  std::int64_t next_ = 0;
+  std::unique_ptr<Stream> worker_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<Pool> src_;
+  std::unique_ptr<Pool> dst_;
+};
+
+}  // namespace
+
+bool CopyPath::enqueues() const {
+  const bool pageable = from.memory == Memory::pageable || to.memory == Memory::pageable;
+  return mover == Mover::copy_worker || both_ways || (!on_host(mover) && !pageable);
+}
+
+double CopyPath::payload_bytes(std::int64_t bytes) const {
+  return static_cast<double>(bytes) * directions();
+}
+
+double CopyPath::traffic_bytes(std::int64_t bytes) const {
+  return payload_bytes(bytes) * (over_link() ? 1 : 2);
+}
+
+std::vector<CopyPath> copy_paths(std::span<const Device> gpus) {
+  std::vector<CopyPath> paths;
+  const auto add = [&](const CopyEnd& from, const CopyEnd& to, bool both_ways, std::initializer_list<Mover> movers) {
+    for (const Mover mover : movers) {
+      paths.push_back(named({{}, from, to, both_ways, mover}));
+    }
+  };
+  const CopyEnd host{Memory::pageable, Device::cpu()};
+  const CopyEnd pinned{Memory::pinned, Device::cpu()};
+  add(host, host, false, {Mover::memcpy, Mover::streaming, Mover::copy, Mover::copy_worker});
+  add(host, host, true, {Mover::memcpy, Mover::streaming, Mover::copy});
+  for (const Device gpu : gpus) {
+    const CopyEnd device{Memory::device, gpu};
+    add(host, device, false, {Mover::copy_engine});
+    add(pinned, device, false, {Mover::copy_engine, Mover::kernel});
+    add(device, host, false, {Mover::copy_engine});
+    add(device, pinned, false, {Mover::copy_engine, Mover::kernel});
+    add(pinned, device, true, {Mover::copy_engine, Mover::kernel});
+    add(device, device, false, {Mover::copy_engine, Mover::kernel});
+  }
+  for (const Device from : gpus) {
+    for (const Device to : gpus) {
+      if (!(from == to)) {
+        add({Memory::device, from}, {Memory::device, to}, false, {Mover::copy_engine});
+        if (from.index < to.index) {
+          add({Memory::device, from}, {Memory::device, to}, true, {Mover::copy_engine});
+        }
+      }
+    }
+  }
+  return paths;
+}
+
+struct CopyBench::State {
+  CopyPath path;
+  std::int64_t max_bytes;
+  std::vector<std::unique_ptr<Lane>> lanes;
+
+  void require_size(const CopySize& size) const {
+    require<UsageError>(size.pieces >= 1 && size.pieces <= size.bytes && size.bytes <= max_bytes, path.name, ": ",
+                        size.bytes, " bytes in ", size.pieces, " pieces, expected up to ", max_bytes,
+                        " bytes and at least one a piece");
+  }
+};
+
+CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
+    : state_(std::make_unique<State>(State{path, max_bytes, {}})) {
+  require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
+  const std::int64_t pool = (std::max(max_bytes, pool_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  if (!path.both_ways) {
+    state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, pool, threads));
+    return;
+  }
+  // Two directions share the host's threads.
+  const int each = std::max((threads > 0 ? threads : CpuContext().threads()) / 2, 1);
+  state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, pool, each));
+  state_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, pool, each));
+}
+
+CopyBench::~CopyBench() = default;
+
+Work CopyBench::work(const CopySize& size) {
+  state_->require_size(size);
+  const auto start = [state = state_.get(), size] {
+    for (const auto& lane : state->lanes) {
+      lane->start(size);
+    }
+  };
+  const auto wait = [state = state_.get()] {
+    for (const auto& lane : state->lanes) {
+      lane->wait();
+    }
+  };
+  return {.start = start, .wait = wait, .prepare = {}};
+}
+
+Measurement CopyBench::measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options) {
+  Measurement result;
+  result.bytes = size.bytes;
+  result.name = concat(state_->path.name, "/", size.bytes);
+  if (size.pieces > 1) {
+    result.name += concat("/pieces:", size.pieces, size.wait_each ? "/wait:each" : "/wait:once");
+  }
+  result.payload_bytes = state_->path.payload_bytes(size.bytes);
+  result.traffic_bytes = state_->path.traffic_bytes(size.bytes);
+  result.samples = bench::measure(ranks, options, work(size));
+  return result;
+}
+
+void CopyBench::check(const CopySize& size) {
+  state_->require_size(size);
+  for (const auto& lane : state_->lanes) {
+    try {
+      lane->check(size);
+    } catch (Error& error) {
+      error.annotate(state_->path.name);
+      throw;
+    }
+  }
+}
+
+}  // namespace lockstep::bench

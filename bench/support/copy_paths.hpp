@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/device.hpp>
+
+#include "bench/support/measure.hpp"
+
+namespace lockstep::bench {
+
+enum class Memory : unsigned char { pageable, pinned, device };
+
+/// Who moves the bytes.
+enum class Mover : unsigned char {
+  memcpy,       ///< host: one memcpy by the calling thread
+  streaming,    ///< host: all threads, with stores that pass the caches (STREAM's copy)
+  copy,         ///< host: lockstep::copy() on an inline stream, all threads
+  copy_worker,  ///< host: the same, enqueued on a worker thread
+  copy_engine,  ///< GPU: lockstep::copy(), which is a cudaMemcpyAsync
+  kernel        ///< GPU: ops::strided_copy; pinned host memory is read and written over the link by the kernel
+};
+
+struct CopyEnd {
+  Memory memory = Memory::pageable;
+  Device device;  ///< that holds the bytes: the CPU for pageable and pinned
+};
+
+/// A way that bytes go. Both ways: a second copy runs from `to` to `from` at the same time, between other buffers.
+struct CopyPath {
+  std::string name;  ///< "host_to_host/pageable/one_way/memcpy", "peer/0_to_1/both_ways/copy_engine"
+  CopyEnd from;
+  CopyEnd to;
+  bool both_ways = false;
+  Mover mover = Mover::memcpy;
+
+  /// A link is passed once, while a copy inside one memory reads every byte and writes it there.
+  [[nodiscard]] bool over_link() const { return !(from.device == to.device); }
+  [[nodiscard]] int directions() const { return both_ways ? 2 : 1; }
+  /// Calls only enqueue: many copies may be under way before somebody waits.
+  [[nodiscard]] bool enqueues() const;
+  [[nodiscard]] double payload_bytes(std::int64_t bytes) const;  ///< bytes * directions
+  [[nodiscard]] double traffic_bytes(std::int64_t bytes) const;  ///< payload over a link; twice that in one memory
+};
+
+/// All paths of a machine with these GPUs: the host's own, then of each GPU from, to and inside it, then from each GPU
+/// to each other. Pure. Pageable memory and a GPU go one way only: such a copy blocks its caller.
+[[nodiscard]] std::vector<CopyPath> copy_paths(std::span<const Device> gpus);
+
+/// The size of one measurement.
+struct CopySize {
+  std::int64_t bytes = 0;   ///< of all pieces together, in one direction
+  std::int64_t pieces = 1;  ///< the bytes go as so many copies
+  bool wait_each = false;   ///< waits for every piece; false: once behind the last
+};
+
+/// Memory and contexts for one path. Not thread-safe. Rows that are timed go through a pool of buffers larger than a
+/// cache, one after the other, so that small copies find nothing in a cache but what the hardware fetched ahead.
+class CopyBench {
+ public:
+  /// threads: of the host's own copies, 0 for as many as OpenMP uses. Memory is allocated and touched here, about
+  /// 2 * directions * max(max_bytes, pool_bytes). DeviceError where a GPU is missing, OutOfMemory.
+  CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
+  ~CopyBench();
+  CopyBench(const CopyBench&) = delete;
+  CopyBench& operator=(const CopyBench&) = delete;
+
+  /// All ranks copy at once, each in its own memory. The name is path/bytes, then pieces and how they are waited for
+  /// when there are several. UsageError unless 1 <= pieces <= bytes <= max_bytes.
+  [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options);
+  /// One more copy, for callers with a loop of their own: enqueued by start(), done after wait().
+  [[nodiscard]] Work work(const CopySize& size);
+  /// Copies a pattern once and compares. StateError naming the first byte that differs.
+  void check(const CopySize& size);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::bench

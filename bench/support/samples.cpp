@@ -1,0 +1,78 @@
+#include "bench/support/samples.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::bench {
+namespace {
+
+constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) {
+    return kNothing;
+  }
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double Samples::median() const {
+  return median_of(seconds);
+}
+
+double Samples::mean() const {
+  return seconds.empty() ? kNothing
+                         : std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+}
+
+double Samples::min() const {
+  return seconds.empty() ? kNothing : *std::min_element(seconds.begin(), seconds.end());
+}
+
+double Samples::max() const {
+  return seconds.empty() ? kNothing : *std::max_element(seconds.begin(), seconds.end());
+}
+
+double Samples::stddev() const {
+  if (seconds.size() < 2) {
+    return seconds.empty() ? kNothing : 0;
+  }
+  const double middle = mean();
+  double squares = 0;
+  for (const double value : seconds) {
+    squares += (value - middle) * (value - middle);
+  }
+  return std::sqrt(squares / static_cast<double>(seconds.size() - 1));
+}
+
+std::optional<double> Samples::percentile(double percent) const {
+  require<UsageError>(percent > 0 && percent < 100, "percentile is ", percent, ", expected a value between 0 and 100");
+  const auto count = static_cast<double>(seconds.size());
+  // In hundredths, which are whole for whole percents: 20 values of which 5 % are one.
+  if (count * (100 - percent) < 100) {
+    return std::nullopt;
+  }
+  std::vector<double> values = seconds;
+  const auto rank = static_cast<std::ptrdiff_t>(std::ceil(count * percent / 100));
+  const auto at = values.begin() + std::max<std::ptrdiff_t>(rank, 1) - 1;
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+double Samples::rank_spread() const {
+  if (rank_medians.size() < 2) {
+    return 1;
+  }
+  const auto [least, most] = std::minmax_element(rank_medians.begin(), rank_medians.end());
+  return *most / *least;
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,147 @@
+#include "bench/support/measure.hpp"
+
+#include <chrono>
+#include <cmath>
+#include <mutex>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+Samples counted(int n) {
+  Samples samples;
+  for (int i = n; i >= 1; --i) {
+    samples.seconds.push_back(i);
+  }
+  return samples;
+}
+
+TEST(Samples, MedianMeanAndSpreadByHand) {
+  EXPECT_EQ(counted(5).median(), 3);
+  EXPECT_EQ(counted(4).median(), 2.5);
+  EXPECT_EQ(counted(1).median(), 1);
+  EXPECT_EQ(counted(4).mean(), 2.5);
+  EXPECT_EQ(counted(4).min(), 1);
+  EXPECT_EQ(counted(4).max(), 4);
+  EXPECT_NEAR(counted(4).stddev(), std::sqrt(5.0 / 3.0), 1e-15);
+  EXPECT_EQ(counted(1).stddev(), 0);
+  Samples samples = counted(3);
+  EXPECT_EQ(samples.rank_spread(), 1);
+  samples.rank_medians = {2, 3, 1.5};
+  EXPECT_EQ(samples.rank_spread(), 2);
+}
+
+TEST(Samples, OfNothingIsNaN) {
+  const Samples none;
+  EXPECT_TRUE(std::isnan(none.median()));
+  EXPECT_TRUE(std::isnan(none.mean()));
+  EXPECT_TRUE(std::isnan(none.stddev()));
+  EXPECT_TRUE(std::isnan(none.min()));
+  EXPECT_FALSE(none.percentile(50).has_value());
+}
+
+TEST(Samples, APercentileNeedsAValueBeyondIt) {
+  EXPECT_EQ(counted(100).percentile(99), 99);
+  EXPECT_FALSE(counted(99).percentile(99).has_value());
+  EXPECT_EQ(counted(20).percentile(95), 19);
+  EXPECT_FALSE(counted(19).percentile(95).has_value());
+  EXPECT_EQ(counted(2).percentile(50), 1);
+  EXPECT_EQ(counted(1000).percentile(99), 990);
+  EXPECT_EQ(counted(1000).percentile(0.001), 1);
+  EXPECT_THROW((void)counted(9).percentile(0), UsageError);
+  EXPECT_THROW((void)counted(9).percentile(100), UsageError);
+  EXPECT_THROW((void)counted(9).percentile(std::nan("")), UsageError);
+}
+
+TEST(Measure, KeepsToTheNumberOfIterations) {
+  int calls = 0;
+  int waits = 0;
+  int prepared = 0;
+  const Work work{[&] { ++calls; }, [&] { ++waits; }, [&] { ++prepared; }};
+  const Samples samples = measure({.target_seconds = 0, .min_iterations = 7, .max_iterations = 9}, work);
+  EXPECT_EQ(samples.seconds.size(), 7U);
+  EXPECT_EQ(samples.calls, 1);
+  EXPECT_EQ(calls, 9);  // a warm-up, and one to see how long it takes
+  EXPECT_EQ(waits, 9);
+  EXPECT_EQ(prepared, 9);
+  EXPECT_EQ(measure({.target_seconds = 10, .min_iterations = 2, .max_iterations = 11}, work).seconds.size(), 11U);
+}
+
+TEST(Measure, TimesAreThoseOfOneCall) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Work sleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }, {}, {}};
+  const Samples samples =
+      measure({.target_seconds = 0, .min_iterations = 3, .max_iterations = 3, .sample_seconds = 2e-2}, sleep);
+  const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_GE(samples.calls, 2);
+  EXPECT_GE(samples.min(), 1e-3);
+  EXPECT_LT(samples.mean() * 3 * static_cast<double>(samples.calls), all);
+}
+
+TEST(Measure, ShortCallsAreTimedTogether) {
+  int calls = 0;
+  const Samples samples = measure(
+      {.target_seconds = 0, .min_iterations = 2, .max_iterations = 2, .sample_seconds = 2e-2}, {[&] { ++calls; }});
+  EXPECT_GT(samples.calls, 1000);
+  EXPECT_LT(samples.median(), 1e-4);
+  EXPECT_GE(calls, 2 * samples.calls);
+}
+
+TEST(Measure, TakesTheSlowestRankAndTheSameCallsOnAll) {
+  std::mutex mutex;
+  std::vector<std::int64_t> counts;
+  std::vector<Samples> all;
+  comm::LocalGroup group(3);
+  const auto errors = comm::run_ranks(3, [&](comm::Communicator& ranks) {
+    std::int64_t calls = 0;
+    const auto work = [&] {
+      ++calls;
+      if (ranks.rank() == 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      }
+    };
+    const Samples samples = measure(ranks, {.target_seconds = 0.03, .min_iterations = 2}, {work});
+    const std::lock_guard lock(mutex);
+    counts.push_back(calls);
+    all.push_back(samples);
+  });
+  EXPECT_EQ(errors, comm::none_failed(3));
+  EXPECT_EQ(counts[0], counts[1]);
+  EXPECT_EQ(counts[0], counts[2]);
+  for (const Samples& samples : all) {
+    EXPECT_GE(samples.min(), 3e-3);
+    ASSERT_EQ(samples.rank_medians.size(), 3U);
+    EXPECT_GE(samples.rank_medians[1], 3e-3);
+    EXPECT_LT(samples.rank_medians[0], samples.rank_medians[1]);  // where nothing is slow
+    EXPECT_GT(samples.rank_spread(), 1);
+    EXPECT_EQ(samples.seconds, all[0].seconds);
+  }
+}
+
+TEST(Measure, RefusesWhatMakesNoSense) {
+  const Work work{[] {}};
+  EXPECT_THROW((void)measure({.min_iterations = 0}, work), UsageError);
+  EXPECT_THROW((void)measure({.min_iterations = 6, .max_iterations = 5}, work), UsageError);
+  EXPECT_THROW((void)measure({.target_seconds = -1}, work), UsageError);
+  EXPECT_THROW((void)measure({.sample_seconds = std::nan("")}, work), UsageError);
+  EXPECT_THROW((void)measure(MeasureOptions{}, Work{}), UsageError);
+}
+
+TEST(Measurement, BandwidthsAreOverTheMedian) {
+  Measurement line;
+  line.samples.seconds = {1, 2, 30};
+  line.payload_bytes = 10;
+  line.traffic_bytes = 20;
+  EXPECT_EQ(line.payload_per_second(), 5);
+  EXPECT_EQ(line.traffic_per_second(), 10);
+}
+
+}  // namespace
+}  // namespace lockstep::bench
