@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/random.hpp>
 
@@ -66,17 +67,15 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 std::int64_t Sampler::capacity() const {
-  return options_.batch_size / options_.ranks + (options_.batch_size % options_.ranks != 0 ? 1 : 0);
+  return share_of(options_.batch_size, options_.ranks, 0).count;
 }
 
 Sampler::Share Sampler::share(std::int64_t batch) const {
   require<UsageError>(batch >= 0 && batch < batches_, "sampler: batch ", batch, ", expected 0 to ", batches_ - 1);
   const std::int64_t begin = batch * options_.batch_size;
   const std::int64_t count = std::min(options_.batch_size, options_.size - begin);
-  const std::int64_t base = count / options_.ranks;
-  const std::int64_t extra = count % options_.ranks;
-  return {begin + options_.rank * base + std::min<std::int64_t>(options_.rank, extra),
-          base + (options_.rank < extra ? 1 : 0), count};
+  const nn::Share own = share_of(count, options_.ranks, options_.rank);
+  return {begin + own.begin, own.count, count};
 }
 
 }  // namespace lockstep::nn
