@@ -29,7 +29,7 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
       options_(options),
       contents_(contents),
       nodes_(model.nodes().size()),
-      writes_so_far_(model.parameters().size(), 0) {
+      writes_so_far_(model.parameters().size(), options.accumulate ? 1 : 0) {
   for (const Node& node : model.nodes()) {
     for (const NodeId input : node.inputs) {
       ++nodes_[static_cast<std::size_t>(input.index)].uses;

@@ -143,7 +143,7 @@ class PlanBuilder {
   };
   std::vector<Merge> pending_merges_;
   std::vector<SlotId> shared_gradients_;  ///< of several nodes: not to be written any more
-  std::vector<int> writes_so_far_;        ///< per parameter
+  std::vector<int> writes_so_far_;        ///< per parameter; an accumulating plan begins with 1
 };
 
 }  // namespace lockstep::nn

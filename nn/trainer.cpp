@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/kernels/hash.hpp>
+#include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
@@ -117,6 +119,7 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
        << "test images " << data.test->size() << '\n'
        << "seed " << options.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
+       << "accumulate " << options.accumulate << '\n'
        << "top_k " << options.plan.top_k << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
        << options.buckets.head_bytes << '\n';
@@ -207,6 +210,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"keep_last", text(options.keep_last)},
                                            {"training_data", text(data.train->fingerprint())},
                                            {"test_data", text(data.test->fingerprint())}};
+  if (options.accumulate > 1) {
+    texts["accumulate"] = text(options.accumulate);
+  }
   const OptimizerOptions& optimizer = options.optimizer;
   if (optimizer.kind == OptimizerKind::sgd || optimizer.kind == OptimizerKind::lars) {
     texts["momentum"] = text(optimizer.momentum);
@@ -233,15 +239,18 @@ struct Trainer::State {
         test_sampler(sampler_of(*d.test, false, r, o)),
         loader_bytes(Loader::memory_bytes(*d.train, train_sampler, loader_options()) +
                      Loader::memory_bytes(*d.test, test_sampler, loader_options())),
-        capacity(train_sampler.capacity()),
+        capacity(share_of(train_sampler.capacity(), o.accumulate, 0).count),
         parameters(ctx, m, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .memory = nullptr}),
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer),
         step_state(ctx, capacity, step_layout(m, o.plan)),
         idle_step_state(ctx.stream()),
         train(ctx, m, Mode::train, capacity, o.plan),
+        train_more(accumulating_plan(ctx, m, o)),
         evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
-        workspace(std::max(train.workspace_bytes(), evaluation.workspace_bytes()), ctx),
+        workspace(std::max({train.workspace_bytes(), evaluation.workspace_bytes(),
+                            train_more ? train_more->workspace_bytes() : std::size_t{0}}),
+                  ctx),
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients()),
         written([this](int parameter) { reducer.written(parameter); }),
@@ -249,7 +258,22 @@ struct Trainer::State {
         contract(nn::contract(m, d, o, train.choices())),
         idle(ctx.stream()) {
     train.bind(parameters, step_state, workspace);
+    if (train_more) {
+      train_more->bind(parameters, step_state, workspace);
+    }
     evaluation.bind(parameters, step_state, workspace);
+  }
+
+  /// The plan of a step's passes after the first, with the library choices of the first where it can.
+  std::optional<Plan> accumulating_plan(Context& ctx, const Model& m, const TrainerOptions& o) const {
+    if (o.accumulate == 1) {
+      return std::nullopt;
+    }
+    PlanOptions more = o.plan;
+    more.accumulate = true;
+    more.choices = train.choices();
+    more.choices_required = false;
+    return std::optional<Plan>(std::in_place, ctx, m, Mode::train, capacity, more);
   }
 
   static comm::BucketOptions with_element_bytes(const TrainerOptions& o) {
@@ -281,15 +305,28 @@ struct Trainer::State {
     loader = std::make_unique<Loader>(*data.train, train_sampler, host_memory, from_here);
   }
 
-  /// Copies a batch into the step state and sets the scalars that go with it.
-  void load(const Batch& batch, double learning_rate) {
-    copy(context, batch.images, step_state.view(StateField::images));
-    copy(context, batch.labels, step_state.view(StateField::labels));
-    copy(context, batch.sample_ids, step_state.view(StateField::sample_ids));
+  /// Copies what one pass takes of a batch into the step state and sets the scalars that go with it. Rows beyond
+  /// are not read: the plan masks them. The number of samples.
+  std::int64_t load(const Batch& batch, std::int64_t pass, double learning_rate) {
+    const Share rows = share_of(batch.valid, options.accumulate, pass);
+    // A single pass takes the zeros behind the samples too.
+    const std::int64_t count = options.accumulate == 1 ? capacity : rows.count;
+    const auto take = [&](const TensorView& from, StateField field) {
+      copy(context, from.slice(0, rows.begin, rows.begin + count), step_state.view(field).slice(0, 0, count));
+    };
+    take(batch.images, StateField::images);
+    take(batch.labels, StateField::labels);
+    take(batch.sample_ids, StateField::sample_ids);
     step_state.set(context, {.learning_rate = learning_rate,
                              .loss_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(batch.global_valid, 1)),
-                             .valid = batch.valid,
+                             .valid = rows.count,
                              .epoch = batch.epoch});
+    return rows.count;
+  }
+
+  /// Metrics of the pass that was enqueued last, of so many samples.
+  void count_pass(MetricsRing& into, std::int64_t samples, Metrics& sums) {
+    into.push(context, step_state.view(StateField::metrics), static_cast<double>(samples), sums);
   }
 
   Context& context;
@@ -306,6 +343,7 @@ struct Trainer::State {
   StepState step_state;
   IdleAtEnd idle_step_state;
   Plan train;
+  std::optional<Plan> train_more;
   Plan evaluation;
   Buffer workspace;
   comm::GradientReducer reducer;
@@ -322,8 +360,9 @@ struct Trainer::State {
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
                  const TrainerOptions& options) {
-  require<UsageError>(options.global_batch >= ranks.grad.size(), "the batch size is ", options.global_batch,
-                      ", expected at least one sample for each of the ", ranks.grad.size(), " ranks");
+  (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
+  require<UsageError>(!options.plan.accumulate,
+                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate passes");
   const StepLayout layout = step_layout(model, options.plan);
   require<UsageError>(layout.input_kind == InputKind::images && !layout.regression && layout.output.rank() == 1,
                       "the trainer takes models on u8 images with one class a sample, model ", model.name(),
@@ -360,12 +399,18 @@ void Trainer::step() {
   State& s = *state_;
   require<StateError>(s.loader != nullptr, "trainer: step() before start()");
   const Batch& batch = s.loader->next();
-  s.load(batch, learning_rate());
+  const std::int64_t passes = s.options.accumulate;
+  for (std::int64_t pass = 0; pass + 1 < passes; ++pass) {
+    const std::int64_t samples = s.load(batch, pass, learning_rate());
+    (pass == 0 ? s.train : *s.train_more).run(s.context);
+    s.count_pass(s.ring, samples, s.window);
+  }
+  const std::int64_t samples = s.load(batch, passes - 1, learning_rate());
   s.reducer.begin_step();
-  s.train.run(s.context, s.written);
+  (passes == 1 ? s.train : *s.train_more).run(s.context, s.written);
   s.reducer.finish();
   s.optimizer.update(s.context, s.step_state.view(StateField::learning_rate));
-  s.ring.push(s.context, s.step_state.view(StateField::metrics), static_cast<double>(batch.valid), s.window);
+  s.count_pass(s.ring, samples, s.window);
   s.samples_seen += static_cast<double>(batch.valid);
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches()) {
@@ -437,9 +482,11 @@ Metrics Trainer::evaluate() {
   const IdleAtEnd idle(s.context.stream());
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     const Batch& batch = loader.next();
-    s.load(batch, 0);
-    s.evaluation.run(s.context);
-    ring.push(s.context, s.step_state.view(StateField::metrics), static_cast<double>(batch.valid), own);
+    for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
+      const std::int64_t samples = s.load(batch, pass, 0);
+      s.evaluation.run(s.context);
+      s.count_pass(ring, samples, own);
+    }
   }
   ring.flush(own);
   return sum_over_ranks(s.ranks.control, own);

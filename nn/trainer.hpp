@@ -28,7 +28,10 @@ struct Ranks {
 };
 
 struct TrainerOptions {
-  std::int64_t global_batch = 128;
+  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
+  /// A step runs a rank's share in so many passes (micro-batches), whose gradients add up; memory is planned for one
+  /// pass. Batch norm sees a pass at a time; without it the gradient is that of a single pass, up to rounding.
+  std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   PlanOptions plan{};
   OptimizerOptions optimizer{};
@@ -80,8 +83,8 @@ class Trainer {
   /// that names what differs. For what each rank has read from files of its own.
   void require_same_state();
 
-  /// One step: batch, forward, backward with reduction, update. DataError when a label of two steps before was out of
-  /// range, StateError before start(). Waits for the device only until the step before the last one is done.
+  /// One step: batch, forward, backward (reduced in its last pass), update. DataError when a label of two steps before
+  /// was out of range, StateError before start(). Waits for the device only until the step before the last one is done.
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;

@@ -17,6 +17,7 @@
 #include <lockstep/nn/console.hpp>
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/metrics_log.hpp>
+#include <lockstep/nn/run_rules.hpp>
 #include <lockstep/nn/training_run.hpp>
 #include <lockstep/runtime/version.hpp>
 
@@ -67,6 +68,8 @@ class Reports final : public nn::RunObserver {
 struct Setup {
   nn::ModelRequest model;
   nn::TrainerOptions trainer;
+  nn::RunRules rules;
+  std::vector<std::string> warnings;
   std::int64_t epochs = 0;
   std::int64_t total_steps = 0;
   int threads = 1;
@@ -97,9 +100,22 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
     s.overlap_reason = s.overlap ? "on" : "off";
   }
 
+  const train_resnet::BaseRate rate = train_resnet::base_learning_rate(o);
+  s.rules = nn::run_rules({.ranks = session.size(),
+                           .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(128),
+                           .batch_per_rank = o.batch_per_rank,
+                           .accumulate = o.accumulate,
+                           .learning_rate = train_resnet::given_learning_rate(o),
+                           .base_learning_rate = rate.base,
+                           .reference_batch = rate.reference,
+                           .workers = o.workers < 0 ? std::nullopt : std::optional(o.workers),
+                           .processors = share.processors,
+                           .sharers = share.sharers});
+
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::TrainerOptions& t = s.trainer;
-  t.global_batch = o.batch_size;
+  t.global_batch = s.rules.global_batch;
+  t.accumulate = s.rules.accumulate;
   t.seed = o.seed;
   t.plan.dtype = parse_dtype(o.dtype);
   t.plan.augment = {.pad = o.pad >= 0 ? o.pad : (photos ? 4 : 0),
@@ -121,12 +137,13 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
   t.keep_last = o.keep_last;
-  t.loader_workers = o.workers;
+  t.loader_workers = s.rules.workers;
+  t.prefetch = s.rules.prefetch;
   t.buckets.bucket_bytes = static_cast<std::int64_t>(o.bucket_mb * (1 << 20));
 
   s.epochs = o.epochs > 0 ? o.epochs : 6;
   const nn::Sampler sampler({.size = data.train->size(),
-                             .batch_size = o.batch_size,
+                             .batch_size = s.rules.global_batch,
                              .ranks = session.size(),
                              .rank = session.rank(),
                              .shuffle = true,
@@ -140,10 +157,11 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
     s.total_steps = std::min(s.total_steps, o.steps);
   }
   t.schedule.kind = nn::parse_schedule(o.schedule);
-  t.schedule.base = train_resnet::learning_rate(o);
+  t.schedule.base = s.rules.learning_rate;
   t.schedule.total_steps = s.total_steps;
-  t.schedule.warmup_steps = o.warmup_steps >= 0 ? o.warmup_steps : s.total_steps / 20;
+  t.schedule.warmup_steps = o.warmup_steps >= 0 ? o.warmup_steps : nn::warmup_steps(s.total_steps);
   t.schedule.milestones = {s.total_steps / 2, s.total_steps * 3 / 4};
+  s.warnings = nn::warnings(s.rules, t.optimizer.kind == nn::OptimizerKind::lars, t.schedule.warmup_steps);
   return s;
 }
 
@@ -157,7 +175,7 @@ nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSpli
   id.seed = o.seed;
   id.ranks = session.size();
   id.threads = s.threads;
-  id.global_batch = o.batch_size;
+  id.global_batch = s.rules.global_batch;
   id.options = nn::option_texts(s.trainer, data);
   id.options["epochs"] = std::to_string(s.epochs);
   return id;
@@ -182,7 +200,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"options", options},
                           {"overlap", s.overlap_reason},
                           {"bucket_mb", o.bucket_mb},
-                          {"workers", o.workers},
+                          {"workers", s.rules.workers},
                           {"log_every", o.log_every},
                           {"top_k", o.top_k},
                           {"init", o.init},
@@ -230,8 +248,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << o.dtype << '\n'
       << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()
       << " test images " << data.train->height() << " x " << data.train->width() << ", " << data.train->classes()
-      << " classes\n"
-      << "  batch      " << o.batch_size << " over all ranks, " << trainer.batches_per_epoch() << " steps an epoch, "
+      << " classes, " << s.rules.workers << (s.rules.workers == 1 ? " worker" : " workers") << " a rank\n"
+      << "  batch      " << s.rules.batch_text() << ", " << trainer.batches_per_epoch() << " steps an epoch, "
       << s.epochs << (s.epochs == 1 ? " epoch, " : " epochs, ") << s.total_steps << " steps in all\n"
       << "  optimizer  " << o.optimizer << ", learning rate " << s.trainer.schedule.base << " (" << o.schedule
       << ", warm-up " << s.trainer.schedule.warmup_steps << " steps), " << optimizer_text(s.trainer.optimizer)
@@ -245,7 +263,11 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
                      static_cast<double>(size_of(parse_dtype(o.dtype))));
   }
-  out << "; overlap with backward " << s.overlap_reason << '\n' << std::flush;
+  out << "; overlap with backward " << s.overlap_reason << '\n';
+  for (const std::string& warning : s.warnings) {
+    out << "  warning    " << warning << '\n';
+  }
+  out << std::flush;
 }
 
 int run(comm::Session& session, int argc, char** argv) {

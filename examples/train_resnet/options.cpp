@@ -74,13 +74,21 @@ Parsed parse(int argc, const char* const* argv) {
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 20")->group("Data");
   app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4, for idx 0")->group("Data");
   add_switch("--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
-  app.add_option("--workers", o.workers, "threads that read ahead; 0: read in the training thread")->group("Data");
+  app.add_option("--workers", o.workers,
+                 "threads a rank that read ahead; 0: the training thread reads; -1: processors - 1, 1 to 8")
+      ->group("Data");
 
   app.add_option("--epochs", o.epochs, "passes over the training set; 0: 6")->group("Training");
   app.add_option("--steps", o.steps, "stop after N steps; 0: no limit")->group("Training");
-  app.add_option("--batch-size", o.batch_size, "samples of all ranks together")->group("Training");
+  app.add_option("--batch-size", o.batch_size, "samples of one update, of all ranks together; 128 if neither is given")
+      ->group("Training");
+  app.add_option("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one pass")
+      ->group("Training");
+  app.add_option("--accumulate", o.accumulate, "passes an update: gradients add up, memory is that of one pass")
+      ->group("Training");
   app.add_option("--optimizer", o.optimizer, "sgd, adam, adamw (decoupled weight decay) or lars")->group("Training");
-  app.add_option("--lr", o.lr, "learning rate, or auto: by optimizer, model and batch size")->group("Training");
+  app.add_option("--lr", o.lr, "learning rate, or auto: by optimizer and model, linear in the global batch")
+      ->group("Training");
   app.add_option("--schedule", o.schedule, "constant, step (a tenth at 1/2 and 3/4 of the run) or cosine")
       ->group("Training");
   app.add_option("--warmup-steps", o.warmup_steps, "linear warm-up; -1: a twentieth of the run")->group("Training");
@@ -142,8 +150,10 @@ Parsed parse(int argc, const char* const* argv) {
   };
   at_least("--epochs", o.epochs, 0);
   at_least("--steps", o.steps, 0);
-  at_least("--batch-size", o.batch_size, 1);
-  at_least("--workers", o.workers, 0);
+  at_least("--batch-size", o.batch_size.value_or(1), 1);
+  at_least("--batch-per-rank", o.batch_per_rank.value_or(1), 1);
+  at_least("--accumulate", o.accumulate, 1);
+  at_least("--workers", o.workers, -1);
   at_least("--threads", o.threads, 0);
   const auto at_most = [](const char* name, auto value, auto most) {
     require<UsageError>(value <= most, name, " is ", value, ", expected at most ", most);
@@ -179,25 +189,15 @@ Parsed parse(int argc, const char* const* argv) {
   require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
   require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
                       ", expected at least 0");
-  (void)learning_rate(o);
+  (void)given_learning_rate(o);
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
   return parsed;
 }
 
-double learning_rate(const Options& options) {
-  if (options.lr == "auto" && options.optimizer.starts_with("adam")) {
-    return 1e-3;
-  }
+std::optional<double> given_learning_rate(const Options& options) {
   if (options.lr == "auto") {
-    const double batch = static_cast<double>(options.batch_size) * (options.optimizer == "lars" ? 100 : 1);
-    if (options.model == "mlp") {
-      return 0.02 * batch / 128;
-    }
-    const bool small_images = options.model == "resnet20" || options.model == "resnet32" ||
-                              options.model == "resnet44" || options.model == "resnet56" ||
-                              options.model == "resnet110";
-    return 0.1 * batch / (small_images ? 128 : 256);
+    return std::nullopt;
   }
   double value = 0;
   const char* end = options.lr.data() + options.lr.size();
@@ -205,6 +205,19 @@ double learning_rate(const Options& options) {
   require<UsageError>(error == std::errc() && stop == end && value > 0 && std::isfinite(value), "--lr is '", options.lr,
                       "', expected a positive number or auto");
   return value;
+}
+
+BaseRate base_learning_rate(const Options& options) {
+  if (options.optimizer.starts_with("adam")) {
+    return {1e-3, 0};
+  }
+  const double scale = options.optimizer == "lars" ? 100 : 1;
+  if (options.model == "mlp") {
+    return {0.02 * scale, 128};
+  }
+  const bool small_images = options.model == "resnet20" || options.model == "resnet32" || options.model == "resnet44" ||
+                            options.model == "resnet56" || options.model == "resnet110";
+  return {0.1 * scale, small_images ? 128 : 256};
 }
 
 }  // namespace train_resnet

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,9 @@ struct Options {
   lockstep::nn::DataOptions data;
   std::int64_t epochs = 0;  ///< 0: the default of the data set
   std::int64_t steps = 0;
-  std::int64_t batch_size = 128;
+  std::optional<std::int64_t> batch_size;      ///< of all ranks; 128 when neither is given
+  std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one pass
+  std::int64_t accumulate = 1;
   std::string lr = "auto";
   std::string schedule = "cosine";
   std::int64_t warmup_steps = -1;  ///< -1: a twentieth of the run
@@ -45,7 +48,7 @@ struct Options {
   int threads = 0;
   double bucket_mb = 0;
   Switch overlap = Switch::automatic;
-  int workers = 1;
+  int workers = -1;  ///< -1: by the rule of nn/run_rules.hpp
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;
   std::string out = "out";
@@ -64,9 +67,16 @@ struct Parsed {
 /// UsageError naming the option and what was expected.
 [[nodiscard]] Parsed parse(int argc, const char* const* argv);
 
-/// "0.1", or for "auto" 0.001 with Adam and AdamW, else (100 times that with
-/// LARS, whose trust ratios are small) a rule by model and batch size (He et al. 2015: 0.1 at 128 for
-/// small images; Goyal et al. 2017: 0.1 at 256 for large ones; both scaled linearly with the batch).
-[[nodiscard]] double learning_rate(const Options& options);
+/// The --lr that was given; none for "auto".
+[[nodiscard]] std::optional<double> given_learning_rate(const Options& options);
+
+/// The learning rate that "auto" begins with: `base` at a batch of `reference` samples. 0.1 at 128 for small images (He
+/// et al. 2015), 0.1 at 256 for large ones (Goyal et al. 2017), 0.02 at 128 for mlp; 100 times that with LARS, whose
+/// trust ratios are small; 0.001 at any batch (reference 0) with Adam and AdamW.
+struct BaseRate {
+  double base;
+  std::int64_t reference;
+};
+[[nodiscard]] BaseRate base_learning_rate(const Options& options);
 
 }  // namespace train_resnet

@@ -256,8 +256,26 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
 }
 
+TEST_F(TrainResNet, TheHeaderShowsTheRules) {
+  const std::string images = " --train-images 10001 --image-size 8 --model mlp --dry-run ";
+  const Ended per_rank = train_resnet(kMpi ? 2 : 0, images + "--batch-per-rank 7 --accumulate 8");
+  EXPECT_EQ(per_rank.code, 0) << per_rank.output;
+  const std::string product = kMpi ? "7 x 8 x 2 = 112 " : "7 x 8 x 1 = 56 ";
+  EXPECT_NE(per_rank.output.find("  batch      " + product), std::string::npos) << per_rank.output;
+  EXPECT_NE(per_rank.output.find(kMpi ? "learning rate 0.0175 " : "learning rate 0.00875 "), std::string::npos)
+      << per_rank.output;
+  EXPECT_EQ(per_rank.output.find("  warning"), std::string::npos) << per_rank.output;
+  const Ended large = train_resnet(0, images + "--batch-size 10000 --warmup-steps 0 --workers 200");
+  EXPECT_EQ(large.code, 0) << large.output;
+  EXPECT_NE(large.output.find("  warning    the global batch is 10000"), std::string::npos) << large.output;
+  EXPECT_NE(large.output.find("  warning    200 reading threads"), std::string::npos) << large.output;
+  expect_refused(train_resnet(0, images + "--batch-size 16 --batch-per-rank 7"), {"given twice", "16", "7"});
+}
+
 TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
+  expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
+  expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
   expect_refused(train_resnet(ranks, "--nonsense"), {"--nonsense"});
   expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 0"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});

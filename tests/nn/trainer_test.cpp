@@ -50,6 +50,7 @@ struct RunSetup {
   RunResult* result = nullptr;
   OptimizerOptions optimizer{};
   int top_k = 0;
+  std::int64_t accumulate = 1;
 };
 
 DataSplit small_data() {
@@ -100,6 +101,7 @@ Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     Stream worker = Stream::host_worker("comm");
     TrainerOptions options;
     options.global_batch = 11;
+    options.accumulate = setup.accumulate;
     options.seed = setup.seed;
     options.plan.augment = {.pad = setup.augment ? 2 : 0,
                             .flip = setup.augment,
@@ -235,6 +237,94 @@ TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
   testing::expect_close(view(parameters(2, 0.1)), view(one), 1e-12);
   testing::expect_close(view(parameters(3, 0.1)), view(one), 1e-12);
   EXPECT_FALSE(testing::is_close(view(parameters(2, 0)), view(one), 1e-6));
+}
+
+/// Gradients of the last step, parameters, and metrics of all steps.
+struct Outcome {
+  std::vector<double> gradients;
+  std::vector<double> parameters;
+  std::vector<double> metrics;
+  std::size_t bytes = 0;
+};
+
+/// An epoch of 7 steps in f64: 6 of 11 samples and a last one of 4, which leaves some passes without a sample.
+Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false) {
+  const DataSplit data = small_data();
+  ModelBuilder b("plain", {12, 12, 3});
+  NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
+  if (batch_norm) {
+    x = b.batch_norm("bn", x, {});
+  }
+  x = b.relu("r2", b.linear("l1", x, 9, {.he_init = true}));
+  b.linear("fc", x, 4);
+  const Model model = b.build();
+  Outcome outcome;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    TrainerOptions options;
+    options.global_batch = 11;
+    options.accumulate = passes;
+    options.keep_last = true;
+    options.plan.dtype = DType::f64;
+    options.plan.augment = {.pad = 2, .flip = true, .seed = 3};
+    options.buckets.bucket_bytes = 3000;
+    options.loader_workers = passes > 1 ? 2 : 0;
+    Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
+    Trainer trainer(context, {grad, *control, worker}, model, data, options);
+    trainer.start();
+    for (int i = 0; i < 7; ++i) {
+      trainer.step();
+    }
+    EXPECT_EQ(trainer.position().epoch, 1);
+    EXPECT_EQ(trainer.position().step, 7);
+    const Metrics trained = trainer.take_metrics();
+    const Metrics tested = trainer.evaluate();
+    context.synchronize();
+    if (grad.rank() == 0) {
+      outcome = {testing::to_doubles(trainer.parameters().gradients()),
+                 testing::to_doubles(trainer.parameters().values()),
+                 {trained.loss_sum, trained.correct, trained.samples, tested.loss_sum, tested.correct, tested.samples},
+                 trainer.planned_bytes()};
+      EXPECT_EQ(trained.samples, 70);
+      EXPECT_EQ(tested.samples, 31);
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcome;
+}
+
+TEST_F(TrainerTest, PassesAddUpToTheGradientOfTheWholeBatch) {
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
+  };
+  const Outcome whole = accumulated(1, 1);
+  const auto expect_same = [&](const Outcome& other) {
+    testing::expect_close(view(other.gradients), view(whole.gradients), 1e-12);
+    testing::expect_close(view(other.parameters), view(whole.parameters), 1e-12);
+    testing::expect_close(view(other.metrics), view(whole.metrics), 1e-12);
+  };
+  for (const std::int64_t passes : {2, 5, 11}) {
+    const Outcome other = accumulated(1, passes);
+    expect_same(other);
+    EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a pass";
+  }
+  expect_same(accumulated(2, 3, false, true));
+  expect_same(accumulated(3, 2));
+  // What batch norm computes does depend on what it sees at a time.
+  const Outcome normalised = accumulated(1, 1, true);
+  EXPECT_FALSE(testing::is_close(view(accumulated(1, 2, true).gradients), view(normalised.gradients), 1e-6));
+}
+
+TEST_F(TrainerTest, ARunInPassesIsResumedBitForBit) {
+  train({.ranks = 2, .dir = path("whole"), .accumulate = 3});
+  train({.ranks = 2, .steps = 8, .dir = path("part"), .accumulate = 3});
+  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .accumulate = 3});
+  train({.ranks = 2, .dir = path("other")});
+  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+    EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("other") + file)) << file;
+  }
 }
 
 TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
@@ -413,6 +503,7 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   const std::vector<Case> cases{
       {"seed", [](TrainerOptions& o) { o.seed = 9; }},
       {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
+      {"accumulate", [](TrainerOptions& o) { o.accumulate = 2; }},
       {"momentum", [](TrainerOptions& o) { o.optimizer.momentum = 0.8; }},
       {"clip_norm", [](TrainerOptions& o) { o.optimizer.clip_norm = 0.8; }},
       {"skip_non_finite", [](TrainerOptions& o) { o.optimizer.skip_non_finite = true; }},
@@ -537,6 +628,9 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
   };
   for (const Case& item : {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
                            Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
+                           Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 passes"},
+                           Case{{.global_batch = 11, .accumulate = 0}, "passes an update is 0, expected at least 1"},
+                           Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
                            Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
                            Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
     const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
@@ -763,7 +857,7 @@ TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
 }
 
 /// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
-void expect_no_allocation(const std::string& choice) {
+void expect_no_allocation(const std::string& choice, std::int64_t passes = 1) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::barrier together(2);
@@ -775,6 +869,7 @@ void expect_no_allocation(const std::string& choice) {
     Stream worker = Stream::host_worker("comm");
     TrainerOptions options;
     options.global_batch = 11;
+    options.accumulate = passes;
     options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {
@@ -809,6 +904,7 @@ void expect_no_allocation(const std::string& choice) {
 
 TEST_F(TrainerTest, AStepAllocatesNothing) {
   expect_no_allocation("reference");
+  expect_no_allocation("reference", 2);
 }
 
 TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {
