@@ -3,6 +3,7 @@
 #include <lockstep/runtime/cuda_memory.hpp>
 #include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/usable_gpus.hpp>
 
 namespace lockstep {
 namespace {
@@ -19,6 +20,10 @@ int num_gpus() {
 
 std::vector<GpuInfo> list_gpus() {
   return {};
+}
+
+std::string probe_gpu(const GpuInfo& gpu, std::size_t) {
+  throw_absent(Device::cuda(gpu.index));
 }
 
 CudaMemoryResource::CudaMemoryResource(Device device) : device_(device) {

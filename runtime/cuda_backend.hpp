@@ -9,7 +9,7 @@
 
 /// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
 /// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource,
-/// num_gpus() and list_gpus() are defined at the same two places.
+/// num_gpus(), list_gpus() and probe_gpu() are defined at the same two places.
 namespace lockstep::detail {
 
 /// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <driver_types.h>
+#include <cuda_runtime_api.h>
 
 /// A stand-in for the CUDA runtime calls that runtime/ makes: the real headers, our symbols, no GPU. Work on a stream
 /// is queued and executed later, in an order that CUDA allows and the seed chooses, so that a missing event wait gives
@@ -39,6 +39,14 @@ void reset(const Options& options = {});
 /// From now on every call answers as a machine without a driver (cudaErrorInsufficientDriver) or with another error.
 void break_driver(cudaError_t error = cudaErrorInsufficientDriver);
 
+/// What other processes do on a device.
+struct Others {
+  std::size_t bytes = 0;  ///< device memory that they hold
+  bool running = false;   ///< one of them has a context there
+  cudaComputeMode mode = cudaComputeModeDefault;
+};
+void occupy(int device, const Others& others);
+
 /// The n-th call from now (1 is the next) answers with error and does nothing, except that a call that gives something
 /// back or waits still does so. name: count only calls of this function; empty: of all that can fail.
 void fail_call(std::int64_t n, cudaError_t error, std::string_view name = {});
@@ -51,7 +59,7 @@ void fail_work(std::int64_t n, cudaError_t error);
 [[nodiscard]] std::vector<std::string> call_log();             ///< names, in order
 [[nodiscard]] std::vector<std::string> violations();           ///< uses that CUDA leaves undefined
 void violate(const std::string& text);                         ///< writes one down
-[[nodiscard]] std::vector<std::string> leaks();                ///< memory, streams and events that were not given back
+[[nodiscard]] std::vector<std::string> leaks();                ///< memory, streams, events and contexts not given back
 [[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
 [[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
 [[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet

@@ -44,7 +44,7 @@ ThreadState& thread_state() {
   thread_local ThreadState state;
   const int now = Machine::instance().generation;
   if (state.generation != now) {
-    state = {now, 0, cudaSuccess};
+    state = {now, 0, cudaSuccess, {}};
   }
   return state;
 }
@@ -71,6 +71,8 @@ void Machine::reset(const Options& wanted) {
   queues.clear();
   events.clear();
   contexts.clear();
+  retained.clear();
+  others.clear();
   log.clear();
   violations.clear();
   driver_error = wanted.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
@@ -113,14 +115,18 @@ cudaError_t Machine::enter(const char* name, bool makes_context) {
   return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
 }
 
-cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned) {
-  const int device = thread_state().device;
+std::size_t Machine::free_bytes(int device) {
+  const std::size_t taken = used[static_cast<std::size_t>(device)] + others[device].bytes;
+  return options.bytes_per_device - std::min(taken, options.bytes_per_device);
+}
+
+cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, int device) {
   std::size_t& in_use = used[static_cast<std::size_t>(device)];
   if (bytes == 0) {
     *pointer = nullptr;
     return cudaSuccess;
   }
-  if (!pinned && (bytes > options.bytes_per_device || in_use > options.bytes_per_device - bytes)) {
+  if (!pinned && bytes > free_bytes(device)) {
     return fail(cudaErrorMemoryAllocation);
   }
   // [guard page | data, flush right but for its alignment, canaries | guard page]
@@ -463,6 +469,12 @@ void break_driver(cudaError_t error) {
   machine.driver_error = error;
 }
 
+void occupy(int device, const Others& others) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.others[device] = others;
+}
+
 void fail_call(std::int64_t n, cudaError_t error, std::string_view name) {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
@@ -528,13 +540,23 @@ std::vector<std::string> leaks() {
   for (const auto& [handle, event] : machine.events) {
     result.push_back(text("event of device ", event->device));
   }
+  for (const auto& [device, count] : machine.retained) {
+    result.push_back(text("context of device ", device, ", retained ", count, " times"));
+  }
+  for (const int device : thread_state().pushed) {
+    result.push_back(text("context of device ", device, " on this thread's stack"));
+  }
   return result;
 }
 
 std::vector<int> devices_in_use() {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
-  return {machine.contexts.begin(), machine.contexts.end()};
+  std::set<int> devices = machine.contexts;
+  for (const auto& [device, count] : machine.retained) {
+    devices.insert(device);
+  }
+  return {devices.begin(), devices.end()};
 }
 
 cudaError_t last_error() {

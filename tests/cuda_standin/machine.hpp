@@ -14,8 +14,6 @@
 #include <thread>
 #include <vector>
 
-#include <driver_types.h>
-
 #include "control.hpp"
 
 namespace lockstep::standin {
@@ -82,7 +80,8 @@ class Machine {
   cudaError_t fail(cudaError_t error);                              ///< sets the thread's last error
   cudaError_t violate(const std::string& text, cudaError_t error);  ///< and writes a violation down
 
-  cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned);
+  cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned, int device);
+  [[nodiscard]] std::size_t free_bytes(int device);
   cudaError_t release(void* pointer, bool pinned);
   [[nodiscard]] Block* find(const void* pointer);  ///< the block whose mapping, guards included, holds pointer
   /// Checks that [pointer, pointer + bytes) is memory of the kind; violates() otherwise.
@@ -112,7 +111,9 @@ class Machine {
   std::vector<std::size_t> used;             ///< bytes per device
   std::map<void*, std::unique_ptr<Queue>> queues;
   std::map<void*, std::unique_ptr<EventObject>> events;
-  std::set<int> contexts;
+  std::set<int> contexts;       ///< that the runtime made
+  std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
+  std::map<int, Others> others;
   std::vector<std::string> log;
   std::vector<std::string> violations;
   cudaError_t driver_error = cudaSuccess;
@@ -148,6 +149,7 @@ struct ThreadState {
   int generation = -1;
   int device = 0;
   cudaError_t last_error = cudaSuccess;
+  std::vector<int> pushed{};  ///< devices of cuCtxPushCurrent()
 };
 ThreadState& thread_state();
 

@@ -203,12 +203,12 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   Call call("cudaMalloc");
-  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, false);
+  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, false, thread_state().device);
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   Call call("cudaMallocHost");
-  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, true);
+  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, true, thread_state().device);
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -225,7 +225,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   Call call("cudaMemGetInfo");
   if (!call.refused()) {
     *total = call.machine.options.bytes_per_device;
-    *free = *total - call.machine.used[static_cast<std::size_t>(thread_state().device)];
+    *free = call.machine.free_bytes(thread_state().device);
   }
   return call.status;
 }

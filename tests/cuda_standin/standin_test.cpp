@@ -1,4 +1,5 @@
 // The stand-in's own tests: a stand-in that cannot fail proves nothing.
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -417,6 +418,57 @@ TEST_F(Standin, ABlockedHostFunctionDoesNotStopOtherStreams) {
   EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess);
   go = true;
   EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+}
+
+// ---- The driver's functions.
+
+template <class Function>
+Function driver_function(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  EXPECT_EQ(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaDriverEntryPointSuccess) << name;
+  return reinterpret_cast<Function>(function);
+}
+
+TEST_F(Standin, ContextsThatAreRetainedAndNotReleasedAreLeaks) {
+  const auto retain = driver_function<CUresult (*)(CUcontext*, CUdevice)>("cuDevicePrimaryCtxRetain");
+  const auto release = driver_function<CUresult (*)(CUdevice)>("cuDevicePrimaryCtxRelease");
+  const auto push = driver_function<CUresult (*)(CUcontext)>("cuCtxPushCurrent");
+  const auto pop = driver_function<CUresult (*)(CUcontext*)>("cuCtxPopCurrent");
+  CUcontext context = nullptr;
+  EXPECT_EQ(retain(&context, 0), CUDA_SUCCESS);
+  EXPECT_EQ(push(context), CUDA_SUCCESS);
+  EXPECT_EQ(standin::leaks().size(), 2U);
+  EXPECT_EQ(standin::devices_in_use(), std::vector<int>{0});
+  EXPECT_EQ(pop(&context), CUDA_SUCCESS);
+  EXPECT_EQ(release(0), CUDA_SUCCESS);
+  EXPECT_TRUE(standin::leaks().empty());
+  EXPECT_TRUE(standin::devices_in_use().empty());
+  EXPECT_NE(release(0), CUDA_SUCCESS);
+  expect_violation("was not retained");
+}
+
+TEST_F(Standin, ADriverFunctionThatDoesNotExistIsNotFound) {
+  void* function = &function;
+  cudaDriverEntryPointQueryResult found{};
+  EXPECT_EQ(cudaGetDriverEntryPointByVersion("cuNothing", &function, 12000, cudaEnableDefault, &found), cudaSuccess);
+  EXPECT_EQ(found, cudaDriverEntryPointSymbolNotFound);
+  EXPECT_EQ(function, nullptr);
+}
+
+TEST_F(Standin, OtherProcessesTakeMemory) {
+  standin::reset({.bytes_per_device = 1000});
+  standin::occupy(0, {.bytes = 600});
+  std::size_t free = 0;
+  std::size_t total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(free, 400U);
+  EXPECT_EQ(total, 1000U);
+  void* pointer = nullptr;
+  EXPECT_EQ(cudaMalloc(&pointer, 401), cudaErrorMemoryAllocation);
+  EXPECT_EQ(cudaMalloc(&pointer, 400), cudaSuccess);
+  EXPECT_EQ(cudaFree(pointer), cudaSuccess);
 }
 
 }  // namespace

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+/// The right to use a GPU, among programs that ask for it this way: an flock() on a file named by the GPU's UUID, in
+/// one folder of the machine. It ends with this object or with the process, however that ends, so no claim is ever
+/// stale. Programs that never ask are not held back; find_usable_gpus() finds them by the memory they use.
+///
+/// The folder: $LOCKSTEP_CLAIM_FOLDER, else /tmp/lockstep-claims; made when missing, sticky and open to all users, and
+/// so are the files, which stay. TMPDIR does not count, it often differs from job to job. Containers and jobs that have
+/// their own /tmp need a shared folder there. A file that a clean-up deletes under a claim no longer holds others back.
+///
+/// A program started with exec() does not inherit a claim. After a plain fork() parent and child have one together: it
+/// ends with the parent's object, or when both processes have ended.
+///
+/// Not thread-safe; different objects know nothing of each other. Two claims to one GPU exclude each other in one
+/// process too.
+class GpuClaim {
+ public:
+  struct Attempt;
+  /// Takes the claim or says who has it, without waiting. name: a UUID; letters, digits and '-'. UsageError for another
+  /// name. DeviceError when folder or file cannot be used; it names the folder and the reason.
+  [[nodiscard]] static Attempt attempt(const std::string& folder, const std::string& name);
+
+  GpuClaim(GpuClaim&& other) noexcept;
+  GpuClaim& operator=(GpuClaim&& other) noexcept;
+  GpuClaim(const GpuClaim&) = delete;
+  GpuClaim& operator=(const GpuClaim&) = delete;
+  ~GpuClaim();
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+
+ private:
+  GpuClaim(int file, std::string name);
+  void release() noexcept;
+  int file_ = -1;  ///< -1: moved from
+  pid_t owner_ = 0;
+  std::string name_;
+};
+
+struct GpuClaim::Attempt {
+  std::optional<GpuClaim> claim{};
+  std::string holder{};  ///< without a claim: "pid 4711 on node3, user 1000", or "a process that is not known"
+};
+
+/// $LOCKSTEP_CLAIM_FOLDER, else /tmp/lockstep-claims. UsageError for a relative path.
+[[nodiscard]] std::string default_claim_folder();
+
+}  // namespace lockstep

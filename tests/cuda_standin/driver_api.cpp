@@ -1,0 +1,196 @@
+// The functions of the CUDA driver that runtime/ asks for by name (cudaGetDriverEntryPointByVersion).
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+#include "machine.hpp"
+
+using lockstep::standin::Machine;
+using lockstep::standin::Others;
+using lockstep::standin::thread_state;
+
+namespace {
+
+/// What every call starts with. Injected errors are given as the runtime's numbers, which are the driver's.
+struct Call {
+  explicit Call(const char* name)
+      : machine(Machine::instance()), lock(machine.mutex), status(static_cast<CUresult>(machine.enter(name, false))) {
+    thread_state().last_error = before;  // the runtime's, which the driver knows nothing of
+  }
+  cudaError_t before = thread_state().last_error;
+  Machine& machine;
+  std::unique_lock<std::mutex> lock;
+  CUresult status;
+  [[nodiscard]] bool refused() const { return status != CUDA_SUCCESS; }
+  [[nodiscard]] bool exists(int device) const { return device >= 0 && device < machine.options.devices; }
+  [[nodiscard]] CUresult violate(const char* text) const {
+    machine.violations.emplace_back(text);
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+};
+
+// A context is its device's number plus one.
+CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(device) + 1);
+}
+int device_of(CUcontext context) {
+  return static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 1;
+}
+
+CUresult init(unsigned int) {
+  return Call("cuInit").status;
+}
+
+CUresult device_get(CUdevice* device, int ordinal) {
+  const Call call("cuDeviceGet");
+  if (!call.refused() && !call.exists(ordinal)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *device = ordinal;
+  return call.status;
+}
+
+CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+  const Call call("cuDeviceGetAttribute");
+  if (attribute != CU_DEVICE_ATTRIBUTE_COMPUTE_MODE || !call.exists(device)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  *value = call.machine.others[device].mode;
+  return call.status;
+}
+
+CUresult retain(CUcontext* context, CUdevice device) {
+  const Call call("cuDevicePrimaryCtxRetain");
+  if (call.refused()) {
+    return call.status;
+  }
+  const Others& others = call.machine.others[device];
+  const bool exclusive = others.mode == cudaComputeModeExclusiveProcess && others.running;
+  if (exclusive || others.mode == cudaComputeModeProhibited) {
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  }
+  ++call.machine.retained[device];
+  *context = context_of(device);
+  return CUDA_SUCCESS;
+}
+
+CUresult release(CUdevice device) {
+  const Call call("cuDevicePrimaryCtxRelease");
+  if (call.machine.retained[device] == 0) {
+    return call.violate("cuDevicePrimaryCtxRelease: the context was not retained");
+  }
+  if (--call.machine.retained[device] == 0) {
+    call.machine.retained.erase(device);
+  }
+  return call.status;
+}
+
+CUresult push(CUcontext context) {
+  const Call call("cuCtxPushCurrent");
+  if (call.refused()) {
+    return call.status;
+  }
+  thread_state().pushed.push_back(device_of(context));
+  return CUDA_SUCCESS;
+}
+
+CUresult pop(CUcontext* context) {
+  const Call call("cuCtxPopCurrent");
+  if (thread_state().pushed.empty()) {
+    return call.violate("cuCtxPopCurrent: nothing was pushed");
+  }
+  *context = context_of(thread_state().pushed.back());
+  thread_state().pushed.pop_back();
+  return call.status;
+}
+
+CUresult mem_get_info(std::size_t* free, std::size_t* total) {
+  const Call call("cuMemGetInfo");
+  if (thread_state().pushed.empty()) {
+    return call.violate("cuMemGetInfo: no context was pushed");
+  }
+  const int device = thread_state().pushed.back();
+  *total = call.machine.options.bytes_per_device;
+  *free = call.machine.free_bytes(device);
+  return call.status;
+}
+
+CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
+  const Call call("cuMemAlloc");
+  if (call.refused()) {
+    return call.status;
+  }
+  if (thread_state().pushed.empty() || bytes == 0) {
+    return call.violate("cuMemAlloc: no context was pushed, or nothing is asked for");
+  }
+  void* memory = nullptr;
+  const cudaError_t status = call.machine.allocate(&memory, bytes, false, thread_state().pushed.back());
+  thread_state().last_error = call.before;
+  *pointer = reinterpret_cast<CUdeviceptr>(memory);
+  return static_cast<CUresult>(status);
+}
+
+CUresult mem_free(CUdeviceptr pointer) {
+  const Call call("cuMemFree");
+  const auto status = static_cast<CUresult>(call.machine.release(reinterpret_cast<void*>(pointer), false));
+  return call.refused() ? call.status : status;
+}
+
+CUresult get_error_name(CUresult error, const char** text) {
+  switch (error) {
+    case CUDA_ERROR_OUT_OF_MEMORY:
+      *text = "CUDA_ERROR_OUT_OF_MEMORY";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+      *text = "CUDA_ERROR_DEVICE_UNAVAILABLE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+      *text = "CUDA_ERROR_ECC_UNCORRECTABLE";
+      return CUDA_SUCCESS;
+    default:
+      *text = nullptr;
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+struct Entry {
+  std::string_view name;
+  void* function;
+};
+
+template <class Function>
+void* address(Function* function) {
+  return reinterpret_cast<void*>(function);
+}
+
+}  // namespace
+
+extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned int /*version*/,
+                                                        unsigned long long /*flags*/,
+                                                        cudaDriverEntryPointQueryResult* found) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  if (const cudaError_t status = machine.enter("cudaGetDriverEntryPointByVersion", false); status != cudaSuccess) {
+    return status;
+  }
+  const Entry entries[] = {{"cuInit", address(init)},
+                           {"cuDeviceGet", address(device_get)},
+                           {"cuDeviceGetAttribute", address(device_get_attribute)},
+                           {"cuDevicePrimaryCtxRetain", address(retain)},
+                           {"cuDevicePrimaryCtxRelease", address(release)},
+                           {"cuCtxPushCurrent", address(push)},
+                           {"cuCtxPopCurrent", address(pop)},
+                           {"cuMemGetInfo", address(mem_get_info)},
+                           {"cuMemAlloc", address(mem_alloc)},
+                           {"cuMemFree", address(mem_free)},
+                           {"cuGetErrorName", address(get_error_name)}};
+  *function = nullptr;
+  for (const Entry& entry : entries) {
+    if (entry.name == symbol) {
+      *function = entry.function;
+    }
+  }
+  *found = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
