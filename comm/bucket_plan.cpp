@@ -1,7 +1,9 @@
 #include <lockstep/comm/bucket_plan.hpp>
 
+#include <cmath>
 #include <cstddef>
 
+#include <lockstep/comm/bucket_cost.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace lockstep::comm {
@@ -16,6 +18,10 @@ void check(std::span<const GradientRange> gradients, const BucketOptions& option
                       ", expected 0 or more");
   require<UsageError>(options.head_bytes > 0, "plan_buckets: head_bytes is ", options.head_bytes,
                       ", expected more than 0");
+  require<UsageError>(options.all_reduce.empty() || options.bucket_bytes == 0, "plan_buckets: bucket_bytes is ",
+                      options.bucket_bytes, " beside a cost model, expected 0");
+  require<UsageError>(std::isfinite(options.backward_s) && options.backward_s >= 0, "plan_buckets: backward_s is ",
+                      options.backward_s, ", expected a time of at least 0");
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const GradientRange& range = gradients[i];
     require<ShapeError>(range.begin >= 0 && range.end >= range.begin, "plan_buckets: ", range.name, " is [",
@@ -56,6 +62,12 @@ std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const
   const int count = static_cast<int>(gradients.size());
   if (count == 0) {
     return buckets;
+  }
+  if (!options.all_reduce.empty()) {
+    const auto bytes = static_cast<double>((gradients.back().end - gradients[0].begin) * options.element_bytes);
+    const double backward_s = options.backward_s > 0 ? options.backward_s : options.all_reduce.predict(bytes);
+    return plan_buckets_by_cost(gradients, even_ready_times(gradients, backward_s), options.all_reduce,
+                                options.element_bytes);
   }
   if (options.bucket_bytes > 0) {
     fill_from_front(gradients, count, options.bucket_bytes / options.element_bytes, buckets);

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/cost_model.hpp>
+
 namespace lockstep::comm {
 
 /// A gradient in the arena, listed in the order in which gradients become ready.
@@ -31,13 +33,19 @@ struct BucketOptions {
   std::int64_t tail_bytes = std::int64_t{1} << 20;
   /// ...and the buckets before it at most this much.
   std::int64_t head_bytes = std::int64_t{32} << 20;
+  /// When known (lockstep-cost measures it; bucket_bytes is 0 then): the plan that is over first, comm/bucket_cost.hpp.
+  CostModel all_reduce{};
+  /// With all_reduce: how long backward takes, its gradients evenly over that time; 0: as long as one all-reduce of all
+  /// gradients, where what the plan is like matters most.
+  double backward_s = 0;
 };
 
 /// Cuts the ready order into buckets. Pure; the same arguments give the same plan on every rank. A tensor is never
 /// split; a bucket closes before the tensor that would pass its cap (a larger tensor is a bucket of its own). The
 /// default plan fills the tail from the end first, because only the last bucket is always exposed, then the head
 /// from the front: few large buckets, then a small one. (PyTorch DDP after its rebuild puts the small one first.)
-/// ShapeError when the ranges are not contiguous in the arena and ascending.
+/// With a cost model all that is replaced by a search. ShapeError when the ranges are not contiguous in the arena and
+/// ascending.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options);
 
 }  // namespace lockstep::comm

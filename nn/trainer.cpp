@@ -122,7 +122,8 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
        << "accumulate " << options.accumulate << '\n'
        << "top_k " << options.plan.top_k << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
-       << options.buckets.head_bytes << '\n';
+       << options.buckets.head_bytes << ' ' << options.buckets.backward_s << ' ' << options.buckets.all_reduce.text()
+       << '\n';
   for (const auto& [name, value] : option_texts(options, data)) {
     text << name << ' ' << value << '\n';
   }
