@@ -14,6 +14,7 @@ namespace lockstep_cost {
 namespace {
 
 using lockstep::comm::CostModel;
+using lockstep::nn::CostErrors;
 
 /// Times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
 std::vector<Point> times_of(const CostModel& model, double noise, std::uint64_t seed = 1) {
@@ -51,12 +52,12 @@ TEST(CostFit, ChangesOfProtocolAreFoundAndOneLineIsNotEnough) {
     EXPECT_NEAR(std::log2(model.pieces[4].first_bytes / 3e6), 0, 2) << model.text();
     EXPECT_NEAR(model.latency_s() / 2e-6, 1, 0.1);
     EXPECT_NEAR(model.bandwidth() * 4e-10, 1, 0.1);
-    const FitErrors all = held_out_errors(points);
-    EXPECT_EQ(all.count, 12U);
+    const CostErrors all = held_out_errors(points);
+    EXPECT_EQ(all.count, 12);
     EXPECT_LT(all.median, 0.10);
     EXPECT_LT(all.p90, 0.20);
     // The control: one line cannot say this.
-    const FitErrors line = held_out_errors(points, {.most_regimes = 1});
+    const CostErrors line = held_out_errors(points, {.most_regimes = 1});
     EXPECT_GT(line.p90, 0.30);
   }
 }
@@ -112,15 +113,15 @@ TEST(CostFit, WhatNoMeasurementLooksLikeIsRefused) {
 
 TEST(CostFit, ErrorsAreOfTheOtherSizes) {
   const std::vector<Point> points = times_of(kHockney, 0);
-  EXPECT_EQ(held_out_errors({points.begin(), points.begin() + 3}).count, 0U);
+  EXPECT_EQ(held_out_errors({points.begin(), points.begin() + 3}).count, 0);
   EXPECT_LT(held_out_errors(points).worst, 1e-3);
   std::vector<Point> doubled = points;
   for (std::size_t i = 1; i < doubled.size(); i += 2) {
     doubled[i].seconds *= 2;  // what the fit does not see
   }
   EXPECT_NEAR(held_out_errors(doubled).median, 0.5, 1e-3);
-  const FitErrors ten = errors(kHockney, {points.begin(), points.begin() + 10});
-  EXPECT_EQ(ten.count, 10U);
+  const CostErrors ten = errors(kHockney, {points.begin(), points.begin() + 10});
+  EXPECT_EQ(ten.count, 10);
   EXPECT_LT(ten.p90, 1e-9);
 }
 

@@ -12,7 +12,7 @@ namespace lockstep_cost {
 using lockstep::require;
 using lockstep::UsageError;
 using lockstep::comm::CostModel;
-using lockstep::comm::CostPiece;
+using lockstep::nn::CostErrors;
 
 namespace {
 
@@ -102,9 +102,9 @@ Candidate fit_regime(std::span<const Point> points, bool first, double noise, do
   return result;
 }
 
-FitErrors summary(std::vector<double> relative) {
-  FitErrors result;
-  result.count = relative.size();
+CostErrors summary(std::vector<double> relative) {
+  CostErrors result;
+  result.count = static_cast<std::int64_t>(relative.size());
   if (relative.empty()) {
     return result;
   }
@@ -180,7 +180,7 @@ CostModel fit(const std::vector<Point>& points, const FitOptions& options) {
   return model;
 }
 
-FitErrors errors(const CostModel& model, const std::vector<Point>& points) {
+CostErrors errors(const CostModel& model, const std::vector<Point>& points) {
   std::vector<double> relative;
   for (const Point& point : points) {
     relative.push_back(std::abs(model.predict(point.bytes) / point.seconds - 1));
@@ -188,7 +188,7 @@ FitErrors errors(const CostModel& model, const std::vector<Point>& points) {
   return summary(std::move(relative));
 }
 
-FitErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options) {
+CostErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options) {
   if (points.size() < 4) {
     return {};
   }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <lockstep/comm/cost_model.hpp>
+#include <lockstep/nn/cost_file.hpp>
 
 namespace lockstep_cost {
 
@@ -41,18 +42,11 @@ struct FitOptions {
 /// equal or fall with the size: a constant, their typical value. No points: a model without pieces.
 [[nodiscard]] lockstep::comm::CostModel fit(const std::vector<Point>& points, const FitOptions& options = {});
 
-/// Relative errors |predicted - measured| / measured.
-struct FitErrors {
-  std::size_t count = 0;  ///< of sizes that were predicted; 0: too few sizes to say anything
-  double median = 0;
-  double p90 = 0;  ///< by nearest rank: of 10 sizes the 9th
-  double worst = 0;
-};
-
-[[nodiscard]] FitErrors errors(const lockstep::comm::CostModel& model, const std::vector<Point>& points);
+[[nodiscard]] lockstep::nn::CostErrors errors(const lockstep::comm::CostModel& model, const std::vector<Point>& points);
 
 /// What the model is worth where it was not fitted: fitted on every second point (the first, the third, ...), held
 /// against the others. Needs 4 points; fewer give count 0.
-[[nodiscard]] FitErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options = {});
+[[nodiscard]] lockstep::nn::CostErrors held_out_errors(const std::vector<Point>& points,
+                                                       const FitOptions& options = {});
 
 }  // namespace lockstep_cost

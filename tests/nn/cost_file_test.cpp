@@ -1,0 +1,95 @@
+#include <lockstep/nn/cost_file.hpp>
+
+#include <filesystem>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/file.hpp>
+#include <lockstep/nn/json.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+CostFile made_up() {
+  CostFile file;
+  file.about = {{"date", "2030-01-01T00:00:00Z"}, {"cpu", "a \"fast\" one"}};
+  file.ranks = 2;
+  file.nodes = 1;
+  CostPath path{.name = "all_reduce",
+                .text = "all-reduce, 2 ranks",
+                .bus_factor = 1,
+                .limit_text = "copy",
+                .limit_bytes_per_s = 1.25e10};
+  path.points = {{8, 100, 1e-6, 0.9e-6, 3e-6, 2e-6, 2.5e-6}, {64, 7, 2e-6, 1e-6, 3e-6, {}, {}}};
+  path.model.pieces = {{0, 1e-6, 1.0 / 3}, {32, -1, 0.5}};
+  path.held_out = {1, 0.125, 0.25, 0.5};
+  file.paths = {path, {.name = "copy/host_to_host", .text = "copy", .model = {{{0, 1e-7, 1e-10}}}}};
+  file.pairs = {1024, {0, 1}, {{0, 1e-6}, {2e-6, 0}}};
+  file.left_out = {"GPUs: there are none"};
+  return file;
+}
+
+TEST(CostFile, WhatIsWrittenIsRead) {
+  const CostFile file = made_up();
+  EXPECT_EQ(parse_cost(cost_text(file), "here"), file);
+  CostFile other = file;
+  other.paths[0].points[1].median_s *= 1 + 1e-15;
+  EXPECT_NE(parse_cost(cost_text(other), "here"), file);  // the control
+  EXPECT_EQ(parse_cost(cost_text(CostFile{}), "here"), CostFile{});
+
+  const std::string path = ::testing::TempDir() + "lockstep_cost_file_test.json";
+  replace_file(path, cost_text(file));
+  EXPECT_EQ(read_cost(path), file);
+  std::filesystem::remove(path);
+  EXPECT_THROW((void)read_cost(path), DataError);
+}
+
+TEST(CostFile, TheModelOfTheRanksThatTrain) {
+  const CostFile file = made_up();
+  EXPECT_EQ(all_reduce_cost(file, 2, 1, "f"), file.paths[0].model);
+  EXPECT_THROW((void)all_reduce_cost(file, 4, 1, "f"), DataError);
+  EXPECT_THROW((void)all_reduce_cost(file, 2, 2, "f"), DataError);
+  CostFile without = file;
+  without.paths.erase(without.paths.begin());
+  EXPECT_THROW((void)all_reduce_cost(without, 2, 1, "f"), DataError);
+}
+
+TEST(CostFile, DamagedAndForeignFilesAreNamed) {
+  const auto replaced = [](const std::string& from, const std::string& to) {
+    std::string text = cost_text(made_up());
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    return text.replace(at, from.size(), to);
+  };
+  const struct {
+    std::string text;
+    const char* says;
+  } cases[] = {
+      {"", "f.json"},
+      {"[1, 2]", "is no cost file, expected \"format\": \"lockstep-cost\""},
+      {R"({"epoch": 3})", "is no cost file"},
+      {R"({"format": 3})", "is no cost file"},
+      {cost_text(made_up()).substr(0, 300), "f.json"},
+      {replaced("\"version\": 1", "\"version\": 2"), "is of version 2, expected 1"},
+      {replaced("\"ranks\": 2", "\"ranks\": 0"), "'ranks' is 0"},
+      {replaced("\"bytes\": 64", "\"bytes\": 8"), "point 1: 'bytes' is 8, expected more than 8"},
+      {replaced("\"samples\": 7", "\"samples\": 0"), "'samples' is 0"},
+      {replaced("\"median_s\": 1e-06", "\"median_s\": -1"), "point 0: 'median_s' is -1, expected seconds above 0"},
+      {replaced("\"alpha_s\": 1e-06", "\"alpha_s\": -1"), "alpha_s of piece 0 is -1"},
+      {replaced("\"left_out\"", "\"left_over\""), "left_out"},
+  };
+  for (const auto& item : cases) {
+    try {
+      (void)parse_cost(item.text, "f.json");
+      ADD_FAILURE() << "expected: " << item.says;
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(item.says), std::string::npos) << error.what();
+      EXPECT_EQ(std::string(error.what()).rfind("f.json", 0), 0U) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
