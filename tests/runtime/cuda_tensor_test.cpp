@@ -1,5 +1,7 @@
 #include <cstring>
 
+#include <lockstep/runtime/print.hpp>
+
 #include "cuda_support.hpp"
 
 // Tensors on CUDA devices: factories, to(), and whose memory they take.
@@ -89,6 +91,28 @@ TEST_F(CudaTensorPairTest, ToTheOtherDeviceAndMixedDevices) {
             }),
             "add: tensor 1 is on cuda:0, expected cuda:1");
   first.synchronize();
+}
+
+TEST_F(CudaTensorTest, Printed) {
+  CudaContext context(Device::cuda(0));
+  const Tensor t = Tensor::arange(context, 0, 12, 1, DType::f32);
+  const TensorView matrix = t.view().reshape(Shape{3, 4});
+  EXPECT_EQ(to_string(context, matrix.slice(0, 0, 2)), "[[0., 1., 2., 3.],\n [4., 5., 6., 7.]] f32 (2, 4) on cuda:0");
+  EXPECT_EQ(to_string(context, matrix.permute({1, 0}).slice(0, 1, 3)),
+            "[[ 1.,  5.,  9.],\n [ 2.,  6., 10.]] f32 (2, 3) on cuda:0");
+  EXPECT_EQ(to_string(context, Tensor::full(context, Shape{}, 7, DType::i64)), "7 i64 () on cuda:0");
+  EXPECT_EQ(to_string(context, Tensor::ones(context, Shape{2, 0}, DType::u8)), "[] u8 (2, 0) on cuda:0");
+  // Of a large tensor only the ends come to the host.
+  const Tensor large = Tensor::arange(context, 0, 40000, 1, DType::i32);
+  context.copied() = {};
+  EXPECT_EQ(to_string(context, large.view().reshape(Shape{200, 200}), {.edge_items = 1}),
+            "[[    0, ...,   199],\n ...,\n [39800, ..., 39999]] i32 (200, 200) on cuda:0");
+  EXPECT_EQ(context.copied().device_to_host, 16U);
+  // What is queued is waited for.
+  const testing::Pinned pinned(context, 2, 5.0F);
+  const Tensor late = Tensor::zeros(context, Shape{2}, DType::f32);
+  copy(context, pinned, late);
+  EXPECT_EQ(to_string(context, late), "[5., 5.] f32 (2) on cuda:0");
 }
 
 #if LOCKSTEP_CUDA_STANDIN
