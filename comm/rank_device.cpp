@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 #include <variant>
 
 #include <lockstep/comm/text.hpp>
@@ -83,32 +84,56 @@ void require_same_gpus(const DeviceRequest& request, const std::vector<Uuids>& v
   }
 }
 
+/// The ranks of a rank's node.
+struct Node {
+  std::vector<Uuids> visible{};
+  std::size_t local_rank = 0;
+
+  /// Each rank sees one GPU, and not all the same: their launcher has handed them out.
+  [[nodiscard]] bool handed_out() const {
+    return std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; }) &&
+           !std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });
+  }
+};
+
+Node node_of(int rank, const std::vector<RankView>& ranks) {
+  require<UsageError>(rank >= 0 && rank < static_cast<int>(ranks.size()), "device_of_rank: rank is ", rank, " of ",
+                      ranks.size());
+  Node node;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].node == ranks[static_cast<std::size_t>(rank)].node) {
+      node.local_rank = static_cast<int>(i) == rank ? node.visible.size() : node.local_rank;
+      node.visible.push_back(ranks[i].gpus);
+    }
+  }
+  return node;
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) {
+    words.push_back(word);
+  }
+  return words;
+}
+
 }  // namespace
 
 RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
                           const std::vector<RankView>& ranks) {
-  require<UsageError>(rank >= 0 && rank < static_cast<int>(ranks.size()), "device_of_rank: rank is ", rank, " of ",
-                      ranks.size());
+  const Node node = node_of(rank, ranks);
+  const auto& [visible, local_rank] = node;
   const RankView& own = ranks[static_cast<std::size_t>(rank)];
   require<UsageError>(for_host(request) || gpus.size() == own.gpus.size(), "device_of_rank: ", gpus.size(),
                       " GPUs, expected the ", own.gpus.size(), " that rank ", rank, " sees");
-  std::vector<Uuids> visible;  // by the ranks of this node
-  std::size_t local_rank = 0;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i].node == own.node) {
-      local_rank = static_cast<int>(i) == rank ? visible.size() : local_rank;
-      visible.push_back(ranks[i].gpus);
-    }
-  }
   if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
     require_for(request, host->ranks == 0 || host->ranks == static_cast<int>(visible.size()),
                 amount(visible.size(), "rank"), " on this node, expected ", host->ranks);
     return {.device = Device::cpu()};
   }
   require_alike(request, ranks);
-  const bool one_each = std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; });
-  const bool all_equal = std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });
-  if (one_each && !all_equal) {
+  if (node.handed_out()) {
     return handed_out(request, local_rank, visible);
   }
   require_same_gpus(request, visible);
@@ -124,11 +149,26 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
                       : std::string()};
 }
 
-RankDevice device_of_rank(Session& session, const DeviceRequest& request) {
+void check_usable(const DeviceRequest& request, int rank, const std::vector<RankView>& ranks) {
+  const auto* usable = std::get_if<DeviceRequest::Usable>(&request.form());
+  if (usable == nullptr) {
+    return;
+  }
+  const Node node = node_of(rank, ranks);
+  require_alike(request, ranks);
+  require_for(request, !node.visible[0].empty(), "this process can use no GPU, expected auto or cpu");
+  require_for(request, !node.handed_out(), "the launcher has handed each rank a GPU of its own, expected auto");
+  require_same_gpus(request, node.visible);
+  if (usable->count != -1) {
+    require_one_each(request, static_cast<std::size_t>(usable->count), node.visible[0].size(), node.visible.size());
+  }
+}
+
+RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine) {
   std::vector<GpuInfo> gpus;
   session.agree([&] {
     if (!for_host(request)) {
-      gpus = list_gpus();
+      gpus = machine.list();
     }
   });
   std::string mine = std::to_string(session.node());
@@ -137,15 +177,31 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request) {
   }
   std::vector<RankView> ranks;
   for (const std::string& line : all_gather_text(session.control(), mine)) {
-    std::istringstream words(line);
-    RankView& view = ranks.emplace_back();
-    words >> view.node;
-    for (std::string uuid; words >> uuid;) {
-      view.gpus.push_back(uuid);
-    }
+    const std::vector<std::string> words = words_of(line);
+    ranks.push_back({.node = std::stoi(words.at(0)), .gpus = {words.begin() + 1, words.end()}});
+  }
+  session.agree([&] { check_usable(request, session.rank(), ranks); });
+
+  DeviceRequest placed = request;
+  std::shared_ptr<const UsableGpus> claims;
+  if (const auto* usable = std::get_if<DeviceRequest::Usable>(&request.form())) {
+    std::string found;
+    session.agree([&] {
+      if (session.local_rank() == 0) {
+        claims = std::make_shared<const UsableGpus>(machine.find_usable(usable->count));
+        for (const GpuInfo& gpu : claims->gpus) {
+          found += gpu.uuid + ' ';
+        }
+      }
+    });
+    const std::vector<std::string> of_ranks = all_gather_text(session.control(), found);
+    const auto first =
+        std::find_if(ranks.begin(), ranks.end(), [&](const RankView& v) { return v.node == session.node(); });
+    placed = request.with_gpus(words_of(of_ranks[static_cast<std::size_t>(first - ranks.begin())]));
   }
   RankDevice result;
-  session.agree([&] { result = device_of_rank(request, gpus, session.rank(), ranks); });
+  session.agree([&] { result = device_of_rank(placed, gpus, session.rank(), ranks); });
+  result.claims = std::move(claims);
   return result;
 }
 

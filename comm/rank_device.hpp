@@ -1,10 +1,13 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/session.hpp>
 #include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/usable_gpus.hpp>
 
 namespace lockstep::comm {
 
@@ -12,6 +15,8 @@ namespace lockstep::comm {
 struct RankDevice {
   Device device;
   std::string note{};  ///< what a user should know beside it, e.g. that GPUs are left over; or empty
+  /// On local rank 0 with usable:N: keeps others away from the GPUs of the node. To be held until its ranks are done.
+  std::shared_ptr<const UsableGpus> claims{};
 };
 
 /// What a rank says of its place.
@@ -33,8 +38,20 @@ struct RankView {
 [[nodiscard]] RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
                                         const std::vector<RankView>& ranks);
 
-/// The same for this rank of the session; asks for GPUs only when the request is not for the host. Collective; what
-/// goes wrong on one rank is said once and ends all.
-[[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request);
+/// What must hold for usable:N before GPUs are tried: as many ranks on the node as GPUs wanted, and all ranks of a node
+/// see the same GPUs; when a launcher has handed them out, it has chosen already. UsageError otherwise. usable:N itself
+/// is then placed by its DeviceRequest::with_gpus(). Nothing to check for other requests.
+void check_usable(const DeviceRequest& request, int rank, const std::vector<RankView>& ranks);
+
+/// Where a node's GPUs come from.
+struct NodeGpus {
+  std::function<std::vector<GpuInfo>()> list = list_gpus;
+  std::function<UsableGpus(int count)> find_usable = [](int count) { return find_usable_gpus(count); };
+};
+
+/// The device of this rank of the session; asks for GPUs only when the request is not for the host. With usable:N local
+/// rank 0 of each node finds and claims them and tells the node's ranks. Collective; what goes wrong on one rank is
+/// said once and ends all.
+[[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
 }  // namespace lockstep::comm

@@ -12,8 +12,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kForms =
-    "auto, cpu, cpu:RANKS, gpu (all GPUs), a number of GPUs, GPUs by index (\"1,3\", \"1,\" for GPU 1 alone) or "
-    "GPU-UUID";
+    "auto, cpu, cpu:RANKS, gpu (all GPUs), a number of GPUs, GPUs by index (\"1,3\", \"1,\" for GPU 1 alone), "
+    "GPU-UUID or usable:N (GPUs that are not occupied)";
 
 std::string_view trimmed(std::string_view text) {
   const auto space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
@@ -180,6 +180,9 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
   if (what == "cpu") {
     return {text, Host{}};
   }
+  if (what == "usable") {
+    return {text, Usable{-1}};
+  }
   if (const std::size_t colon = what.find(':'); colon != std::string_view::npos) {
     const std::string_view kind = trimmed(what.substr(0, colon));
     const std::string_view number = trimmed(what.substr(colon + 1));
@@ -189,6 +192,13 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
         refuse(text, "'", number, "' is no number of ranks, expected e.g. cpu:4");
       }
       return {text, Host{*ranks}};
+    }
+    if (kind == "usable") {
+      const std::optional<int> count = integer(number);
+      if (!count || *count == 0 || *count < -1) {
+        refuse(text, "'", number, "' is no number of GPUs, expected e.g. usable:2, or usable for all that are");
+      }
+      return {text, Usable{*count}};
     }
     if (kind == "cuda" || kind == "gpu") {
       return of_list(text, {list_item(text, number)});
@@ -213,6 +223,15 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
   refuse(text, "expected ", kForms);
 }
 
+DeviceRequest DeviceRequest::with_gpus(const std::vector<std::string>& uuids) const {
+  std::vector<std::variant<int, std::string>> named;
+  named.reserve(uuids.size());
+  for (const std::string& uuid : uuids) {
+    named.push_back(list_item(text_, uuid));
+  }
+  return of_list(text_, std::move(named));
+}
+
 DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus) {
   const DeviceRequest::Form& form = request.form();
   if (const auto* host = std::get_if<DeviceRequest::Host>(&form)) {
@@ -224,6 +243,8 @@ DeviceSelection select_devices(const DeviceRequest& request, const std::vector<G
   if (gpus.empty()) {
     refuse(request.text(), "this process can use no GPU, expected auto or cpu");
   }
+  require<StateError>(!std::holds_alternative<DeviceRequest::Usable>(form), "devices '", request.text(),
+                      "': which GPUs are usable was not found out yet, expected the request with_gpus()");
   if (const auto* first = std::get_if<DeviceRequest::FirstGpus>(&form)) {
     if (first->count > static_cast<int>(gpus.size())) {
       refuse(request.text(), "expected at most ", gpus.size(), "; GPUs here: ", to_string(gpus));

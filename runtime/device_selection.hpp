@@ -43,13 +43,17 @@ class DeviceRequest {
   struct Gpus {
     std::vector<std::variant<int, std::string>> named;  ///< indices and UUIDs, in the order of the ranks
   };
-  using Form = std::variant<Automatic, AllGpus, Host, FirstGpus, Gpus>;
+  struct Usable {
+    int count = 1;  ///< GPUs that nobody uses; -1: all of those
+  };
+  using Form = std::variant<Automatic, AllGpus, Host, FirstGpus, Gpus, Usable>;
 
   DeviceRequest() = default;  ///< auto
   /// "auto"; "gpu", "cuda" or "-1": all GPUs; "cpu", "cpu:4": the host; "3": the first three GPUs; "1,", "1,3",
-  /// "[1,3]", "cuda:1", "gpu:1": GPUs by index; "GPU-<uuid>", or its beginning, also in a list. Spaces around the parts
-  /// do not matter. UsageError that says what to write instead for everything else: nothing, "0", "[]", negative
-  /// indices, names given twice, MIG slices.
+  /// "[1,3]", "cuda:1", "gpu:1": GPUs by index; "GPU-<uuid>", or its beginning, also in a list; "usable:2": two GPUs
+  /// that are not occupied, "usable" or "usable:-1": all that are not. Spaces around the parts do not matter.
+  /// UsageError that says what to write instead for everything else: nothing, "0", "[]", negative indices, names given
+  /// twice, MIG slices.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
   /// A number that is no text: -1 for all GPUs, else how many. UsageError for 0 and below -1.
   [[nodiscard]] static DeviceRequest from_count(int count);
@@ -57,6 +61,10 @@ class DeviceRequest {
   [[nodiscard]] static DeviceRequest from_count(double) = delete;
   /// GPUs by index. UsageError for none, negative ones, and one that is given twice.
   [[nodiscard]] static DeviceRequest from_list(std::span<const int> indices);
+
+  /// These GPUs by UUID instead, with the same text for messages: what usable:N asked for, once it was found.
+  /// UsageError as for a list.
+  [[nodiscard]] DeviceRequest with_gpus(const std::vector<std::string>& uuids) const;
 
   [[nodiscard]] const Form& form() const { return form_; }
   [[nodiscard]] const std::string& text() const { return text_; }  ///< as it was given, for messages
@@ -77,7 +85,8 @@ struct DeviceSelection {
 };
 
 /// UsageError that names the request and the GPUs there are, when it cannot be met by `gpus` (list_gpus(), of one
-/// node).
+/// node). StateError for usable:N: which GPUs those are shows only by trying them (find_usable_gpus(),
+/// usable_gpus.hpp); pass its with_gpus().
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
 
 // CudaError from both when a driver is there and answers with an error.

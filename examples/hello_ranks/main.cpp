@@ -34,8 +34,8 @@ int run(comm::Session& session, int argc, char** argv) {
   std::string devices = "auto";
   app.add_option(
          "--devices", devices,
-         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone) or "
-         "GPU-UUID; docs/devices.md")
+         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone), "
+         "GPU-UUID or usable:2 (two that are not occupied); docs/devices.md")
       ->capture_default_str();
   try {
     app.parse(argc, argv);

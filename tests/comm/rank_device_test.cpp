@@ -130,6 +130,41 @@ TEST(RankDevice, GpusHandedOutByTheLauncher) {
   expect_refused("auto", {{"GPU-c2"}, {"GPU-b1"}, {"GPU-c2"}}, {"local ranks 0 and 2 both see GPU-c2"});
 }
 
+/// What check_usable() says; empty: nothing.
+std::string unusable(std::string_view request, const std::vector<RankView>& ranks, int rank = 0) {
+  try {
+    check_usable(DeviceRequest::parse(request), rank, ranks);
+    return {};
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(RankDevice, UsableGpus) {
+  const RankView sees_four{.node = 0, .gpus = {"GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"}};
+  const RankView elsewhere{.node = 1, .gpus = {"GPU-e4", "GPU-f5"}};
+  const std::vector<RankView> ranks{sees_four, elsewhere, sees_four, elsewhere};
+  EXPECT_EQ(unusable("usable:2", ranks), "");
+  EXPECT_EQ(unusable("usable:2", ranks, 3), "");
+  EXPECT_EQ(unusable("usable", ranks), "") << "how many there are shows later";
+  EXPECT_EQ(unusable("3", ranks), "") << "another request is not its matter";
+  const std::string few = unusable("usable:3", ranks);
+  EXPECT_NE(few.find("'usable:3': 2 ranks on this node for 3 GPUs"), std::string::npos) << few;
+  EXPECT_NE(unusable("usable:1", ranks).find("2 ranks on this node for 1 GPU"), std::string::npos);
+  EXPECT_NE(unusable("usable:2", {elsewhere, {.node = 0}}).find("rank 1 on node 0 sees no GPU"), std::string::npos);
+  EXPECT_NE(unusable("usable", {{.node = 0}, {.node = 0}}).find("can use no GPU"), std::string::npos);
+  EXPECT_NE(unusable("usable:2", {{0, {"GPU-a0"}}, {0, {"GPU-b1"}}}).find("handed each rank a GPU"), std::string::npos);
+  EXPECT_NE(unusable("usable:2", {{0, {"GPU-a0", "GPU-b1"}}, {0, {"GPU-b1", "GPU-a0"}}}).find("another order"),
+            std::string::npos);
+  EXPECT_THROW(check_usable(DeviceRequest::parse("usable"), 4, ranks), UsageError);
+
+  // What was found is placed like a list, in the order of the local ranks.
+  const DeviceRequest found = DeviceRequest::parse("usable:2").with_gpus({"GPU-b1", "GPU-d3"});
+  EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 0, ranks).device, Device::cuda(1));
+  EXPECT_EQ(device_of_rank(found, gpus_of(sees_four.gpus), 2, ranks).device, Device::cuda(3));
+  EXPECT_THROW((void)device_of_rank(DeviceRequest::parse("usable:2"), gpus_of(sees_four.gpus), 0, ranks), StateError);
+}
+
 TEST(RankDevice, ItsArgumentsMustFit) {
   const std::vector<RankView> ranks{{.node = 0, .gpus = {"GPU-a0"}}};
   EXPECT_THROW((void)device_of_rank({}, gpus_of({"GPU-a0"}), 1, ranks), UsageError);

@@ -85,12 +85,37 @@ int fail_alone(Session& session, Throw&& fail) {
   return 0;
 }
 
+/// Two of four GPUs that do not exist, the first of which is busy; then two more, which there are not.
+int use_gpus(Session& session, const std::string& claim_folder) {
+  comm::NodeGpus machine;
+  machine.list = [] {
+    std::vector<GpuInfo> gpus;
+    for (int i = 0; i < 4; ++i) {
+      gpus.push_back({.index = i, .uuid = concat("GPU-", i), .name = "Made-up", .memory_bytes = 1000});
+    }
+    return gpus;
+  };
+  machine.find_usable = [&](int count) {
+    const auto probe = [](const GpuInfo& gpu, std::size_t) { return std::string(gpu.index == 0 ? "busy" : ""); };
+    return find_usable_gpus(count, {}, {.gpus = machine.list(), .probe = probe, .claim_folder = claim_folder});
+  };
+  const comm::RankDevice placed = comm::device_of_rank(session, DeviceRequest::parse("usable:2"), machine);
+  std::printf("rank %d on %s, holds %zu claims\n", session.rank(), to_string(placed.device).c_str(),
+              placed.claims == nullptr ? 0 : placed.claims->claims.size());
+  std::fflush(stdout);
+  static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("usable:2"), machine));
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& argument, Session& session) {
   if (mode == "device") {
     DeviceRequest request;
     session.agree([&] { request = DeviceRequest::parse(argument); });
     std::printf("rank %d on %s\n", session.rank(), to_string(comm::device_of_rank(session, request).device).c_str());
     return 0;
+  }
+  if (mode == "usable") {
+    return use_gpus(session, argument);
   }
   if (mode == "ok") {
     return communicate(session);

@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/temporary_folder.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -200,6 +202,22 @@ TEST(Session, DevicesOfRanks) {
   EXPECT_EQ(refused.count("lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3"), 1) << refused.all();
   EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.all();
   EXPECT_EQ(run(2, "device 1,,3").code, 2);
+}
+
+TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
+  NEEDS_MPI();
+  const lockstep::testing::TemporaryFolder folder;
+  const Outcome o = run(2, "usable " + folder / "claims", kWaitForAll);
+  EXPECT_EQ(o.count("rank 0 on cuda:1, holds 2 claims"), 1) << o.all();
+  EXPECT_EQ(o.count("rank 1 on cuda:2, holds 0 claims"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  EXPECT_EQ(o.count("error: rank 0: usable GPUs: 2 wanted, 1 found; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
+                    "GPU-1, ): claimed by pid "),
+            1)
+      << o.all();
+  EXPECT_EQ(o.count("ended with 2"), 2) << o.all();
+  const Outcome none = run(2, "device usable:2", "CUDA_VISIBLE_DEVICES= " + kWaitForAll);
+  EXPECT_EQ(none.count("lockstep: error: devices 'usable:2': this process can use no GPU"), 1) << none.all();
 }
 
 TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {

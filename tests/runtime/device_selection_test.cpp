@@ -179,7 +179,13 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
       {"tpu:1", {"auto", "GPU-UUID"}},
       {"MIG-8932f937-d72c-4106-b12f-20bd9faed9f6", {"slices of a GPU (MIG)", "CUDA_VISIBLE_DEVICES"}},
       {"GPU-", {"a number of GPUs"}},
-      {"tpu", {"auto", "GPU-UUID"}},
+      {"tpu", {"auto", "GPU-UUID", "usable:N"}},
+      {"usable:0", {"'0' is no number of GPUs", "usable:2", "usable for all"}},
+      {"usable:-2", {"'-2' is no number of GPUs"}},
+      {"usable:", {"'' is no number of GPUs"}},
+      {"usable:two", {"'two' is no number of GPUs"}},
+      {"usable:1.0", {"'1.0' is no number of GPUs"}},
+      {"usable,1", {"'usable' is no index"}},
       {"99999999999", {"a number of GPUs"}},
   };
   for (const Case& item : cases) {
@@ -191,6 +197,24 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
   expect_says(refusal("GPU-dead", [] { (void)select("GPU-dead"); }), {"no GPU-dead", kUuids[0]});
   expect_says(refusal("GPU-5f3e", [] { (void)select("GPU-5f3e"); }), {"several UUIDs", kUuids[0], kUuids[1]});
   expect_says(refusal("2,GPU-b0", [] { (void)select("2,GPU-b0"); }), {"index and UUID of one GPU, 2", kUuids[2]});
+}
+
+TEST(DeviceSelection, UsableGpusAreFoundFirst) {
+  struct Case {
+    const char* text;
+    int count;
+  };
+  for (const Case& item : {Case{"usable:2", 2}, Case{"usable", -1}, Case{"usable:-1", -1}, Case{" usable : 1 ", 1}}) {
+    const DeviceRequest request = DeviceRequest::parse(item.text);
+    ASSERT_TRUE(std::holds_alternative<DeviceRequest::Usable>(request.form())) << item.text;
+    EXPECT_EQ(std::get<DeviceRequest::Usable>(request.form()).count, item.count) << item.text;
+    EXPECT_THROW((void)select_devices(request, node(4)), StateError) << item.text;
+    const DeviceRequest found = request.with_gpus({kUuids[3], kUuids[1]});
+    EXPECT_EQ(select_devices(found, node(4)).devices, gpus({3, 1}));
+    EXPECT_EQ(found.text(), item.text);
+    expect_says(refusal(item.text, [&] { (void)select_devices(request, {}); }), {"no GPU", "cpu"});
+    expect_says(refusal(item.text, [&] { (void)request.with_gpus({kUuids[1], kUuids[1]}); }), {"named twice"});
+  }
 }
 
 TEST(DeviceSelection, OneVisibleGpuIsDevice0) {
