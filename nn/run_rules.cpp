@@ -91,21 +91,18 @@ Share RunRules::share(int rank, std::int64_t pass) const {
   return {own.begin + part.begin, part.count};
 }
 
-std::string RunRules::batch_text() const {
-  const std::int64_t passes = ranks * accumulate;
-  if (global_batch % passes == 0) {
-    return accumulate > 1 ? concat(global_batch / passes, " x ", accumulate, " x ", ranks, " = ", global_batch,
-                                   " (a pass x passes x ranks)")
-                          : concat(global_batch / passes, " x ", ranks, " = ", global_batch, " (a rank x ranks)");
-  }
+std::string RunRules::batch_text(std::string_view rank) const {
   const std::int64_t least = global_batch / ranks;
-  std::string text = global_batch % ranks == 0
-                         ? concat(least, " x ", ranks, " = ", global_batch, " (a rank x ranks)")
-                         : concat(global_batch, " over ", ranks, " ranks: ", parts_text(global_batch, ranks));
+  const bool even = global_batch % ranks == 0;
+  if (even && least % accumulate == 0 && accumulate > 1) {
+    return concat(least / accumulate, " x ", accumulate, " x ", ranks, " = ", global_batch, " (a pass x passes x ",
+                  rank, "s)");
+  }
+  std::string text = even ? concat(least, " x ", ranks, " = ", global_batch, " (a ", rank, " x ", rank, "s)")
+                          : concat(global_batch, " over ", ranks, ' ', rank, "s: ", parts_text(global_batch, ranks));
   if (accumulate > 1) {
-    const std::int64_t most = least + (global_batch % ranks == 0 ? 0 : 1);
-    const std::int64_t largest = (most + accumulate - 1) / accumulate;
-    text += concat("; in ", accumulate, " passes of ", least / accumulate, " to ", largest);
+    const std::int64_t most = share_of(share(0).count, accumulate, 0).count;
+    text += concat("; in ", accumulate, " passes of ", least / accumulate, " to ", most);
   }
   return text;
 }

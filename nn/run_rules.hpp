@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::nn {
@@ -58,7 +59,8 @@ struct RunRules {
   [[nodiscard]] Share share(int rank, std::int64_t pass) const;
   /// "7 x 8 x 10 = 560 (a pass x passes x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are listed:
   /// "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 passes of 3 to 4".
-  [[nodiscard]] std::string batch_text() const;
+  /// With another word for programs that have no ranks.
+  [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 
 /// UsageError: neither batch given, or both and they disagree; less than one sample in a pass of a rank; amounts out

@@ -1,10 +1,6 @@
 // The program as people call it: under mpirun, good and bad input, exit codes, files.
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -19,45 +15,15 @@
 #include <lockstep/nn/json.hpp>
 
 #include "tests/nn/files.hpp"
+#include "tests/support/run_command.hpp"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Ended {
-  int code = -1;
-  std::string output;  ///< standard output and error together
-  double seconds = 0;
-
-  [[nodiscard]] std::vector<std::string> error_lines() const {
-    std::vector<std::string> found;
-    std::istringstream in(output);
-    for (std::string line; std::getline(in, line);) {
-      if (line.starts_with("lockstep: error:")) {
-        found.push_back(line);
-      }
-    }
-    return found;
-  }
-};
-
-Ended run_command(const std::string& command) {
-  Ended ended;
-  const auto begin = std::chrono::steady_clock::now();
-  FILE* pipe = popen(("timeout -k 5 100 " + command + " 2>&1 < /dev/null").c_str(), "r");
-  if (pipe == nullptr) {
-    return ended;
-  }
-  char block[4096];
-  for (std::size_t n = 0; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) {
-    ended.output.append(block, n);
-  }
-  const int status = pclose(pipe);
-  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  return ended;
-}
+using testing::Ended;
+using testing::run_command;
 
 /// train_resnet with `ranks` ranks; 0: without mpirun.
 Ended train_resnet(int ranks, const std::string& options) {

@@ -1,0 +1,195 @@
+// Data parallelism by hand: its gradients and parameters against those of ranks, and the program.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/trainer.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "examples/data_parallel/replicas.hpp"
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/files.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+using data_parallel::Replicas;
+using data_parallel::Settings;
+using data_parallel::Sum;
+
+constexpr std::int64_t kBatch = 13;  // shares of 2, 3 and 4 are uneven
+constexpr int kSteps = 3;
+constexpr double kRate = 0.02;
+
+const nn::DataSplit& small_data() {
+  static const nn::DataSplit kData = [] {
+    nn::DataOptions options;
+    options.seed = 5;
+    options.synthetic = {.train_size = 50, .test_size = 3, .height = 9, .width = 9, .classes = 4};
+    return nn::open_data(options);
+  }();
+  return kData;
+}
+
+nn::Model plain_net() {
+  nn::ModelBuilder b("plain", {9, 9, 3});
+  nn::NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 8, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
+  x = b.relu("r2", b.linear("l1", x, 11, {.he_init = true}));
+  b.linear("fc", x, 4);
+  return b.build();
+}
+
+nn::PlanOptions plan_options(DType dtype) {
+  nn::PlanOptions options;
+  options.dtype = dtype;
+  options.augment = {.pad = 2, .flip = true, .mean = small_data().statistics.mean, .seed = 3};
+  return options;
+}
+
+/// The gradient of the first step, and the parameters after the last.
+struct Outcome {
+  std::vector<double> gradient;
+  std::vector<double> parameters;
+};
+
+/// The other way: so many ranks, with buckets that are reduced while backward computes.
+Outcome of_ranks(int ranks, DType dtype) {
+  Outcome outcome;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    Stream worker = Stream::host_worker("comm");
+    nn::TrainerOptions options;
+    options.global_batch = kBatch;
+    options.plan = plan_options(dtype);
+    options.weight_decay = 0;
+    options.schedule = {.kind = nn::Schedule::Kind::constant, .base = kRate};
+    options.buckets.bucket_bytes = 3000;
+    nn::Trainer trainer(context, {grad, *control, worker}, plain_net(), small_data(), options);
+    trainer.start();
+    for (int i = 0; i < kSteps; ++i) {
+      trainer.step();
+      context.synchronize();
+      if (i == 0 && grad.rank() == 0) {
+        outcome.gradient = testing::to_doubles(trainer.parameters().gradients());
+      }
+    }
+    if (grad.rank() == 0) {
+      outcome.parameters = testing::to_doubles(trainer.parameters().values());
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcome;
+}
+
+/// By hand; `sums`: false leaves the all-reduce out. Expects the same bits on all devices.
+Outcome by_hand(int devices, DType dtype, Sum how, bool sums = true) {
+  Settings settings{.batch = kBatch, .learning_rate = kRate, .plan = plan_options(dtype)};
+  Replicas replicas(std::vector<Device>(static_cast<std::size_t>(devices), Device::cpu()), plain_net(), settings);
+  const nn::Sampler sampler({.size = 50, .batch_size = kBatch, .seed = 1});
+  HostMemoryResource memory;
+  nn::Loader loader(*small_data().train, sampler, memory);
+  Outcome outcome;
+  for (int i = 0; i < kSteps; ++i) {  // without waiting in between: events alone keep the order
+    replicas.split_batch(loader.next());
+    replicas.forward_backward();
+    if (sums) {
+      replicas.all_reduce(how);
+    }
+    if (i == 0) {
+      replicas.synchronize();
+      outcome.gradient = testing::to_doubles(replicas.at(0).parameters.gradients());
+    }
+    replicas.update();
+  }
+  replicas.synchronize();
+  outcome.parameters = testing::to_doubles(replicas.at(0).parameters.values());
+  for (std::size_t d = 1; d < replicas.size() && sums; ++d) {
+    testing::expect_same_bits(replicas.at(d).parameters.gradients(), replicas.at(0).parameters.gradients());
+    testing::expect_same_bits(replicas.at(d).parameters.values(), replicas.at(0).parameters.values());
+  }
+  return outcome;
+}
+
+TensorView view(const std::vector<double>& values) {
+  return {const_cast<double*>(values.data()), DType::f64, Device::cpu(), {static_cast<std::int64_t>(values.size())}};
+}
+
+TEST(DataParallelByHand, IsWhatRanksCompute) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const double tolerance = dtype == DType::f64 ? 1e-12 : 1e-4;
+    const Outcome one = of_ranks(1, dtype);  // one context with the whole batch
+    const Outcome ranks = of_ranks(3, dtype);
+    for (const int devices : {1, 2, 3, 4}) {
+      for (const Sum how : {Sum::star, Sum::ring}) {
+        const Outcome hand = by_hand(devices, dtype, how);
+        const std::string what = std::to_string(devices) + (how == Sum::star ? " devices, star" : " devices, ring");
+        testing::expect_close(view(hand.gradient), view(one.gradient), tolerance, what);
+        testing::expect_close(view(hand.gradient), view(ranks.gradient), tolerance, what);
+        testing::expect_close(view(hand.parameters), view(one.parameters), tolerance, what);
+        testing::expect_close(view(hand.parameters), view(ranks.parameters), tolerance, what);
+      }
+    }
+    EXPECT_FALSE(testing::is_close(view(by_hand(2, dtype, Sum::star, false).gradient), view(one.gradient), 0.1))
+        << "a gradient that was not summed is another";
+    EXPECT_FALSE(testing::is_close(view(one.parameters), view(by_hand(2, dtype, Sum::ring, false).parameters), 1e-3));
+  }
+}
+
+TEST(DataParallelByHand, CountsItsCopiesAndRefusesWhatCannotBe) {
+  const Settings settings{.batch = 3, .plan = plan_options(DType::f32)};
+  Replicas replicas({Device::cpu(), Device::cpu(), Device::cpu()}, plain_net(), settings);
+  const std::size_t gradient = replicas.at(0).parameters.gradients().bytes();
+  for (const Sum how : {Sum::star, Sum::ring}) {
+    std::uint64_t before = 0;
+    std::uint64_t after = 0;
+    for (std::size_t d = 0; d < 3; ++d) {
+      before += replicas.at(d).context->copied().host_to_host;
+    }
+    replicas.all_reduce(how);
+    replicas.synchronize();
+    for (std::size_t d = 0; d < 3; ++d) {
+      after += replicas.at(d).context->copied().host_to_host;
+    }
+    EXPECT_EQ(after - before, 4 * gradient);
+    EXPECT_EQ(replicas.copied_bytes(), 4 * gradient);
+  }
+  EXPECT_THROW(Replicas({}, plain_net(), settings), UsageError);
+  EXPECT_THROW(Replicas(std::vector<Device>(4, Device::cpu()), plain_net(), settings), UsageError);
+}
+
+TEST(DataParallelByHand, TheProgram) {
+  const std::string program = DATA_PARALLEL;
+  const testing::Ended ended =
+      testing::run_command(program + " --devices cpu:3 --batch-size 7 --image-size 8 --steps 1 --threads 1");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  for (const char* text : {"7 over 3 devices: 1 of 3, 2 of 2", "summed as a ring", "3 devices, star", "copies 0.4"}) {
+    testing::expect_holds(ended.output, text);
+  }
+  const testing::Ended help = testing::run_command(program + " --help");
+  EXPECT_EQ(help.code, 0);
+  testing::expect_holds(help.output, "--devices");
+  struct Case {
+    const char* command;
+    const char* text;
+  };
+  for (const Case& item : {Case{" --nonsense", "--nonsense"}, Case{" --devices 0", "devices '0'"},
+                           Case{" --devices cpu:9 --batch-size 8", "each of the 9 devices"},
+                           Case{" --steps 0", "--steps is 0, expected 1"}}) {
+    const testing::Ended refused = testing::run_command(program + item.command);
+    EXPECT_EQ(refused.code, 2) << refused.output;
+    EXPECT_EQ(refused.error_lines().size(), 1U) << refused.output;
+    testing::expect_holds(refused.output, item.text);
+  }
+  const testing::Ended ranks = testing::run_command("env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 " + program);
+  EXPECT_EQ(ranks.code, 2) << ranks.output;
+  testing::expect_holds(ranks.output, "started 2 times (OMPI_COMM_WORLD_RANK=0");
+}
+
+}  // namespace
+}  // namespace lockstep

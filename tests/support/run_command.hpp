@@ -1,0 +1,50 @@
+#pragma once
+
+#include <sys/wait.h>
+
+#include <chrono>
+#include <cstdio>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lockstep::testing {
+
+/// How a program ended that a test has started.
+struct Ended {
+  int code = -1;
+  std::string output;  ///< standard output and error together
+  double seconds = 0;
+
+  [[nodiscard]] std::vector<std::string> error_lines() const {
+    std::vector<std::string> found;
+    std::istringstream in(output);
+    for (std::string line; std::getline(in, line);) {
+      if (line.starts_with("lockstep: error:")) {
+        found.push_back(line);
+      }
+    }
+    return found;
+  }
+};
+
+/// The shell command with no input, for at most 100 seconds; code -1 when it could not be started, 128 + N when signal
+/// N ended it.
+inline Ended run_command(const std::string& command) {
+  Ended ended;
+  const auto begin = std::chrono::steady_clock::now();
+  FILE* pipe = popen(("timeout -k 5 100 " + command + " 2>&1 < /dev/null").c_str(), "r");
+  if (pipe == nullptr) {
+    return ended;
+  }
+  char block[4096];
+  for (std::size_t n = 0; (n = std::fread(block, 1, sizeof block, pipe)) > 0;) {
+    ended.output.append(block, n);
+  }
+  const int status = pclose(pipe);
+  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return ended;
+}
+
+}  // namespace lockstep::testing
