@@ -7,6 +7,7 @@
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::nn {
 
@@ -28,6 +29,19 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
   return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
           arena.device, shape};
+}
+
+/// The window that `logical` is on a parameter, on a copy of the stored tensor.
+TensorView logical_of(TensorView logical, const TensorView& stored) {
+  logical.data = stored.data;
+  logical.device = stored.device;
+  return logical;
+}
+
+void require_host_value(const std::string& name, const ParameterSpec& spec, const TensorView& view) {
+  require<ShapeError>(view.shape == spec.dims, "parameter '", name, "' is ", spec.dims, ", given is ", view.shape);
+  require<DeviceError>(view.device == Device::cpu(), "parameter '", name, "': given is on ", view.device,
+                       ", expected host memory");
 }
 
 }  // namespace
@@ -121,6 +135,50 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
   return view;
 }
 
+void ParameterSet::read(Context& context, const std::string& name, const TensorView& out) const {
+  const int index = find(name);
+  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, out);
+  read_value(context, index, out);
+}
+
+void ParameterSet::write(Context& context, const std::string& name, const TensorView& value) {
+  const int index = find(name);
+  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, value);
+  write_value(context, index, value);
+}
+
+// Strides and types are converted on the host: between devices goes the contiguous stored tensor.
+
+void ParameterSet::read_value(Context& context, int index, const TensorView& out) const {
+  const TensorView source = logical(index, values());
+  if (device_.kind == DeviceKind::cpu) {
+    copy(context, source, out);
+    context.synchronize();
+    return;
+  }
+  CpuContext host;
+  const TensorView stored = value(index);
+  const Tensor staged = Tensor::empty(host, stored.shape, dtype_);
+  copy(context, stored, staged);
+  context.synchronize();
+  copy(host, logical_of(source, staged), out);
+}
+
+void ParameterSet::write_value(Context& context, int index, const TensorView& from) {
+  const TensorView target = logical(index, values());
+  if (device_.kind == DeviceKind::cpu) {
+    copy(context, from, target);
+    context.synchronize();
+    return;
+  }
+  CpuContext host;
+  const TensorView stored = value(index);
+  const Tensor staged = Tensor::zeros(host, stored.shape, dtype_);
+  copy(host, from, logical_of(target, staged));
+  copy(context, staged, stored);
+  context.synchronize();
+}
+
 TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
                                 std::int64_t numel) const {
   for (const State& state : states) {
@@ -204,7 +262,6 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
-    const TensorView target = logical(static_cast<int>(i), values());
     if (spec.init.kind == Initialiser::Kind::constant) {
       drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
     } else {
@@ -215,24 +272,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
                                                             : (2 * random.uniform() - 1) * spec.init.value;
       }
     }
-    // Strides and types are converted on the host, so that a device only receives its contiguous stored tensor.
-    const TensorView source(std::span<double>(drawn), spec.dims);
-    if (device_.kind == DeviceKind::cpu) {
-      copy(context, source, target);
-      context.synchronize();
-      continue;
-    }
-    CpuContext host;
-    const Shape stored = spec.stored_shape();
-    Buffer staging(static_cast<std::size_t>(stored.numel()) * size_of(dtype_), host);
-    const TensorView staged(staging.data(), dtype_, Device::cpu(), stored);
-    ops::fill(host, 0, staged);
-    TensorView staged_logical = target;
-    staged_logical.data = staging.data();
-    staged_logical.device = Device::cpu();
-    copy(host, source, staged_logical);
-    copy(context, staged, value(static_cast<int>(i)));
-    context.synchronize();
+    write_value(context, static_cast<int>(i), TensorView(std::span<double>(drawn), spec.dims));
   }
   for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
     ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));

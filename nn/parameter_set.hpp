@@ -44,6 +44,10 @@ class ParameterSet {
   [[nodiscard]] TensorView gradient(int index) const;
   /// The logical tensor `dims` of a parameter as a strided view of an arena (values(), gradients(), a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
+  /// Copies a parameter's value to or from host memory of its logical shape, of any type and strides, and waits for the
+  /// stream. UsageError when there is no such parameter, ShapeError for another shape, DeviceError for other memory.
+  void read(Context& context, const std::string& name, const TensorView& out) const;
+  void write(Context& context, const std::string& name, const TensorView& value);
   /// Segments of equal options for arena ops, padding included.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
   /// The same with one segment a parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
@@ -83,6 +87,9 @@ class ParameterSet {
                     std::int64_t numel) const;
   [[nodiscard]] static std::vector<std::string> names_of(const std::vector<State>& states);
   [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
+
+  void read_value(Context& context, int index, const TensorView& out) const;
+  void write_value(Context& context, int index, const TensorView& value);
 
   DType dtype_;
   Device device_;

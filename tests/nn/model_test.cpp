@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <set>
+#include <span>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/parameter_set.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -114,6 +117,45 @@ TEST(ParameterSet, ArenaIsAlignedPaddedWithZerosAndSeeded) {
   EXPECT_TRUE(std::equal(va.begin(), va.end(), b.values().span<float>().begin()));
   b.initialise(context, 4);
   EXPECT_FALSE(std::equal(va.begin(), va.end(), b.values().span<float>().begin())) << "another seed, other numbers";
+}
+
+TEST(ParameterSet, ReadAndWriteByName) {
+  CpuContext context;
+  ModelBuilder builder("small", {4, 4, 3});
+  builder.conv2d("conv", builder.input(), 2, {.bias = true});
+  const Model model = builder.build();
+  ParameterSet set(context, model, DType::f32);
+  const Shape dims{2, 3, 3, 3};
+  const Tensor written = Tensor::arange(context, 1, 55, 1, DType::f64);
+  set.write(context, "conv.weight", written.view().reshape(dims));
+  // Read back in another type and order; the stored tensor has other axes and a padding channel, which stays zero.
+  const Tensor read = Tensor::zeros(context, Shape{3, 3, 3, 2}, DType::i32);
+  set.read(context, "conv.weight", read.view().permute({3, 2, 1, 0}));
+  EXPECT_EQ(read.view().as<std::int32_t>()[0], 1);
+  EXPECT_EQ(read.view().as<std::int32_t>()[1], 1 + 27);
+  EXPECT_EQ(read.view().as<std::int32_t>()[2], 1 + 9);
+  EXPECT_EQ(read.view().as<std::int32_t>()[53], 54);
+  const auto stored = set.value(set.find("conv.weight")).span<float>();
+  ASSERT_EQ(stored.size(), 72U);
+  float sum = 0;
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    EXPECT_TRUE(i % 4 != 3 || stored[i] == 0.0F) << "the padding channel";
+    sum += stored[i];
+  }
+  EXPECT_EQ(sum, 54 * 55 / 2);
+  // Only that one.
+  std::vector<float> bias(2, 7.0F);
+  set.read(context, "conv.bias", TensorView(std::span(bias), Shape{2}));
+  EXPECT_EQ(bias, (std::vector<float>{0, 0}));
+
+  const TensorView two{std::span(bias), Shape{2}};
+  EXPECT_THROW(set.read(context, "conv.weigth", two), UsageError);
+  EXPECT_THROW(set.write(context, "conv.weigth", two), UsageError);
+  EXPECT_THROW(set.read(context, "conv.weight", two), ShapeError);
+  EXPECT_THROW(set.write(context, "conv.bias", two.reshape(Shape{2, 1})), ShapeError);
+  const TensorView elsewhere(nullptr, DType::f32, Device::cuda(0), Shape{2});
+  EXPECT_THROW(set.write(context, "conv.bias", elsewhere), DeviceError);
+  EXPECT_THROW(set.read(context, "conv.bias", elsewhere), DeviceError);
 }
 
 TEST(ParameterSet, GroupsLeaveNormAndBiasUndecayed) {

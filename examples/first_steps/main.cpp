@@ -1,0 +1,175 @@
+// first_steps: devices, tensors on them, copies, and a network whose parameters live where they are put. The transcript
+// of the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. Runs on two GPUs, on one, and on
+// none; without GPUs the second context is one more on the CPU. ./first_steps
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/nn/plan.hpp>
+#include <lockstep/nn/step_state.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/print.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+namespace {
+
+using namespace lockstep;
+
+void title(const char* text) {
+  std::printf("\n-- %s\n", text);
+}
+void say(const std::string& text) {
+  std::printf("%s\n", text.c_str());
+}
+
+void show_devices() {
+  title("Devices are values: nothing happens when one is made");
+  say(concat("Device::cpu(), Device::gpu(0), Device::parse(\"gpu:1\"): ", Device::cpu(), ", ", Device::gpu(0), ", ",
+             Device::parse("gpu:1")));
+  say(concat("num_gpus(): ", num_gpus()));
+  say(concat("try_gpu(): ", try_gpu(), "; try_gpu(10): ", try_gpu(10)));
+  std::string all;
+  for (const Device device : try_all_gpus()) {
+    all += concat(all.empty() ? "" : ", ", device);
+  }
+  say("try_all_gpus(): " + all);
+}
+
+/// The sum of two tensors, on the context's device.
+Tensor sum(Context& context, const TensorView& a, const TensorView& b) {
+  Tensor result = Tensor::empty_like(context, a);
+  ops::add(context, a, b, result);
+  return result;
+}
+
+void show_tensors(Context& first, Context& second) {
+  title("A context is a device with a queue of work and memory; a tensor is made with one");
+  CpuContext host;
+  const Tensor x = Tensor::arange(host, 1, 4, 1, DType::f32);
+  say("x = " + to_string(host, x));
+  const Tensor X = Tensor::ones(first, Shape{2, 3}, DType::f32);
+  say("X =\n" + to_string(first, X));
+  const Tensor Y = Tensor::rand(second, Shape{2, 3}, DType::f32, 1);
+  say("Y =\n" + to_string(second, Y));
+
+  title("Tensors of two devices are refused: nothing is copied behind your back");
+  TensorView other = X;
+  if (X.device() == Y.device()) {
+    // The refusal comes before memory is looked at, so a view that says it is elsewhere will do.
+    other.device = Device::gpu(num_gpus());
+    say(concat("(there is one device: X only says that it is on ", other.device, ")"));
+  }
+  try {
+    static_cast<void>(sum(second, Y, other));
+    throw StateError("tensors of two devices were added");
+  } catch (const DeviceError& error) {
+    say(concat("Y + X: ", error.what()));
+  }
+
+  title("Copies are asked for");
+  const Tensor Z = X.to(second);
+  say("Z = X.to(second) =\n" + to_string(second, Z));
+  say("Y + Z =\n" + to_string(second, sum(second, Y, Z)));
+  const bool shared = Z.to(second).view().data == Z.view().data;
+  require<StateError>(shared, "to() has copied what was there already");
+  say("Z.to(second) has the storage of Z: yes");
+  say(concat("X.to(second) has the storage of X: ", Z.view().data == X.view().data ? "yes" : "no", ", X is on ",
+             X.device(), " and second on ", second.device()));
+}
+
+/// A network with its parameters on the context's device, for batches of two.
+class Network {
+ public:
+  Network(Context& context, const nn::Model& model)
+      : context_(context),
+        parameters_(context, model, DType::f32),
+        state_(context, kBatch, nn::step_layout(model, kOptions)),
+        plan_(context, model, nn::Mode::infer, kBatch, kOptions),
+        workspace_(plan_.workspace_bytes(), context) {
+    parameters_.initialise(context, 1);
+    plan_.bind(parameters_, state_, workspace_);
+  }
+
+  [[nodiscard]] const TensorView& operator()(const TensorView& input) {
+    copy(context_, input, state_.view(nn::StateField::input));
+    state_.set(context_, {.valid = kBatch});
+    plan_.run(context_);
+    return plan_.logits();
+  }
+  [[nodiscard]] Context& context() { return context_; }
+  [[nodiscard]] nn::ParameterSet& parameters() { return parameters_; }
+
+ private:
+  static constexpr std::int64_t kBatch = 2;
+  inline static const nn::PlanOptions kOptions{.uint8_input = false, .loss = nn::Loss::mse};
+  Context& context_;
+  nn::ParameterSet parameters_;
+  nn::StepState state_;
+  nn::Plan plan_;
+  Buffer workspace_;
+};
+
+void show_network(Context& first) {
+  title("A network of one layer, which infers its inputs");
+  nn::ModelBuilder builder("net", Shape{3});
+  builder.linear("0", builder.input(), 1);
+  const nn::Model model = builder.build();
+  std::unique_ptr<Context> host = make_context(Device::cpu());
+  Context* where = &first;
+  std::unique_ptr<Network> net;
+  try {
+    net = std::make_unique<Network>(first, model);
+  } catch (const UnsupportedError& error) {
+    say(concat(error.what(), "; so this one is on the CPU"));
+    where = host.get();
+    net = std::make_unique<Network>(*where, model);
+  }
+  const Tensor X = Tensor::ones(*where, Shape{2, 3}, DType::f32);
+  say("net(X) =\n" + to_string(*where, (*net)(X)));
+
+  title("Where its parameters live");
+  nn::ParameterSet& parameters = net->parameters();
+  for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const TensorView value = parameters.value(static_cast<int>(i));
+    require<DeviceError>(value.device == where->device(), "a parameter is on ", value.device);
+    say(concat(parameters.parameters()[i].spec.name, ": ", value));
+  }
+
+  title("Reading and writing a parameter by name");
+  CpuContext cpu;
+  const Tensor weight = Tensor::empty(cpu, Shape{1, 3}, DType::f32);
+  parameters.read(*where, "0.weight", weight);
+  say("0.weight = " + to_string(cpu, weight));
+  parameters.write(*where, "0.weight", Tensor::arange(cpu, 1, 4, 1, DType::f32).view().reshape(Shape{1, 3}));
+  parameters.write(*where, "0.bias", Tensor::full(cpu, Shape{1}, 0.5, DType::f32));
+  parameters.read(*where, "0.weight", weight);
+  say("0.weight = " + to_string(cpu, weight) + " after writing 1, 2, 3, and 0.bias = 0.5");
+  say("net(X) =\n" + to_string(*where, (*net)(X)));
+}
+
+}  // namespace
+
+int main() {
+  try {
+    show_devices();
+    const std::vector<Device> devices = try_all_gpus();
+    const std::unique_ptr<Context> first = make_context(devices.front());
+    const std::unique_ptr<Context> second = make_context(devices.size() > 1 ? devices[1] : devices.front());
+    show_tensors(*first, *second);
+    show_network(*first);
+    return exit_code::kFinished;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    return error.code();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
+    return exit_code::kFailure;
+  }
+}
