@@ -22,6 +22,9 @@ struct CopyLoops {
 /// The views have one shape with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
+/// Makes one axis of two wherever the strides of both sides allow it; of no axis one element.
+void join_axes(CopyLoops& loops);
+
 /// ShapeError when the shapes differ, memory is missing, dst has stride 0 on an axis of more than one element, or both
 /// are contiguous and overlap. Views without elements pass.
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst);

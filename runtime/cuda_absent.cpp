@@ -1,4 +1,5 @@
 // What runtime/ asks of CUDA, in a build without it.
+#include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/cuda_memory.hpp>
 #include <lockstep/runtime/device_selection.hpp>
@@ -41,6 +42,10 @@ void* PinnedMemoryResource::allocate(std::size_t, std::size_t, Stream&) {
   throw_absent(device_);
 }
 void PinnedMemoryResource::deallocate(void*, std::size_t, std::size_t, Stream&) noexcept {}
+
+void configure_staging(CudaContext& context, const StagingOptions&) {
+  throw_absent(context.device());
+}
 
 namespace detail {
 

@@ -9,7 +9,7 @@
 
 /// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
 /// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource,
-/// num_gpus(), list_gpus() and probe_gpu() are defined at the same two places.
+/// configure_staging(), num_gpus(), list_gpus() and probe_gpu() are defined at the same two places.
 namespace lockstep::detail {
 
 /// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.
@@ -22,8 +22,7 @@ void require_cuda_device(Device device);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
 
 /// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
-/// element, context's device is that of src or dst, no overlap; between different devices both are contiguous and of
-/// one type. On one device strides and types may be anything.
+/// element, context's device is that of src or dst, no overlap. Strides and types may be anything.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
 /// Enqueues setting bytes of the context's device to zero.
 void cuda_zero(Context& context, void* data, std::size_t bytes);

@@ -1,29 +1,91 @@
+#include <cstdint>
+#include <utility>
+
+#include <lockstep/runtime/copy_blocks.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/cuda/staging.hpp>
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/error.hpp>
 
-namespace lockstep::detail {
+namespace lockstep {
+namespace {
 
-void cuda_copy(Context& context, const TensorView& src, const TensorView& dst) {
-  require<UnsupportedError>(
-      src.dtype == dst.dtype && src.is_contiguous() && dst.is_contiguous(), "copy from ", src, " with strides ",
-      src.strides, " to ", dst, " with strides ", dst.strides, " on ", context.device(),
-      ": both must be contiguous and of one type (on one device ops::strided_copy does the rest)");
+constexpr std::int64_t kMostBlocks = 64;  // calls that a copy of pinned memory may take without staging
+
+/// The driver does not know the memory at this address: it came from malloc, mmap or a stack.
+bool is_pageable(Device here, const void* address) {
+  cudaPointerAttributes attributes{};
+  LOCKSTEP_CUDA_CHECK(here, cudaPointerGetAttributes(&attributes, address));
+  return attributes.type == cudaMemoryTypeUnregistered;
+}
+
+/// The first or the last element is in pageable memory: a registration may end inside a view.
+bool is_pageable(Device here, const TensorView& host) {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  for (int axis = 0; axis < host.shape.rank(); ++axis) {
+    const std::int64_t span = (host.shape[axis] - 1) * host.strides[axis];
+    (span < 0 ? first : last) += span;
+  }
+  return is_pageable(here, cuda::element(host, first)) || is_pageable(here, cuda::element(host, last));
+}
+
+void copy_host(Context& context, const TensorView& host, const TensorView& device, bool to_device) {
   const Device here = context.device();
   const cuda::DeviceGuard guard(here);
-  CUstream_st* stream = context.stream().cuda_handle();
-  const std::size_t bytes = src.bytes();
-  if (src.device.kind == DeviceKind::cpu) {
-    LOCKSTEP_CUDA_CHECK(here, cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyHostToDevice, stream));
-  } else if (dst.device.kind == DeviceKind::cpu) {
-    LOCKSTEP_CUDA_CHECK(here, cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDeviceToHost, stream));
-  } else if (src.device == dst.device) {
-    LOCKSTEP_CUDA_CHECK(here, cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyDeviceToDevice, stream));
-  } else {
-    LOCKSTEP_CUDA_CHECK(here,
-                        cudaMemcpyPeerAsync(dst.data, dst.device.index, src.data, src.device.index, bytes, stream));
+  const auto [loops, host_offset, device_offset] = detail::order_loops(host, device);
+  const std::size_t size = size_of(device.dtype);
+  bool direct = host.dtype == device.dtype && detail::has_rows(loops);
+  cuda::Staging* staging = nullptr;
+  if (direct && is_pageable(here, host)) {
+    staging = &cuda::Staging::of(context);
+    direct = loops.rank == 1 && device.bytes() <= staging->options().driver_bytes;
+  } else if (direct) {
+    direct = detail::plan_blocks(loops, size).blocks() <= kMostBlocks;
   }
+  if (direct && to_device) {
+    cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,
+                         cuda::element(host, host_offset), loops, size);
+  } else if (direct) {
+    CopyLoops back = loops;
+    std::swap(back.src, back.dst);
+    cuda::enqueue_blocks(context.stream(), host.device, cuda::element(host, host_offset), device.device,
+                         cuda::element(device, device_offset), back, size);
+  } else {
+    staging = staging != nullptr ? staging : &cuda::Staging::of(context);
+    to_device ? staging->from_host(host, device) : staging->to_host(device, host);
+  }
+}
+
+}  // namespace
+
+void configure_staging(CudaContext& context, const StagingOptions& options) {
+  cuda::Staging::of(context).configure(options);
+}
+
+namespace detail {
+
+void cuda_copy(Context& context, const TensorView& src, const TensorView& dst) {
+  if (src.device.kind == DeviceKind::cpu) {
+    return copy_host(context, src, dst, true);
+  }
+  if (dst.device.kind == DeviceKind::cpu) {
+    return copy_host(context, dst, src, false);
+  }
+  const auto [loops, from, to] = order_loops(src, dst);
+  require<UnsupportedError>(src.dtype == dst.dtype && has_rows(loops), "copy from ", src, " with strides ", src.strides,
+                            " to ", dst, " with strides ", dst.strides,
+                            ": between GPUs, and on one, both must be of one type and have contiguous rows (on one "
+                            "GPU ops::strided_copy does the rest)");
+  if (src.device != dst.device) {
+    auto& staging = cuda::Staging::of(context);
+    if (!staging.reaches(src.device == context.device() ? dst.device : src.device)) {
+      return staging.across(src, dst);
+    }
+  }
+  cuda::enqueue_blocks(context.stream(), dst.device, cuda::element(dst, to), src.device, cuda::element(src, from),
+                       loops, size_of(dst.dtype));
 }
 
 void cuda_zero(Context& context, void* data, std::size_t bytes) {
@@ -31,4 +93,5 @@ void cuda_zero(Context& context, void* data, std::size_t bytes) {
   LOCKSTEP_CUDA_CHECK(context.device(), cudaMemsetAsync(data, 0, bytes, context.stream().cuda_handle()));
 }
 
-}  // namespace lockstep::detail
+}  // namespace detail
+}  // namespace lockstep

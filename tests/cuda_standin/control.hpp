@@ -21,6 +21,7 @@ struct Options {
   int devices = 1;
   std::size_t bytes_per_device = std::size_t{1} << 30;  ///< what cudaMalloc can give out on each device
   std::uint64_t seed = 0;
+  bool peer_access = true;  ///< what cudaDeviceCanAccessPeer() answers for two devices
 };
 
 /// The order in which queued work is executed; the seed chooses one.
@@ -51,6 +52,9 @@ void occupy(int device, const Others& others);
 /// back or waits still does so. name: count only calls of this function; empty: of all that can fail.
 void fail_call(std::int64_t n, cudaError_t error, std::string_view name = {});
 [[nodiscard]] std::string failed_call();  ///< the function that fail_call() hit; empty when it has not
+/// The n-th cudaStreamWaitEvent() or cudaEventSynchronize() from now answers with success and does nothing: as if the
+/// library had forgotten it.
+void forget_wait(std::int64_t n);
 /// The n-th piece of queued work executed from now fails; every later call on the machine answers with error, as after
 /// an illegal address in a kernel.
 void fail_work(std::int64_t n, cudaError_t error);

@@ -73,11 +73,12 @@ void Machine::reset(const Options& wanted) {
   contexts.clear();
   retained.clear();
   others.clear();
+  peers.clear();
   log.clear();
   violations.clear();
   driver_error = wanted.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
   sticky_error = cudaSuccess;
-  fail_countdown = work_countdown = 0;
+  fail_countdown = work_countdown = forget_countdown = 0;
   failed_call.clear();
   next_number_ = 1;
   clock_ = 0;
@@ -272,10 +273,15 @@ class Unlock {
 
 }  // namespace
 
-void Machine::move(void* to, const void* from, std::size_t bytes) {
+void Machine::move(void* to, const void* from, const Rows& rows) {
   const Unlock target(find(to));
   const Unlock source(find(from) == find(to) ? nullptr : find(from));
-  std::memmove(to, from, bytes);
+  for (std::size_t slice = 0; slice < rows.depth; ++slice) {
+    for (std::size_t row = 0; row < rows.height; ++row) {
+      std::memmove(static_cast<std::byte*>(to) + slice * rows.dst_slice + row * rows.dst_pitch,
+                   static_cast<const std::byte*>(from) + slice * rows.src_slice + row * rows.src_pitch, rows.width);
+    }
+  }
 }
 
 void Machine::set(void* to, int value, std::size_t bytes) {
@@ -488,6 +494,12 @@ std::string failed_call() {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   return machine.failed_call;
+}
+
+void forget_wait(std::int64_t n) {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  machine.forget_countdown = n;
 }
 
 void fail_work(std::int64_t n, cudaError_t error) {

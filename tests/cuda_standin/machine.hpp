@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "control.hpp"
@@ -34,6 +35,20 @@ struct EventObject {
 struct Range {
   const std::byte* begin;
   std::size_t bytes;
+};
+
+/// What a copy moves: `depth` slices of `height` rows of `width` bytes, at distances in bytes.
+struct Rows {
+  std::size_t width;
+  std::size_t height = 1;
+  std::size_t depth = 1;
+  std::size_t dst_pitch = 0;
+  std::size_t src_pitch = 0;
+  std::size_t dst_slice = 0;
+  std::size_t src_slice = 0;
+  /// From the first byte to the last.
+  [[nodiscard]] std::size_t dst_bytes() const { return (depth - 1) * dst_slice + (height - 1) * dst_pitch + width; }
+  [[nodiscard]] std::size_t src_bytes() const { return (depth - 1) * src_slice + (height - 1) * src_pitch + width; }
 };
 
 /// One piece of work on a stream.
@@ -88,7 +103,7 @@ class Machine {
   cudaError_t check_device(const char* call, const void* pointer, std::size_t bytes, int device);
   cudaError_t check_host(const char* call, const void* pointer, std::size_t bytes, bool& pinned);
   /// Copies between checked addresses, device memory unlocked meanwhile. For work that runs.
-  void move(void* to, const void* from, std::size_t bytes);
+  void move(void* to, const void* from, const Rows& rows);
   void set(void* to, int value, std::size_t bytes);
 
   /// Runs a kernel with the device's memory accessible.
@@ -114,6 +129,7 @@ class Machine {
   std::set<int> contexts;       ///< that the runtime made
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;
+  std::set<std::pair<int, int>> peers;  ///< (device, peer) whose access was enabled
   std::vector<std::string> log;
   std::vector<std::string> violations;
   cudaError_t driver_error = cudaSuccess;
@@ -122,6 +138,7 @@ class Machine {
   cudaError_t fail_error = cudaSuccess;
   std::string fail_name;
   std::string failed_call;
+  std::int64_t forget_countdown = 0;  ///< waits for events until one is forgotten
   std::int64_t work_countdown = 0;
   cudaError_t work_error = cudaSuccess;
 

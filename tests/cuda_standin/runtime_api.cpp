@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@ using lockstep::standin::Block;
 using lockstep::standin::EventObject;
 using lockstep::standin::Machine;
 using lockstep::standin::Queue;
+using lockstep::standin::Rows;
 using lockstep::standin::thread_state;
 using lockstep::standin::Ticket;
 using lockstep::standin::Work;
@@ -40,20 +42,21 @@ cudaError_t first_error(cudaError_t injected, cudaError_t own) {
   return injected != cudaSuccess ? injected : own;
 }
 
-cudaError_t copy_host_to_device(Call& call, void* dst, const void* src, std::size_t count, Queue& queue) {
+cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const void* src, const Rows& rows,
+                                Queue& queue) {
   Machine& machine = call.machine;
   bool pinned = false;
-  cudaError_t status = machine.check_device("cudaMemcpyAsync", dst, count, queue.device);
+  cudaError_t status = machine.check_device(name, dst, rows.dst_bytes(), queue.device);
   if (status == cudaSuccess) {
-    status = machine.check_host("cudaMemcpyAsync", src, count, pinned);
+    status = machine.check_host(name, src, rows.src_bytes(), pinned);
   }
   if (status != cudaSuccess) {
     return status;
   }
   if (pinned) {
-    machine.enqueue(queue, {.name = "cudaMemcpyAsync",
-                            .run = [&machine, dst, src, count] { machine.move(dst, src, count); },
-                            .uses = {{bytes_of(dst), count}, {bytes_of(src), count}}});
+    machine.enqueue(queue, {.name = name,
+                            .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                            .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
     return cudaSuccess;
   }
   // From pageable memory: the stream is waited for, then the data is staged; only the transfer is left for later.
@@ -61,43 +64,105 @@ cudaError_t copy_host_to_device(Call& call, void* dst, const void* src, std::siz
   if (status != cudaSuccess) {
     return status;
   }
-  std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + count);
-  machine.enqueue(
-      queue, {.name = "cudaMemcpyAsync",
-              .run = [&machine, dst, staged = std::move(staged)] { machine.move(dst, staged.data(), staged.size()); },
-              .uses = {{bytes_of(dst), count}}});
+  std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + rows.src_bytes());
+  machine.enqueue(queue,
+                  {.name = name,
+                   .run = [&machine, dst, rows, staged = std::move(staged)] { machine.move(dst, staged.data(), rows); },
+                   .uses = {{bytes_of(dst), rows.dst_bytes()}}});
   return cudaSuccess;
 }
 
-cudaError_t copy_device_to_host(Call& call, void* dst, const void* src, std::size_t count, Queue& queue) {
+cudaError_t copy_device_to_host(Call& call, const char* name, void* dst, const void* src, const Rows& rows,
+                                Queue& queue) {
   Machine& machine = call.machine;
   bool pinned = false;
-  cudaError_t status = machine.check_device("cudaMemcpyAsync", src, count, queue.device);
+  cudaError_t status = machine.check_device(name, src, rows.src_bytes(), queue.device);
   if (status == cudaSuccess) {
-    status = machine.check_host("cudaMemcpyAsync", dst, count, pinned);
+    status = machine.check_host(name, dst, rows.dst_bytes(), pinned);
   }
   if (status != cudaSuccess) {
     return status;
   }
-  machine.enqueue(queue, {.name = "cudaMemcpyAsync",
-                          .run = [&machine, dst, src, count] { machine.move(dst, src, count); },
-                          .uses = {{bytes_of(dst), count}, {bytes_of(src), count}}});
+  machine.enqueue(queue, {.name = name,
+                          .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                          .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
   // To pageable memory: returns when the copy is complete.
   return pinned ? cudaSuccess : machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
 }
 
 cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst, int dst_device, const void* src,
-                                  int src_device, std::size_t count, Queue& queue) {
-  cudaError_t status = machine.check_device(name, dst, count, dst_device);
+                                  int src_device, const Rows& rows, Queue& queue) {
+  cudaError_t status = machine.check_device(name, dst, rows.dst_bytes(), dst_device);
   if (status == cudaSuccess) {
-    status = machine.check_device(name, src, count, src_device);
+    status = machine.check_device(name, src, rows.src_bytes(), src_device);
   }
   if (status == cudaSuccess) {
     machine.enqueue(queue, {.name = name,
-                            .run = [&machine, dst, src, count] { machine.move(dst, src, count); },
-                            .uses = {{bytes_of(dst), count}, {bytes_of(src), count}}});
+                            .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                            .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
   }
   return status;
+}
+
+/// forget_wait() meant this wait.
+bool is_forgotten(Machine& machine) {
+  return machine.forget_countdown > 0 && --machine.forget_countdown == 0;
+}
+
+/// What cudaMemcpyAsync and its 2-D and 3-D forms have in common.
+cudaError_t copy_rows(Call& call, const char* name, void* dst, const void* src, const Rows& rows, cudaMemcpyKind kind,
+                      cudaStream_t stream) {
+  Queue* queue = call.machine.queue_of(stream);
+  if (queue == nullptr) {
+    return call.machine.violate(std::string(name) + ": not a stream", cudaErrorInvalidResourceHandle);
+  }
+  switch (kind) {
+    case cudaMemcpyHostToDevice:
+      return copy_host_to_device(call, name, dst, src, rows, *queue);
+    case cudaMemcpyDeviceToHost:
+      return copy_device_to_host(call, name, dst, src, rows, *queue);
+    case cudaMemcpyDeviceToDevice:
+      return copy_device_to_device(call.machine, name, dst, queue->device, src, queue->device, rows, *queue);
+    default:
+      return call.machine.violate(std::string(name) + ": unexpected kind", cudaErrorInvalidValue);
+  }
+}
+
+cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device, const void* src, int src_device,
+                         const Rows& rows, cudaStream_t stream) {
+  Queue* queue = call.machine.queue_of(stream);
+  if (queue == nullptr || (queue->device != dst_device && queue->device != src_device)) {
+    return call.machine.violate(std::string(name) + ": not a stream of one of the two devices",
+                                cudaErrorInvalidResourceHandle);
+  }
+  return copy_device_to_device(call.machine, name, dst, dst_device, src, src_device, rows, *queue);
+}
+
+/// CUDA's limits: rows do not overlap, slices are whole rows apart.
+cudaError_t check_pitches(Machine& machine, const char* name, const Rows& rows) {
+  constexpr std::size_t kMostPitch = (std::size_t{1} << 31) - 1;
+  for (const std::size_t pitch : {rows.src_pitch, rows.dst_pitch}) {
+    if (pitch < rows.width || pitch > kMostPitch) {
+      return machine.violate(std::string(name) + ": pitch " + std::to_string(pitch) + " for rows of " +
+                                 std::to_string(rows.width) + " bytes",
+                             cudaErrorInvalidPitchValue);
+    }
+  }
+  if (rows.depth > 1 &&
+      (rows.src_slice < rows.height * rows.src_pitch || rows.dst_slice < rows.height * rows.dst_pitch)) {
+    return machine.violate(std::string(name) + ": slices overlap", cudaErrorInvalidValue);
+  }
+  return cudaSuccess;
+}
+
+Rows rows_of(const cudaExtent& extent, const cudaPitchedPtr& dst, const cudaPitchedPtr& src) {
+  return {.width = extent.width,
+          .height = extent.height,
+          .depth = extent.depth,
+          .dst_pitch = dst.pitch,
+          .src_pitch = src.pitch,
+          .dst_slice = dst.pitch * dst.ysize,
+          .src_slice = src.pitch * src.ysize};
 }
 
 }  // namespace
@@ -232,38 +297,90 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpyKind kind, cudaStream_t stream) {
   Call call("cudaMemcpyAsync");
+  return call.refused() ? call.status : copy_rows(call, "cudaMemcpyAsync", dst, src, {.width = count}, kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
+                              size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
+  Call call("cudaMemcpy2DAsync");
   if (call.refused()) {
     return call.status;
   }
-  Queue* queue = call.machine.queue_of(stream);
-  if (queue == nullptr) {
-    return call.machine.violate("cudaMemcpyAsync: not a stream", cudaErrorInvalidResourceHandle);
+  const Rows rows{.width = width, .height = height, .dst_pitch = dst_pitch, .src_pitch = src_pitch};
+  const cudaError_t status = check_pitches(call.machine, "cudaMemcpy2DAsync", rows);
+  return status != cudaSuccess ? status : copy_rows(call, "cudaMemcpy2DAsync", dst, src, rows, kind, stream);
+}
+
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* p, cudaStream_t stream) {
+  Call call("cudaMemcpy3DAsync");
+  if (call.refused()) {
+    return call.status;
   }
-  switch (kind) {
-    case cudaMemcpyHostToDevice:
-      return copy_host_to_device(call, dst, src, count, *queue);
-    case cudaMemcpyDeviceToHost:
-      return copy_device_to_host(call, dst, src, count, *queue);
-    case cudaMemcpyDeviceToDevice:
-      return copy_device_to_device(call.machine, "cudaMemcpyAsync", dst, queue->device, src, queue->device, count,
-                                   *queue);
-    default:
-      return call.machine.violate("cudaMemcpyAsync: unexpected kind", cudaErrorInvalidValue);
-  }
+  const Rows rows = rows_of(p->extent, p->dstPtr, p->srcPtr);
+  const cudaError_t status = check_pitches(call.machine, "cudaMemcpy3DAsync", rows);
+  return status != cudaSuccess
+             ? status
+             : copy_rows(call, "cudaMemcpy3DAsync", p->dstPtr.ptr, p->srcPtr.ptr, rows, p->kind, stream);
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t count,
                                 cudaStream_t stream) {
   Call call("cudaMemcpyPeerAsync");
+  return call.refused()
+             ? call.status
+             : copy_between(call, "cudaMemcpyPeerAsync", dst, dst_device, src, src_device, {.width = count}, stream);
+}
+
+cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms* p, cudaStream_t stream) {
+  Call call("cudaMemcpy3DPeerAsync");
   if (call.refused()) {
     return call.status;
   }
-  Queue* queue = call.machine.queue_of(stream);
-  if (queue == nullptr || (queue->device != dst_device && queue->device != src_device)) {
-    return call.machine.violate("cudaMemcpyPeerAsync: not a stream of one of the two devices",
-                                cudaErrorInvalidResourceHandle);
+  const Rows rows = rows_of(p->extent, p->dstPtr, p->srcPtr);
+  const cudaError_t status = check_pitches(call.machine, "cudaMemcpy3DPeerAsync", rows);
+  return status != cudaSuccess ? status
+                               : copy_between(call, "cudaMemcpy3DPeerAsync", p->dstPtr.ptr, p->dstDevice, p->srcPtr.ptr,
+                                              p->srcDevice, rows, stream);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
+  Call call("cudaPointerGetAttributes");
+  if (call.refused()) {
+    return call.status;
   }
-  return copy_device_to_device(call.machine, "cudaMemcpyPeerAsync", dst, dst_device, src, src_device, count, *queue);
+  const Block* block = call.machine.find(pointer);
+  const bool known = block != nullptr && !block->freed;
+  *attributes = {};
+  attributes->type = !known ? cudaMemoryTypeUnregistered : block->pinned ? cudaMemoryTypeHost : cudaMemoryTypeDevice;
+  attributes->device = known ? block->device : -1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  Call call("cudaDeviceCanAccessPeer", false);
+  if (call.refused()) {
+    return call.status;
+  }
+  if (device < 0 || device >= call.machine.options.devices || peer < 0 || peer >= call.machine.options.devices) {
+    return call.machine.fail(cudaErrorInvalidDevice);
+  }
+  *can = device != peer && call.machine.options.peer_access ? 1 : 0;
+  return cudaSuccess;
+}
+
+// Makes the peer's context, as CUDA does.
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int /*flags*/) {
+  Call call("cudaDeviceEnablePeerAccess");
+  if (call.refused()) {
+    return call.status;
+  }
+  Machine& machine = call.machine;
+  const int device = thread_state().device;
+  if (peer == device || peer < 0 || peer >= machine.options.devices || !machine.options.peer_access) {
+    return machine.violate("cudaDeviceEnablePeerAccess: these devices have none", cudaErrorPeerAccessUnsupported);
+  }
+  machine.contexts.insert(peer);
+  return machine.peers.emplace(device, peer).second ? cudaSuccess : machine.fail(cudaErrorPeerAccessAlreadyEnabled);
 }
 
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t count, cudaStream_t stream) {
@@ -345,6 +462,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (queue == nullptr || object == nullptr) {
     return call.machine.violate("cudaStreamWaitEvent: not a stream or not an event", cudaErrorInvalidResourceHandle);
   }
+  if (is_forgotten(call.machine)) {
+    return cudaSuccess;
+  }
   if (object->ticket != nullptr) {
     call.machine.enqueue(*queue, {.name = "cudaStreamWaitEvent", .awaits = object->ticket});
   }
@@ -425,7 +545,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return call.machine.violate("cudaEventSynchronize: not an event", cudaErrorInvalidResourceHandle);
   }
   const std::shared_ptr<Ticket> ticket = object->ticket;
-  if (ticket == nullptr) {
+  if (ticket == nullptr || is_forgotten(call.machine)) {
     return call.status;
   }
   return first_error(call.status, call.machine.run_until(call.lock, ticket->queue, [&] { return ticket->done; }));

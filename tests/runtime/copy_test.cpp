@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -185,6 +186,30 @@ TEST(Copy, LargerThanAThreadsShare) {
     GuardedTensor narrow(Shape{101, 71, 83}, DType::bf16);
     check(context, src, narrow);
     EXPECT_EQ(narrow.check(), "");
+  }
+}
+
+/// From 16 MiB on stores go past the caches, 64 bytes at a time from a 16-byte boundary on.
+TEST(Copy, LargeCopiesFromAndToAnyAddress) {
+  constexpr std::int64_t kBytes = (std::int64_t{16} << 20) + 77;
+  std::vector<std::uint8_t> src(kBytes + 64);
+  for (std::size_t i = 0; i < src.size(); ++i) {
+    src[i] = static_cast<std::uint8_t>(i * 37 + i / 251);
+  }
+  std::vector<std::uint8_t> dst(src.size());
+  for (const int threads : {1, 3}) {
+    for (const auto& [from, to] : {std::pair{0, 0}, {1, 16}, {3, 15}}) {
+      for (const std::int64_t bytes : {kBytes, (std::int64_t{16} << 20) - 1}) {
+        CpuContext context({.threads = threads});
+        std::fill(dst.begin(), dst.end(), std::uint8_t{0xEE});
+        copy(context, TensorView(src.data() + from, DType::u8, Device::cpu(), Shape{bytes}),
+             TensorView(dst.data() + to, DType::u8, Device::cpu(), Shape{bytes}));
+        ASSERT_EQ(std::memcmp(dst.data() + to, src.data() + from, static_cast<std::size_t>(bytes)), 0);
+        const auto untouched = [](std::uint8_t byte) { return byte == 0xEE; };
+        EXPECT_TRUE(std::all_of(dst.begin(), dst.begin() + to, untouched));
+        EXPECT_TRUE(std::all_of(dst.begin() + to + bytes, dst.end(), untouched));
+      }
+    }
   }
 }
 

@@ -94,9 +94,8 @@ TEST_F(CudaCopyTest, RefusesWhatItCannotDo) {
   const Tensor turned = Tensor::zeros(context, Shape{3, 2}, DType::f32);
   const Tensor wide = Tensor::zeros(context, Shape{2, 3}, DType::f64);
   EXPECT_THROW(copy(context, host, turned), ShapeError);
-  EXPECT_THROW(copy(context, host.permute({1, 0}), turned), UnsupportedError);
-  EXPECT_THROW(copy(context, device.view().permute({1, 0}), turned), UnsupportedError);
-  EXPECT_THROW(copy(context, host, wide), UnsupportedError);
+  const std::string text = error_text<UnsupportedError>([&] { copy(context, device.view().permute({1, 0}), turned); });
+  EXPECT_NE(text.find("strided_copy"), std::string::npos) << text;
   EXPECT_THROW(copy(context, device, wide), UnsupportedError);
   EXPECT_THROW(copy(host_context, host, device), DeviceError);
   EXPECT_THROW(copy(context, host, host), DeviceError);

@@ -70,7 +70,7 @@ TEST_F(CudaFailureTest, TheTextHasExpressionErrorAndDevice) {
   std::vector<float> host(4);
   standin::fail_call(1, cudaErrorInvalidValue, "cudaMemcpyAsync");
   EXPECT_EQ(error_text<CudaError>([&] { copy(context, TensorView(std::span(host), Shape{4}), device); }),
-            "cudaMemcpyAsync(dst.data, src.data, bytes, cudaMemcpyHostToDevice, stream) failed on cuda:1: "
+            "cudaMemcpyAsync(to, from, block.width, kind, queue) failed on cuda:1: "
             "cudaErrorInvalidValue (text of the stand-in)");
   EXPECT_EQ(standin::last_error(), cudaSuccess);
   EXPECT_EQ(context.copied().host_to_device, 0U);

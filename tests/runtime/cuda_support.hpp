@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -62,11 +63,12 @@ class CudaTest : public ::testing::Test {
   }
 #endif
 
-  /// Calls f for every seed, each on a fresh machine.
-  static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1) {
-    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+  /// Calls f for every seed, each on a fresh machine. peer_access: of the stand-in's devices.
+  static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1,
+                        std::uint64_t seeds = kSeeds, [[maybe_unused]] bool peer_access = true) {
+    for (std::uint64_t seed = 0; seed < std::min(seeds, kSeeds); ++seed) {
 #if LOCKSTEP_CUDA_STANDIN
-      standin::reset({.devices = devices, .seed = seed});
+      standin::reset({.devices = devices, .seed = seed, .peer_access = peer_access});
 #endif
       f(seed);
 #if LOCKSTEP_CUDA_STANDIN

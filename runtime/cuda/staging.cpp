@@ -1,0 +1,299 @@
+#include <lockstep/runtime/cuda/staging.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::cuda {
+namespace {
+
+constexpr std::size_t kLeastHalf = 64;
+constexpr std::size_t kMostHalf = std::size_t{1} << 32;
+
+CopyLoops turned_round(const CopyLoops& loops) {
+  CopyLoops result = loops;
+  std::swap(result.src, result.dst);
+  return result;
+}
+
+/// The box of a view, with the box's strides for one side.
+TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops& box, const std::int64_t* strides) {
+  const auto rank = static_cast<std::size_t>(box.rank);
+  return {element(view, offset), view.dtype, view.device, Shape(std::span(box.extent, rank)),
+          Strides(std::span(strides, rank))};
+}
+
+/// From packed memory (as src) to the box's place in dst. Axes on which dst has stride 0 are one element: left out.
+CopyLoops packed_to_dst(const CopyLoops& box) {
+  std::int64_t strides[Dims::kMaxRank];
+  detail::pack_strides(box, strides);
+  CopyLoops loops;
+  for (int axis = 0; axis < box.rank; ++axis) {
+    if (box.dst[axis] != 0) {
+      loops.extent[loops.rank] = box.extent[axis];
+      loops.src[loops.rank] = strides[axis];
+      loops.dst[loops.rank++] = box.dst[axis];
+    }
+  }
+  join_axes(loops);
+  return loops;
+}
+
+}  // namespace
+
+/// When a copy is left by an exception, everything that it enqueued is waited for: nobody else would.
+class Staging::Rest {
+ public:
+  Rest(Stream& first, Stream* second) : first_(first), second_(second) {}
+  Rest(const Rest&) = delete;
+  Rest& operator=(const Rest&) = delete;
+  ~Rest() {
+    if (std::uncaught_exceptions() > exceptions_) {
+      for (Stream* stream : {&first_, second_}) {
+        if (stream != nullptr) {
+          const DeviceGuard guard(stream->device(), std::nothrow);
+          ignore(cudaStreamSynchronize(stream->cuda_handle()));
+        }
+      }
+    }
+  }
+
+ private:
+  Stream& first_;
+  Stream* second_;
+  const int exceptions_ = std::uncaught_exceptions();
+};
+
+Staging& Staging::of(Context& context) {
+  return context.library<Staging>([&] { return std::make_shared<Staging>(context); });
+}
+
+void Staging::configure(const StagingOptions& options) {
+  require<UsageError>(options.half_bytes >= kLeastHalf && options.half_bytes <= kMostHalf, "staging: half_bytes is ",
+                      options.half_bytes, ", expected ", kLeastHalf, " to ", kMostHalf);
+  require<UsageError>(options.threads >= 0, "staging: threads is ", options.threads, ", expected at least 0");
+  context_.synchronize();
+  memory_ = {};
+  host_.reset();
+  options_ = options;
+  allocate();
+}
+
+void Staging::allocate() {
+  if (memory_.data() != nullptr) {
+    return;
+  }
+  for (Half& half : halves_) {
+    if (!half.last) {
+      half.last.emplace(context_.device());
+    }
+  }
+  host_.emplace(CpuContextOptions{.threads = options_.threads});
+  const std::size_t size = (options_.half_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  memory_ = Buffer(2 * size, resource_, context_.stream());
+  halves_[0].data = memory_.data();
+  halves_[1].data = memory_.data() + size;
+}
+
+Staging::Peer& Staging::peer(Device other) {
+  const auto found =
+      std::find_if(peers_.begin(), peers_.end(), [&](const Peer& known) { return known.device == other; });
+  if (found != peers_.end()) {
+    return *found;
+  }
+  const Device here = context_.device();
+  int can = 0;
+  LOCKSTEP_CUDA_CHECK(here, cudaDeviceCanAccessPeer(&can, here.index, other.index));
+  if (can != 0) {
+    const DeviceGuard guard(here);
+    const cudaError_t status = cudaDeviceEnablePeerAccess(other.index, 0);
+    if (status == cudaErrorTooManyPeers) {
+      ignore(status);
+      can = 0;
+    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by another context, or the host program
+      ignore(status);
+    } else {
+      check(status, "cudaDeviceEnablePeerAccess(other.index, 0)", here);
+    }
+  }
+  peers_.push_back({.device = other, .direct = can != 0, .stream = {}, .events = {}});
+  return peers_.back();
+}
+
+bool Staging::reaches(Device other) {
+  return peer(other).direct;
+}
+
+TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {
+  std::int64_t strides[Dims::kMaxRank];
+  detail::pack_strides(box, strides);
+  const TensorView whole(halves_[half].data, dtype, Device::cpu(), Shape{});
+  return part_of(whole, 0, box, strides);
+}
+
+void Staging::from_host(const TensorView& host, const TensorView& device) {
+  Stream& stream = context_.stream();
+  allocate();
+  stream.synchronize();  // what is enqueued may still write the source
+  const Rest rest(stream, nullptr);
+  const std::size_t size = size_of(device.dtype);
+  const auto [loops, from, to] = detail::order_loops(host, device);
+  int half = 0;
+  detail::for_each_box(loops, static_cast<std::int64_t>(options_.half_bytes / size),
+                       [&, from = from, to = to](const CopyLoops& box, std::int64_t src, std::int64_t dst) {
+                         halves_[half].last->synchronize();
+                         copy_on_host(*host_, part_of(host, from + src, box, box.src), staged(box, device.dtype, half));
+                         enqueue_blocks(stream, device.device, element(device, to + dst), Device::cpu(),
+                                        halves_[half].data, packed_to_dst(box), size);
+                         before_next_use(half);
+                         half = 1 - half;
+                       });
+}
+
+void Staging::to_host(const TensorView& device, const TensorView& host) {
+  Stream& stream = context_.stream();
+  allocate();
+  const Rest rest(stream, nullptr);
+  const std::size_t size = size_of(device.dtype);
+  const auto [loops, to, from] = detail::order_loops(host, device);
+  TensorView waiting[2];  // parts of host whose elements are on the way to, or in, the half; none: no memory
+  CopyLoops boxes[2];
+  const auto empty = [&](int half) {
+    halves_[half].last->synchronize();
+    copy_on_host(*host_, staged(boxes[half], device.dtype, half), waiting[half]);
+    waiting[half] = {};
+  };
+  int half = 0;
+  detail::for_each_box(loops, static_cast<std::int64_t>(options_.half_bytes / size),
+                       [&, from = from, to = to](const CopyLoops& box, std::int64_t dst, std::int64_t src) {
+                         if (waiting[half].data != nullptr) {
+                           empty(half);
+                         }
+                         enqueue_blocks(stream, Device::cpu(), halves_[half].data, device.device,
+                                        element(device, from + src), turned_round(packed_to_dst(box)), size);
+                         before_next_use(half);
+                         waiting[half] = part_of(host, to + dst, box, box.src);
+                         boxes[half] = box;
+                         half = 1 - half;
+                       });
+  for (int i = 0; i < 2; ++i, half = 1 - half) {
+    if (waiting[half].data != nullptr) {
+      empty(half);
+    }
+  }
+  stream.synchronize();  // complete; rethrows what a wait of the stream failed with
+}
+
+void Staging::across(const TensorView& src, const TensorView& dst) {
+  const Device here = context_.device();
+  const bool fetches = dst.device == here;
+  Peer& other = peer(fetches ? src.device : dst.device);
+  allocate();
+  if (!begin_) {
+    for (Half& half : halves_) {
+      half.passed.emplace(here);
+    }
+    begin_.emplace(here);
+  }
+  if (!other.stream) {
+    for (auto& event : other.events) {
+      event.emplace(other.device);
+    }
+    other.stream.emplace(Stream::cuda(other.device));
+  }
+  Stream& stream = context_.stream();
+  Stream& source = fetches ? *other.stream : stream;
+  Stream& target = fetches ? stream : *other.stream;
+  const Rest rest(stream, &*other.stream);
+  const std::size_t size = size_of(dst.dtype);
+  const auto [loops, from, to] = detail::order_loops(src, dst);
+  if (fetches) {  // the source is ready, and no half in use, after what is enqueued; to push, target waits for each box
+    target.record(*begin_);
+    source.wait(*begin_);
+  }
+  int box_number = 0;
+  detail::for_each_box(
+      loops, static_cast<std::int64_t>(options_.half_bytes / size),
+      [&, from = from, to = to](const CopyLoops& box, std::int64_t src_offset, std::int64_t dst_offset) {
+        const int half = box_number % 2;
+        Event& filled = fetches ? *other.events[half] : *halves_[half].passed;
+        Event& emptied = fetches ? *halves_[half].passed : *other.events[half];
+        if (box_number++ >= 2) {
+          source.wait(emptied);
+        }
+        CopyLoops fill = box;
+        detail::pack_strides(box, fill.dst);
+        join_axes(fill);
+        enqueue_blocks(source, Device::cpu(), halves_[half].data, src.device, element(src, from + src_offset), fill,
+                       size);
+        source.record(filled);
+        target.wait(filled);
+        enqueue_blocks(target, dst.device, element(dst, to + dst_offset), Device::cpu(), halves_[half].data,
+                       packed_to_dst(box), size);
+        target.record(emptied);
+      });
+  if (!fetches) {  // the last box is behind all others on its stream
+    stream.wait(*other.events[(box_number - 1) % 2]);
+  }
+  before_next_use(0);
+  before_next_use(1);
+}
+
+void enqueue_blocks(Stream& stream, Device dst_device, void* dst, Device src_device, const void* src,
+                    const CopyLoops& loops, std::size_t size) {
+  const Device here = stream.device();
+  const DeviceGuard guard(here);
+  CUstream_st* queue = stream.cuda_handle();
+  const auto [block, outer] = detail::plan_blocks(loops, size);
+  const bool peers =
+      src_device.kind == DeviceKind::cuda && dst_device.kind == DeviceKind::cuda && src_device != dst_device;
+  const cudaMemcpyKind kind = src_device.kind == DeviceKind::cpu   ? cudaMemcpyHostToDevice
+                              : dst_device.kind == DeviceKind::cpu ? cudaMemcpyDeviceToHost
+                                                                   : cudaMemcpyDeviceToDevice;
+  const auto height = static_cast<std::size_t>(block.height);
+  detail::for_each_index(outer, [&, &block = block](std::int64_t src_offset, std::int64_t dst_offset) {
+    void* const to = static_cast<std::byte*>(dst) + dst_offset;
+    const void* const from = static_cast<const std::byte*>(src) + src_offset;
+    if (block.height == 1 && block.depth == 1) {
+      if (peers) {
+        LOCKSTEP_CUDA_CHECK(here,
+                            cudaMemcpyPeerAsync(to, dst_device.index, from, src_device.index, block.width, queue));
+      } else {
+        LOCKSTEP_CUDA_CHECK(here, cudaMemcpyAsync(to, from, block.width, kind, queue));
+      }
+      return;
+    }
+    if (block.depth == 1 && !peers) {
+      LOCKSTEP_CUDA_CHECK(
+          here, cudaMemcpy2DAsync(to, block.dst_pitch, from, block.src_pitch, block.width, height, kind, queue));
+      return;
+    }
+    const cudaPitchedPtr source{const_cast<void*>(from), block.src_pitch, block.width,
+                                static_cast<std::size_t>(std::max(block.src_rows, block.height))};
+    const cudaPitchedPtr target{to, block.dst_pitch, block.width,
+                                static_cast<std::size_t>(std::max(block.dst_rows, block.height))};
+    const cudaExtent extent{block.width, height, static_cast<std::size_t>(block.depth)};
+    if (peers) {
+      cudaMemcpy3DPeerParms parameters{};
+      parameters.srcPtr = source;
+      parameters.srcDevice = src_device.index;
+      parameters.dstPtr = target;
+      parameters.dstDevice = dst_device.index;
+      parameters.extent = extent;
+      LOCKSTEP_CUDA_CHECK(here, cudaMemcpy3DPeerAsync(&parameters, queue));
+    } else {
+      cudaMemcpy3DParms parameters{};
+      parameters.srcPtr = source;
+      parameters.dstPtr = target;
+      parameters.extent = extent;
+      parameters.kind = kind;
+      LOCKSTEP_CUDA_CHECK(here, cudaMemcpy3DAsync(&parameters, queue));
+    }
+  });
+}
+
+}  // namespace lockstep::cuda
