@@ -174,21 +174,7 @@ void require_agree_with_torchrun(const Launch& launch, const Environment& enviro
                  ") and ", shown(environment, {kTorchrun.rank, kTorchrun.size}), " disagree; unset the latter");
 }
 
-}  // namespace
-
-Environment process_environment() {
-  Environment environment;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::string_view text(*entry);
-    const std::size_t equals = text.find('=');
-    if (equals != std::string_view::npos) {
-      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
-    }
-  }
-  return environment;
-}
-
-Launch detect_launch(const Environment& environment, const GivenPlace& given) {
+Launch place(const Environment& environment, const GivenPlace& given) {
   require_launch(given.rank.has_value() == given.size.has_value() &&
                      given.local_rank.has_value() == given.local_size.has_value() && (given.size || !given.local_size),
                  "a given place has rank and size, and local rank and local size, both or none");
@@ -234,6 +220,42 @@ Launch detect_launch(const Environment& environment, const GivenPlace& given) {
   return single;
 }
 
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos) {
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+Launch detect_launch(const Environment& environment, const GivenPlace& given) {
+  Launch launch = place(environment, given);
+  if (const std::string* command = find(environment, kStartedWith)) {
+    launch.started_with = *command;
+  }
+  return launch;
+}
+
+std::string Launch::description() const {
+  std::string_view by = "alone";
+  if (source == LaunchSource::mpi) {
+    by = "by mpirun or mpiexec";
+  } else if (source == LaunchSource::slurm) {
+    by = "by srun";
+  } else if (source == LaunchSource::torchrun) {
+    by = "by torchrun";
+  } else if (source == LaunchSource::given) {
+    by = "as given";
+  }
+  const std::string how = started_with.empty() ? std::string(by) : "by itself: " + started_with;
+  return concat("started ", how, note.empty() ? "" : "; ", note);
+}
 Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                       std::string_view library) {
   const std::string here = concat("MPI reports ", size, size == 1 ? " rank (" : " ranks (", library, ")");
@@ -260,6 +282,7 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
     return launch;
   }
   Launch confirmed{.source = LaunchSource::mpi, .rank = rank, .size = size, .origin = std::string(library)};
+  confirmed.started_with = launch.started_with;
   require_agree_with_torchrun(confirmed, environment);
   return confirmed;
 }

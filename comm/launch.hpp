@@ -28,7 +28,14 @@ struct Launch {
   std::optional<int> local_rank{}, local_size{}, node{}, nodes{};  ///< where the source tells
   std::string origin{};  ///< the variables it comes from, "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4"; or empty
   std::string note{};    ///< what a user should know beside it; or empty
+  std::string started_with{};  ///< the launcher's command line, when the program started its ranks itself; or empty
+  /// "started by itself: mpirun -np 4 ..", "started by mpirun or mpiexec", "started by srun", "started alone"; and
+  /// note.
+  [[nodiscard]] std::string description() const;
 };
+
+/// How ranks learn that their program started them (comm/self_start.hpp): this variable holds Launch::started_with.
+inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
 
 /// The first of these that says rank and size:
 ///   given      by the program

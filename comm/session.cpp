@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include <lockstep/comm/detail/error_line.hpp>
 #include <lockstep/comm/detail/world.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/text.hpp>
@@ -34,19 +35,6 @@ std::unique_ptr<World> make_world_of_one() {
   return std::make_unique<WorldOfOne>();
 }
 
-}  // namespace detail
-
-namespace {
-
-std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
-#if LOCKSTEP_HAS_MPI
-  return detail::make_mpi_world(argc, argv);
-#else
-  return detail::make_world_of_one();
-#endif
-}
-
-/// One line on standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text".
 void print_error(int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
@@ -61,6 +49,20 @@ void print_error(int rank, std::string_view text) noexcept {
   std::fflush(stdout);
   std::fwrite(line, 1, static_cast<std::size_t>(used), stderr);
   std::fflush(stderr);
+}
+
+}  // namespace detail
+
+namespace {
+
+using detail::print_error;
+
+std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+#if LOCKSTEP_HAS_MPI
+  return detail::make_mpi_world(argc, argv);
+#else
+  return detail::make_world_of_one();
+#endif
 }
 
 /// Which rank this process seems to be, -1 if none, when there is no session that would know.

@@ -1,7 +1,8 @@
 // hello_ranks: who is here? Every rank names its host, its place and its device, and all add up their ranks. The first
-// thing to run on a new machine: mpirun -np 8 ./hello_ranks
+// thing to run on a new machine: mpirun -np 8 ./hello_ranks, or ./hello_ranks --devices cpu:8
 
 #include <cstdio>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,10 +10,13 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/rank_device.hpp>
+#include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/version.hpp>
+
+#include "support/launch_options.hpp"
 
 namespace {
 
@@ -28,26 +32,40 @@ std::string text_of(const comm::RankDevice& placed) {
                 placed.note, placed.note.empty() ? "" : ")");
 }
 
-int run(comm::Session& session, int argc, char** argv) {
+/// The options, or a text to print instead of a run (--help, --version). UsageError.
+struct Parsed {
+  comm::RanksRequest ranks;
+  std::string text;
+};
+
+Parsed parse(int argc, const char* const* argv) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
   app.set_version_flag("--version", build_description());
-  std::string devices = "auto";
-  app.add_option(
-         "--devices", devices,
-         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone), "
-         "GPU-UUID or usable:2 (two that are not occupied); docs/devices.md")
-      ->capture_default_str();
+  examples::LaunchOptions launch;
+  examples::add_launch_options(app, launch, "Ranks");
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return session.rank() == 0 ? app.exit(e) : 0;
+  } catch (const CLI::CallForHelp&) {
+    return {.text = app.help()};
+  } catch (const CLI::CallForVersion&) {
+    return {.text = build_description() + "\n"};
   } catch (const CLI::ParseError& e) {
-    session.agree([&] { throw UsageError(e.what()); });
+    throw UsageError(e.what());
   }
+  return {.ranks = examples::ranks_request(launch)};
+}
 
-  DeviceRequest request;
-  session.agree([&] { request = DeviceRequest::parse(devices); });
-  const comm::RankDevice placed = comm::device_of_rank(session, request);
+int run(comm::Session& session, int argc, char** argv) {
+  Parsed parsed;
+  session.agree([&] { parsed = parse(argc, argv); });
+  if (!parsed.text.empty()) {
+    if (session.rank() == 0) {
+      std::printf("%s", parsed.text.c_str());
+    }
+    return exit_code::kFinished;
+  }
+  comm::require_ranks_as_requested(session, parsed.ranks);
+  const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices);
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
@@ -63,9 +81,9 @@ int run(comm::Session& session, int argc, char** argv) {
       [&] { require<StateError>(sum[0] == expected, "the sum of all ranks is ", sum[0], ", expected ", expected); });
 
   if (session.rank() == 0) {
-    std::printf("%s\n%d rank%s on %d node%s, %s\n", build_description().c_str(), session.size(),
+    std::printf("%s\n%d rank%s on %d node%s, %s\n%s\n", build_description().c_str(), session.size(),
                 session.size() == 1 ? "" : "s", session.nodes(), session.nodes() == 1 ? "" : "s",
-                session.description().c_str());
+                session.description().c_str(), session.launch().description().c_str());
     for (const std::string& text : lines) {
       std::printf("%s\n", text.c_str());
     }
@@ -77,5 +95,8 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
+    const Parsed parsed = parse(argc, argv);
+    return parsed.text.empty() ? std::optional(parsed.ranks) : std::nullopt;
+  });
 }

@@ -10,6 +10,8 @@
 #include <omp.h>
 
 #include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/rank_device.hpp>
+#include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/nn/atomic_folder.hpp>
@@ -240,6 +242,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   out << build_description() << '\n'
       << "  ranks      " << session.size() << " on " << session.nodes()
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
+      << "  launch     " << session.launch().description() << '\n'
       << "  compute    cpu, " << s.threads << (s.threads == 1 ? " thread" : " threads") << " a rank; "
       << share.description() << '\n';
   if (gpus > 0) {
@@ -281,6 +284,14 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   Options& o = parsed.options;
+  const comm::RanksRequest ranks = train_resnet::requested_ranks(o);
+  comm::require_ranks_as_requested(session, ranks);
+  const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices);
+  session.agree([&] {
+    require<UsageError>(placed.device == Device::cpu(), "--devices is '", ranks.devices.text(),
+                        "': training on GPUs needs the NCCL communicator, which this version lacks, expected cpu or "
+                        "cpu:RANKS");
+  });
 
   // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
   // file system of its own.
@@ -330,7 +341,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
 
   int gpus = 0;
-  session.agree([&] { gpus = o.devices == "auto" ? num_gpus() : 0; });  // a driver that is broken says so
+  session.agree([&] { gpus = o.launch.devices == "auto" ? num_gpus() : 0; });  // a driver that is broken says so
   if (first) {
     print_header(o, setup, *model, data, share, gpus, session, *trainer);
   }
@@ -422,5 +433,8 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
+    const train_resnet::Parsed parsed = train_resnet::parse(argc, argv);
+    return parsed.text.empty() ? std::optional(train_resnet::requested_ranks(parsed.options)) : std::nullopt;
+  });
 }

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <variant>
 
 #include <CLI/CLI.hpp>
 
@@ -21,6 +22,7 @@ constexpr const char* kAbout =
     "the batch, the gradients are summed over the ranks, and all ranks make the same update.\n"
     "\n"
     "  train_resnet                                          one rank, synthetic images\n"
+    "  train_resnet --devices cpu:2                          two ranks on this machine\n"
     "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
 
 constexpr const char* kFooter =
@@ -116,7 +118,7 @@ Parsed parse(int argc, const char* const* argv) {
       })
       ->group("Training");
 
-  app.add_option("--devices", o.devices, "auto or cpu")->group("Ranks");
+  examples::add_launch_options(app, o.launch, "Ranks");
   app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
       ->group("Ranks");
   app.add_option("--bucket-mb", o.bucket_mb, "gradient bucket size in MB; 0: large buckets and a small last one")
@@ -171,8 +173,7 @@ Parsed parse(int argc, const char* const* argv) {
                       ", expected a number of at least 0");
   require<UsageError>(o.bucket_mb >= 0 && o.bucket_mb <= 1e6, "--bucket-mb is ", o.bucket_mb,
                       ", expected 0 to 1000000");
-  require<UsageError>(o.devices == "auto" || o.devices == "cpu", "--devices is '", o.devices,
-                      "', expected auto or cpu");
+  (void)requested_ranks(o);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
@@ -193,6 +194,14 @@ Parsed parse(int argc, const char* const* argv) {
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
   return parsed;
+}
+
+lockstep::comm::RanksRequest requested_ranks(const Options& options) {
+  lockstep::comm::RanksRequest ranks = examples::ranks_request(options.launch);
+  if (std::holds_alternative<lockstep::DeviceRequest::Automatic>(ranks.devices.form())) {
+    ranks.devices = lockstep::DeviceRequest::parse("cpu");
+  }
+  return ranks;
 }
 
 std::optional<double> given_learning_rate(const Options& options) {

@@ -9,6 +9,8 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/trainer.hpp>
 
+#include "support/launch_options.hpp"
+
 namespace train_resnet {
 
 enum class Switch : unsigned char { off, on, automatic };
@@ -44,7 +46,7 @@ struct Options {
   bool keep_last = false;
   std::uint64_t seed = 1;
   std::string dtype = "f32";
-  std::string devices = "auto";
+  examples::LaunchOptions launch;
   int threads = 0;
   double bucket_mb = 0;
   Switch overlap = Switch::automatic;
@@ -66,6 +68,9 @@ struct Parsed {
 
 /// UsageError naming the option and what was expected.
 [[nodiscard]] Parsed parse(int argc, const char* const* argv);
+
+/// The ranks that --devices and its companions ask for. Training runs on the host so far: auto is one rank there.
+[[nodiscard]] lockstep::comm::RanksRequest requested_ranks(const Options& options);
 
 /// The --lr that was given; none for "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const Options& options);

@@ -121,6 +121,28 @@ TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, step + 3);
 }
 
+TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
+  if (!kMpi) {
+    expect_refused(train_resnet(0, kTiny + "--devices cpu:2"), {"'cpu:2'", "no MPI"});
+    return;
+  }
+  // SIGTERM goes to the program, which waits for mpirun, which would kill the ranks.
+  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny +
+                              " --devices cpu:2 --epochs 100000 --log-every 1" + out("run") + "> " + path("log") +
+                              " & pid=$!; while kill -0 $pid && ! grep -q images/s " + path("log") +
+                              " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
+  const Ended ended = run_command(command);
+  ASSERT_EQ(ended.code, 75) << ended.output << nn::read_file(path("log"), 1 << 20);
+  EXPECT_GE(nn::read_checkpoint_state(path("run/last")).progress.position.step, 1);
+  EXPECT_EQ(nn::read_json(path("run/config.json")).get<std::int64_t>("ranks", "config"), 2);
+  EXPECT_NE(nn::read_file(path("log"), 1 << 20).find("started by itself: mpirun "), std::string::npos);
+
+  expect_refused(train_resnet(0, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "--hostfile"});
+  expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
+  expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
+  expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs, or no training on them
+}
+
 TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
   if (!kMpi) {
     GTEST_SKIP() << "needs MPI, this build has none";
@@ -265,7 +287,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--top-k -1"), {"--top-k", "-1", "at least 0"});
   expect_refused(train_resnet(ranks, kTiny + "--top-k 200"), {"top_k is 200"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});
-  expect_refused(train_resnet(0, "--devices 0,"), {"--devices", "0,", "cpu"});
+  expect_refused(train_resnet(0, "--devices 0,"), {"devices '0,'", "cpu"});
   expect_refused(train_resnet(0, "--data synthetic --classes 1"), {"1"});
 }
 

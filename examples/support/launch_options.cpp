@@ -1,0 +1,38 @@
+#include "launch_options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace examples {
+
+void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group) {
+  app.add_option(
+         "--devices", options.devices,
+         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone), "
+         "GPU-UUID or usable:2 (two that are not occupied). Without a launcher the program starts as many ranks "
+         "itself; docs/launch.md")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--nodes", options.nodes, "the ranks are on N nodes; 0: not said")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--hostfile", options.hostfile, "nodes for mpirun, when the program starts its ranks itself")
+      ->group(group);
+  app.add_option(
+         "--launcher", options.launcher,
+         "what the program starts its ranks with: auto (srun in a SLURM allocation, else mpirun), mpirun, srun, "
+         "none")
+      ->capture_default_str()
+      ->group(group);
+}
+
+lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
+  lockstep::require<lockstep::UsageError>(options.nodes >= 0, "--nodes is ", options.nodes, ", expected at least 0");
+  return {.devices = lockstep::DeviceRequest::parse(options.devices),
+          .nodes = options.nodes,
+          .hostfile = options.hostfile,
+          .launcher = lockstep::comm::parse_launcher(options.launcher)};
+}
+
+}  // namespace examples

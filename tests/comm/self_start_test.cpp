@@ -1,0 +1,212 @@
+#include <lockstep/comm/self_start.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/detail/run_launcher.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "tests/support/temporary_folder.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+std::string joined(const std::optional<SelfStart>& start) {
+  std::string text;
+  if (start) {
+    for (const std::string& word : start->arguments) {
+      text += (text.empty() ? "" : " ") + word;
+    }
+  }
+  return text;
+}
+
+/// A machine with 4 GPUs and 8 cores.
+const StartSite kSite{.count_gpus = [] { return 4; }, .cores = 8};
+const StartSite kNoGpu{.count_gpus = [] { return 0; }, .cores = 8};
+
+RanksRequest ask(const char* devices) {
+  return {.devices = DeviceRequest::parse(devices)};
+}
+
+TEST(SelfStart, RanksOfEveryFormOfDevices) {
+  struct Case {
+    const char* devices;
+    int ranks;  ///< 0: nothing is started
+    int without_gpus;
+  };
+  for (const Case& c :
+       {Case{"auto", 4, 0}, Case{"gpu", 4, 0}, Case{"-1", 4, 0}, Case{"cpu", 0, 0}, Case{"cpu:1", 0, 0},
+        Case{"cpu:4", 4, 4}, Case{"3", 3, 3}, Case{"1", 0, 0}, Case{"1,3", 2, 2}, Case{"1,", 0, 0},
+        Case{"GPU-1234", 0, 0}, Case{"GPU-12,GPU-34", 2, 2}, Case{"usable:2", 2, 2}, Case{"usable", 0, 0}}) {
+    for (const auto& [site, ranks] : {std::pair(kSite, c.ranks), std::pair(kNoGpu, c.without_gpus)}) {
+      const std::string expected = ranks == 0 ? "" : concat("mpirun --mca plm isolated -np ", ranks, " --bind-to none");
+      EXPECT_EQ(joined(plan_self_start(ask(c.devices), {}, site)), expected) << c.devices;
+    }
+  }
+  const StartSite one{.count_gpus = [] { return 1; }};
+  EXPECT_FALSE(plan_self_start(ask("auto"), {}, one));
+  const StartSite never{.count_gpus = []() -> int { throw std::runtime_error("asked"); }, .cores = 8};
+  EXPECT_TRUE(plan_self_start(ask("3"), {}, never)) << "the number of GPUs does not matter";
+}
+
+TEST(SelfStart, NotWhereALauncherIsAlready) {
+  EXPECT_FALSE(plan_self_start(ask("cpu:4"), {{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}, kSite));
+  EXPECT_FALSE(plan_self_start(
+      ask("cpu:4"), {{"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}},
+      kSite));
+  RanksRequest alone = ask("cpu:4");
+  alone.launcher = Launcher::none;
+  EXPECT_FALSE(plan_self_start(alone, {}, kSite));
+  // mpirun of an MPI whose variables are not known here would start this program again and again.
+  EXPECT_THROW((void)plan_self_start(ask("cpu:4"), {{kStartedWith, "mpirun -np 4"}}, kSite), UsageError);
+}
+
+TEST(SelfStart, WhatIsAllowedIsSaid) {
+  StartSite small = kSite;
+  small.cores = 2;
+  small.root = true;
+  const auto start = plan_self_start(ask("cpu:4"), {}, small);
+  EXPECT_EQ(joined(start), "mpirun --allow-run-as-root --mca plm isolated -np 4 --oversubscribe --bind-to none");
+  EXPECT_EQ(start->note, "--allow-run-as-root since this process is root's; --oversubscribe for 4 ranks on 2 cores");
+  const Environment set{{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                        {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                        {"OMPI_MCA_plm", "isolated"},
+                        {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                        {"OMPI_MCA_hwloc_base_binding_policy", "none"}};
+  const auto quiet = plan_self_start(ask("cpu:4"), set, small);
+  EXPECT_EQ(joined(quiet), "mpirun -np 4") << "what the environment says is not said again";
+  EXPECT_EQ(quiet->note, "");
+}
+
+TEST(SelfStart, SeveralNodes) {
+  RanksRequest request = ask("cpu:2");
+  request.nodes = 3;
+  EXPECT_THROW((void)plan_self_start(request, {}, kSite), UsageError);
+  request.hostfile = "hosts";
+  EXPECT_EQ(joined(plan_self_start(request, {{"OMP_NUM_THREADS", "2"}, {"HOME", "/"}}, kSite)),
+            "mpirun --hostfile hosts -np 6 --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH -x OMP_NUM_THREADS "
+            "--bind-to none");
+  request.nodes = 0;
+  EXPECT_EQ(joined(plan_self_start(request, {}, kSite)),
+            "mpirun --hostfile hosts --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH --bind-to none");
+  RanksRequest one_each = ask("cpu");
+  one_each.nodes = 2;
+  EXPECT_EQ(joined(plan_self_start(one_each, {{"PBS_NODEFILE", "f"}}, kSite)),
+            "mpirun -np 2 --map-by ppr:1:node -x LOCKSTEP_STARTED_WITH --bind-to none");
+  request.nodes = -1;
+  EXPECT_THROW((void)plan_self_start(request, {}, kSite), UsageError);
+}
+
+TEST(SelfStart, InAnAllocation) {
+  const Environment batch{{"SLURM_JOB_ID", "7"},
+                          {"SLURM_NNODES", "2"},
+                          {"SLURM_CPUS_ON_NODE", "16"},
+                          {"SLURM_CPUS_PER_TASK", "4"},
+                          {"SLURM_GPUS_ON_NODE", "3"}};
+  EXPECT_EQ(joined(plan_self_start(ask("auto"), batch, kNoGpu)),
+            "srun --ntasks-per-node=3 --nodes=2 --ntasks=6 --mpi=pmix --cpus-per-task=4 --gpu-bind=none --wait=60");
+  EXPECT_EQ(joined(plan_self_start(ask("1"), batch, kNoGpu)),
+            "srun --ntasks-per-node=1 --nodes=2 --ntasks=2 --mpi=pmix --cpus-per-task=4 --gpu-bind=none --wait=60")
+      << "one rank for the GPU of each node";
+  RanksRequest here = ask("cpu:20");
+  here.nodes = 1;
+  const auto start =
+      plan_self_start(here, {{"SLURM_JOB_ID", "7"}, {"SLURM_CPUS_ON_NODE", "16"}, {"SLURM_MPI_TYPE", "pmix"}}, kNoGpu);
+  EXPECT_EQ(joined(start), "srun --ntasks-per-node=20 --nodes=1 --ntasks=20 --cpu-bind=none --overcommit --wait=60");
+  EXPECT_EQ(start->note, "--overcommit for 20 ranks on 16 processors of a node");
+  EXPECT_FALSE(plan_self_start(ask("cpu"), batch, kNoGpu));
+  EXPECT_FALSE(plan_self_start(ask("auto"), {{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "2"}}, kNoGpu));
+  EXPECT_NE(joined(plan_self_start(ask("auto"), {{"SLURM_JOB_ID", "7"}, {"SLURM_GPUS_PER_NODE", "a100:2"}}, kNoGpu))
+                .find("--ntasks=2 "),
+            std::string::npos);
+
+  RanksRequest request = ask("cpu:2");
+  request.launcher = Launcher::mpirun;
+  EXPECT_EQ(joined(plan_self_start(request, batch, kNoGpu)),
+            "mpirun --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH --bind-to none");
+  request.launcher = Launcher::srun;
+  EXPECT_THROW((void)plan_self_start(request, {}, kNoGpu), UsageError);
+  request.hostfile = "hosts";
+  EXPECT_THROW((void)plan_self_start(request, batch, kNoGpu), UsageError);
+}
+
+TEST(SelfStart, Launchers) {
+  EXPECT_EQ(parse_launcher("auto"), Launcher::automatic);
+  EXPECT_EQ(parse_launcher("mpirun"), Launcher::mpirun);
+  EXPECT_EQ(parse_launcher("srun"), Launcher::srun);
+  EXPECT_EQ(parse_launcher("none"), Launcher::none);
+  EXPECT_THROW((void)parse_launcher("mpiexec"), UsageError);
+}
+
+int shell(const std::string& script, const std::string& value = "") {
+  return detail::run_launcher({"sh", "-c", script}, kStartedWith, value);
+}
+
+TEST(RunLauncher, ExitCodesComeThrough) {
+  EXPECT_EQ(shell("exit 0"), 0);
+  EXPECT_EQ(shell("exit 75"), 75);
+  EXPECT_EQ(shell("kill -9 $$"), 128 + SIGKILL);
+  EXPECT_EQ(shell("kill -USR1 $$"), 128 + SIGUSR1);
+  EXPECT_EQ(shell("test \"$LOCKSTEP_STARTED_WITH\" = 'mpirun -np 4'", "mpirun -np 4"), 0);
+  EXPECT_EQ(std::getenv(kStartedWith), nullptr);
+  EXPECT_EQ(detail::run_launcher({"no-such-program"}, kStartedWith, ""), 127);
+}
+
+/// run_launcher() in a process of its own, which gets signals[i] once `script` has made the file ${1}i; its exit code.
+int with_signals(const std::string& script, const std::vector<int>& signals) {
+  testing::TemporaryFolder folder;
+  const std::string ready = folder / "ready";
+  const pid_t runner = ::fork();
+  if (runner == 0) {
+    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, kStartedWith, ""));
+  }
+  for (std::size_t i = 0; i < signals.size(); ++i) {
+    const std::string name = ready + std::to_string(i);
+    while (::access(name.c_str(), F_OK) != 0) {
+      std::this_thread::yield();
+    }
+    ::kill(runner, signals[i]);
+  }
+  int status = 0;
+  ::waitpid(runner, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(RunLauncher, SignalsArePassedOn) {
+  const std::string wait = "; : > ${1}0; while :; do sleep 0.02; done";
+  // What asks a program to stop arrives as SIGUSR1.
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    EXPECT_EQ(with_signals("trap 'exit 75' USR1" + wait, {number}), 75) << number;
+  }
+  EXPECT_EQ(with_signals("trap 'exit 7' USR2" + wait, {SIGUSR2}), 7);
+  // A program that does not know SIGUSR1 ends by what it was sent.
+  EXPECT_EQ(with_signals("true" + wait, {SIGTERM}), 128 + SIGTERM);
+  EXPECT_EQ(with_signals("true" + wait, {SIGUSR1}), 128 + SIGUSR1);
+  // The second time the launcher is to end.
+  EXPECT_EQ(with_signals("trap ': > ${1}1' USR1; trap 'exit 9' TERM" + wait, {SIGTERM, SIGTERM}), 9);
+}
+
+TEST(RunLauncher, AnswersOfAChild) {
+  EXPECT_EQ(detail::ask_in_a_child([] { return 5; }), 5);
+  EXPECT_EQ(detail::ask_in_a_child([]() -> int { throw DeviceError("a broken driver"); }), 0);
+  EXPECT_EQ(detail::ask_in_a_child([]() -> int { std::abort(); }), 0);
+  const pid_t self = ::getpid();
+  EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
+}
+
+TEST(RunLauncher, PathSearch) {
+  EXPECT_NE(detail::find_on_path("sh"), "");
+  EXPECT_EQ(detail::find_on_path("no-such-program"), "");
+}
+
+}  // namespace
+}  // namespace lockstep::comm

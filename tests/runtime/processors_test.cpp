@@ -1,0 +1,42 @@
+#include <lockstep/runtime/processors.hpp>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep {
+namespace {
+
+TEST(Processors, ReadAndWritten) {
+  for (const char* text : {"0", "0-3,8", "1,3,5", "0-1023", "7-8,10-11"}) {
+    EXPECT_EQ(ProcessorSet::parse(text).text(), text);
+  }
+  EXPECT_EQ(ProcessorSet::parse("3,1-2,2 \n").text(), "1-3");
+  EXPECT_EQ(ProcessorSet::parse("0-3,8").count(), 5);
+  EXPECT_TRUE(ProcessorSet::parse("\n").empty());
+  EXPECT_EQ(ProcessorSet().text(), "none");
+  for (const char* text : {"x", "-1", "3-", "3-1", "1,", ",1", "1 2", "0-99999999", "1-2-3"}) {
+    EXPECT_THROW((void)ProcessorSet::parse(text), DataError) << text;
+  }
+}
+
+TEST(Processors, Sets) {
+  const ProcessorSet a = ProcessorSet::parse("0-7");
+  EXPECT_EQ(a.intersection(ProcessorSet::parse("4-11")), ProcessorSet::parse("4-7"));
+  EXPECT_TRUE(a.intersection(ProcessorSet::parse("8-11")).empty());
+  EXPECT_TRUE(a.contains(7));
+  EXPECT_FALSE(a.contains(8));
+}
+
+TEST(Processors, OfThisMachine) {
+  const ProcessorSet mine = ProcessorSet::of_this_thread();
+  ASSERT_FALSE(mine.empty());
+  const ProcessorSet online = online_processors();
+  EXPECT_EQ(mine.intersection(online), mine) << mine.text() << " of " << online.text();
+  EXPECT_GE(count_cores(mine), 1);
+  EXPECT_LE(count_cores(mine), mine.count());
+  EXPECT_EQ(count_cores({}), 0);
+}
+
+}  // namespace
+}  // namespace lockstep
