@@ -1,0 +1,52 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/json.hpp>
+#include <lockstep/runtime/device_selection.hpp>
+
+#include "tools/lockstep_devices/host_facts.hpp"
+#include "tools/lockstep_devices/nvml.hpp"
+
+namespace lockstep::tools {
+
+/// All that is known of a GPU.
+struct GpuFacts {
+  GpuInfo gpu{};
+  PciFacts pci{};
+  NvmlGpu nvml{};
+  std::vector<std::string> process_names{};  ///< of nvml.processes; empty: not known, e.g. of another container
+  std::string claimed_by{};                  ///< empty: by nobody (runtime/gpu_claim.hpp)
+};
+
+struct GpuPair {
+  int from = 0;
+  int to = 0;
+  GpuLink link{};
+};
+
+struct Machine {
+  std::string build{};  ///< build_description()
+  HostFacts host{};
+  std::optional<CopySpeed> copy{};
+  std::vector<GpuFacts> gpus{};
+  std::vector<GpuPair> links{};  ///< each pair in both directions
+  std::string gpus_missing{};    ///< why there are none, or what is wrong with the driver
+  std::string nvml_missing{};    ///< why NVML does not answer; empty: it does
+};
+
+/// The GPUs and what is around them. nvml may be null. claim_folder: looked into when it exists, while no search for
+/// usable GPUs runs, so that looking does not look like a claim; what cannot be read there counts as claimed by nobody.
+void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
+              const std::string& root = "");
+
+/// The report for people. What is not known is said to be so.
+[[nodiscard]] std::string report(const Machine& machine);
+/// The same for programs; null is what is not known. Bytes, processors as the kernel lists them, speeds in bytes/s.
+[[nodiscard]] nn::Json to_json(const Machine& machine);
+
+}  // namespace lockstep::tools

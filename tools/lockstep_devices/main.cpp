@@ -1,0 +1,86 @@
+// lockstep-devices: what is here? The host's processors, caches and memory, and each GPU with its memory, who holds it,
+// and its links. Makes no context on a GPU. One process, no mpirun.
+
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/gpu_claim.hpp>
+#include <lockstep/runtime/version.hpp>
+
+#include "tools/lockstep_devices/machine.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+/// Returns the exit code.
+int run(bool json, bool measure) {
+  tools::Machine machine{.build = build_description(), .host = tools::read_host()};
+  int code = exit_code::kFinished;
+  try {
+    const std::vector<GpuInfo> gpus = list_gpus();
+    if (gpus.empty()) {
+      machine.gpus_missing =
+          "none that this process can use (no card, no driver, CUDA_VISIBLE_DEVICES, or a build "
+          "without CUDA); this is the host alone";
+    }
+    const std::unique_ptr<tools::Nvml> nvml = gpus.empty() ? nullptr : tools::Nvml::open(machine.nvml_missing);
+    tools::add_gpus(machine, gpus, nvml.get(), default_claim_folder());
+  } catch (const CudaError& error) {  // a driver that is there and broken: the host half is still worth reading
+    machine.gpus_missing = error.what();
+    code = error.code();
+  }
+  if (measure) {
+    constexpr double kSeconds = 0.5;
+    machine.copy = tools::measure_copy(tools::copy_array_bytes(machine.host), kSeconds);
+  }
+  const std::string text = json ? tools::to_json(machine).text(2) + "\n" : tools::report(machine);
+  std::fputs(text.c_str(), stdout);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Prints what this machine has: processors, NUMA nodes, caches, memory and the speed of a copy in it; and for "
+      "each\n"
+      "GPU that this process sees its index, UUID, PCI id, name, memory used and free, compute mode, who holds it, "
+      "PCIe\n"
+      "generation and width, NUMA node, and its links to the others. What nothing here knows is printed as \"not "
+      "known\":\n"
+      "without the driver's library NVML that is used memory, processes, modes and links.\n\n"
+      "The index is what --devices takes (\"1,3\"); it counts the GPUs under CUDA_VISIBLE_DEVICES. A UUID, or its\n"
+      "beginning, names a card whatever is visible (--devices GPU-5f3e). \"claimed by\" is a job that was started "
+      "with\n"
+      "--devices usable:N.\n\n"
+      "Exit codes: 0, also without a GPU; 2 an option that does not exist; 3 a driver that answers with an error.",
+      "lockstep-devices");
+  app.set_version_flag("--version", build_description());
+  bool json = false;
+  bool no_measure = false;
+  app.add_flag("--json", json, "JSON instead of text; null is what is not known");
+  app.add_flag("--no-measure", no_measure, "leave the copy out, which takes half a second on all processors");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    return app.exit(e);
+  } catch (const CLI::ParseError& e) {
+    std::fprintf(stderr, "lockstep: error: %s; see --help\n", e.what());
+    return exit_code::kBadInput;
+  }
+  try {
+    return run(json, !no_measure);
+  } catch (const Error& e) {
+    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
+    return e.code();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
+    return exit_code::kFailure;
+  }
+}

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::tools {
+
+struct GpuProcess {
+  int pid = 0;
+  std::optional<std::uint64_t> memory_bytes{};
+};
+
+/// What the management library says of one GPU; what it does not say is empty.
+struct NvmlGpu {
+  std::optional<std::uint64_t> memory_used{};  ///< bytes, those that the driver reserves included
+  std::optional<std::uint64_t> memory_free{};
+  std::optional<std::string> compute_mode{};  ///< "default", "exclusive process", "prohibited"
+  std::optional<std::vector<GpuProcess>> processes{};
+};
+
+/// How two GPUs are connected.
+struct GpuLink {
+  std::optional<int> nvlinks{};          ///< NVLinks between them; through switches: those that the one with fewer has
+  std::optional<std::string> nearest{};  ///< what PCIe has in common, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS
+  std::optional<bool> peer_read{};       ///< the first can read the second's memory
+};
+
+/// NVIDIA's management library (NVML), opened when the program runs: it comes with the driver, and a machine without
+/// one has none. Asking makes no context on a GPU. For one thread.
+class Nvml {
+ public:
+  /// Empty when the library is not there or cannot start; `why` then says so.
+  static std::unique_ptr<Nvml> open(std::string& why, const std::string& library = "libnvidia-ml.so.1");
+  ~Nvml();
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+
+  [[nodiscard]] NvmlGpu gpu(const std::string& uuid) const;
+  [[nodiscard]] GpuLink link(const std::string& from_uuid, const std::string& to_uuid) const;
+
+ private:
+  struct Functions;
+  Nvml(void* library, std::unique_ptr<Functions> functions);
+  void* library_;
+  std::unique_ptr<Functions> functions_;
+};
+
+}  // namespace lockstep::tools

@@ -1,0 +1,50 @@
+#pragma once
+
+/// The part of NVML's binary interface that is used here, as in NVIDIA's nvml.h (version 12), which not every CUDA
+/// toolkit installs. Functions are named with their version, so these layouts are what a driver of any age means.
+namespace lockstep::tools::nvml {
+
+using Result = int;  // 0: success
+inline constexpr Result kSuccess = 0;
+inline constexpr Result kInsufficientSize = 7;
+
+using Device = void*;
+
+struct Memory {  // nvmlMemory_t
+  unsigned long long total;
+  unsigned long long free;
+  unsigned long long used;
+};
+
+struct ProcessInfo {  // nvmlProcessInfo_v2_t, what ..._v3 fills in
+  unsigned int pid;
+  unsigned long long used_gpu_memory;  // all bits set: not available
+  unsigned int gpu_instance;
+  unsigned int compute_instance;
+};
+
+struct PciInfo {  // nvmlPciInfo_t
+  char bus_id_legacy[16];
+  unsigned int domain;
+  unsigned int bus;
+  unsigned int device;
+  unsigned int pci_device_id;
+  unsigned int pci_subsystem_id;
+  char bus_id[32];  // "00000000:3B:00.0"
+};
+
+enum ComputeMode : int { kDefault = 0, kExclusiveThread = 1, kProhibited = 2, kExclusiveProcess = 3 };
+enum TopologyLevel : int {
+  kInternal = 0,     // two GPUs of one board
+  kSingle = 10,      // one PCIe switch between them
+  kMultiple = 20,    // several
+  kHostBridge = 30,  // the same host bridge
+  kNode = 40,        // the same NUMA node
+  kSystem = 50,
+};
+enum LinkDevice : int { kGpu = 0, kSwitch = 2 };
+inline constexpr int kPeerRead = 0;  // NVML_P2P_CAPS_INDEX_READ
+inline constexpr int kPeerOk = 0;
+inline constexpr unsigned int kMaxLinks = 18;  // NVML_NVLINK_MAX_LINKS
+
+}  // namespace lockstep::tools::nvml
