@@ -1,6 +1,7 @@
 #include <lockstep/comm/rank_device.hpp>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 #include <utility>
 #include <variant>
@@ -164,6 +165,28 @@ void check_usable(const DeviceRequest& request, int rank, const std::vector<Rank
   }
 }
 
+void require_equal_nodes(const DeviceRequest& request, const std::vector<RankView>& ranks,
+                         const std::vector<std::string>& gpus) {
+  require<UsageError>(ranks.size() == gpus.size(), "require_equal_nodes: ", gpus.size(), " GPUs for ", ranks.size(),
+                      " ranks");
+  std::map<int, std::map<std::string, int>> nodes;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    ++nodes[ranks[rank].node][gpus[rank]];
+  }
+  const auto text = [](const std::map<std::string, int>& kinds) {
+    std::string joined;
+    for (const auto& [kind, count] : kinds) {
+      joined += concat(joined.empty() ? "" : " and ", count, " x ", kind);
+    }
+    return joined;
+  };
+  for (const auto& [node, kinds] : nodes) {
+    const auto& [first, expected] = *nodes.begin();
+    require_for(request, kinds == expected, "node ", first, " computes on ", text(expected), ", node ", node, " on ",
+                text(kinds), "; expected equal GPUs on all nodes");
+  }
+}
+
 RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine) {
   std::vector<GpuInfo> gpus;
   session.agree([&] {
@@ -202,6 +225,17 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
   RankDevice result;
   session.agree([&] { result = device_of_rank(placed, gpus, session.rank(), ranks); });
   result.claims = std::move(claims);
+  std::string kind;
+  if (result.device != Device::cpu()) {
+    const GpuInfo& gpu = gpus.at(static_cast<std::size_t>(result.device.index));
+    kind = concat(gpu.name, ", ", gpu.memory_bytes / 1000000000, " GB");
+  }
+  const std::vector<std::string> kinds = all_gather_text(session.control(), kind);
+  session.agree([&] {
+    if (!kind.empty()) {
+      require_equal_nodes(request, ranks, kinds);
+    }
+  });
   return result;
 }
 

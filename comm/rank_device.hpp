@@ -43,13 +43,20 @@ struct RankView {
 /// is then placed by its DeviceRequest::with_gpus(). Nothing to check for other requests.
 void check_usable(const DeviceRequest& request, int rank, const std::vector<RankView>& ranks);
 
+/// gpus: of each rank, what kind of GPU it got ("NVIDIA H200, 143 GB"); all ranks in order. UsageError naming both when
+/// the ranks of two nodes got other kinds or another number of them. Equal nodes are what shares of a batch and the
+/// sharing of links count on.
+void require_equal_nodes(const DeviceRequest& request, const std::vector<RankView>& ranks,
+                         const std::vector<std::string>& gpus);
+
 /// Where a node's GPUs come from.
 struct NodeGpus {
   std::function<std::vector<GpuInfo>()> list = list_gpus;
   std::function<UsableGpus(int count)> find_usable = [](int count) { return find_usable_gpus(count); };
 };
 
-/// The device of this rank of the session; asks for GPUs only when the request is not for the host. With usable:N local
+/// The device of this rank of the session; asks for GPUs only when the request is not for the host. Nodes must have
+/// equal GPUs. With usable:N local
 /// rank 0 of each node finds and claims them and tells the node's ranks. Collective; what goes wrong on one rank is
 /// said once and ends all.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});

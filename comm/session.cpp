@@ -15,6 +15,7 @@
 #include <lockstep/comm/detail/world.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/text.hpp>
+#include <lockstep/runtime/version.hpp>
 
 namespace lockstep::comm {
 namespace detail {
@@ -114,6 +115,7 @@ Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
     state_->inline_ops = world.communicator();
     state_->control = world.communicator();
     agree([&] { require<UsageError>(problem.empty(), problem); });
+    agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
   } catch (const AgreedFailure&) {
     close();  // every rank is here
     throw;

@@ -32,7 +32,8 @@ class Session {
   /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets; when MPI is initialised already, somebody else finalises
   /// it. A process without a launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it
   /// starts nothing elsewhere (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment
-  /// contradicts itself or MPI (comm/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure.
+  /// contradicts itself or MPI (comm/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure. So
+  /// they do when ranks run different versions or builds of lockstep.
   Session(int& argc, char**& argv);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;

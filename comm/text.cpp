@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <sstream>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/runtime/stream.hpp>
 
 namespace lockstep::comm {
@@ -22,6 +24,15 @@ std::vector<T> all_gather_one(Communicator& communicator, T value) {
   std::vector<T> all(static_cast<std::size_t>(communicator.size()));
   communicator.all_gather(stream, view_of(mine), view_of(all));
   return all;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(line);
+  }
+  return lines;
 }
 
 }  // namespace
@@ -52,6 +63,23 @@ std::vector<std::string> all_gather_text(Communicator& communicator, const std::
     texts.emplace_back(first, first + lengths[r]);
   }
   return texts;
+}
+
+void require_same_on_all_ranks(Communicator& communicator, const std::string& text) {
+  const std::vector<std::string> texts = all_gather_text(communicator, text);
+  for (std::size_t r = 1; r < texts.size(); ++r) {
+    if (texts[r] == texts[0]) {
+      continue;
+    }
+    const auto first = lines_of(texts[0]);
+    const auto other = lines_of(texts[r]);
+    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
+      const std::string a = i < first.size() ? first[i] : "nothing";
+      const std::string b = i < other.size() ? other[i] : "nothing";
+      require<OnEveryRank<UsageError>>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '", b,
+                                       "'; start every rank with the same program, options, data and checkpoint");
+    }
+  }
 }
 
 std::vector<double> all_gather_value(Communicator& communicator, double value) {

@@ -19,15 +19,6 @@ namespace lockstep::nn {
 
 namespace {
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
-    lines.push_back(line);
-  }
-  return lines;
-}
-
 /// Waits for a stream before the memory that its queued work uses goes, also when an exception unwinds.
 class IdleAtEnd {
  public:
@@ -155,24 +146,6 @@ std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
 }
 
 }  // namespace
-
-void require_same_on_all_ranks(comm::Communicator& control, const std::string& text) {
-  const std::vector<std::string> texts = comm::all_gather_text(control, text);
-  for (std::size_t r = 1; r < texts.size(); ++r) {
-    if (texts[r] == texts[0]) {
-      continue;
-    }
-    const auto first = lines_of(texts[0]);
-    const auto other = lines_of(texts[r]);
-    for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
-      const std::string a = i < first.size() ? first[i] : "nothing";
-      const std::string b = i < other.size() ? other[i] : "nothing";
-      require<comm::OnEveryRank<UsageError>>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '",
-                                             b,
-                                             "'; start every rank with the same program, options, data and checkpoint");
-    }
-  }
-}
 
 std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data) {
   const auto text = [](const auto&... values) {
@@ -376,7 +349,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
 Trainer::~Trainer() = default;
 
 void Trainer::start() {
-  require_same_on_all_ranks(state_->ranks.control, state_->contract);
+  comm::require_same_on_all_ranks(state_->ranks.control, state_->contract);
   broadcast_state();
   state_->open_loader();  // last: it may fail on one rank alone
 }
@@ -393,7 +366,7 @@ void Trainer::require_same_state() {
     text << name << " with hash " << hash_of(s.context, s.parameters.counter(name)) << '\n';
   }
   text << "averaged statistics with hash " << hash_of(s.context, s.parameters.evaluation_buffer_arena()) << '\n';
-  require_same_on_all_ranks(s.ranks.control, text.str());
+  comm::require_same_on_all_ranks(s.ranks.control, text.str());
 }
 
 void Trainer::step() {

@@ -129,8 +129,4 @@ class Trainer {
 /// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
 [[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data);
 
-/// Throws UsageError on every rank when `text`, one item a line, differs between ranks; names the first line that
-/// differs and the ranks. For what must be equal before the first step.
-void require_same_on_all_ranks(comm::Communicator& control, const std::string& text);
-
 }  // namespace lockstep::nn

@@ -58,7 +58,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                         ", expected at least ", amount.least);
     same += concat(amount.name, ' ', amount.value, '\n');
   }
-  require_same_on_all_ranks(control, same);
+  comm::require_same_on_all_ranks(control, same);
 
   const std::int64_t per_epoch = trainer.batches_per_epoch();
   const auto steps_done = [&] { return options.steps > 0 && trainer.position().step >= options.steps; };

@@ -37,6 +37,19 @@ TEST_P(LocalCommunicatorTest, OperationsOnWorkers) {
             none_failed(GetParam()));
 }
 
+TEST_P(LocalCommunicatorTest, WhatAllRanksMustHave) {
+  const auto failures = run_ranks(GetParam(), [](Communicator& comm) {
+    require_same_on_all_ranks(comm, "program 1.0\nimages 60000");
+    const bool last = comm.rank() == comm.size() - 1;
+    require_same_on_all_ranks(comm, concat("program 1.0\nimages ", last ? 59999 : 60000));
+  });
+  for (const std::string& failure : failures) {  // the same on all ranks; nobody to differ from alone
+    const std::string expected =
+        concat("the ranks do not agree: rank 0 has 'images 60000', rank ", GetParam() - 1, " has 'images 59999'");
+    EXPECT_EQ(failure.starts_with(expected), GetParam() > 1) << failure;
+  }
+}
+
 TEST_P(LocalCommunicatorTest, Texts) {
   EXPECT_EQ(run_ranks(GetParam(),
                       [](Communicator& comm) {

@@ -165,6 +165,28 @@ TEST(RankDevice, UsableGpus) {
   EXPECT_THROW((void)device_of_rank(DeviceRequest::parse("usable:2"), gpus_of(sees_four.gpus), 0, ranks), StateError);
 }
 
+TEST(RankDevice, NodesMustBeEqual) {
+  const std::vector<RankView> ranks{{.node = 0}, {.node = 0}, {.node = 1}, {.node = 1}};
+  const DeviceRequest request = DeviceRequest::parse("auto");
+  EXPECT_NO_THROW(require_equal_nodes(request, ranks, {"A", "A", "A", "A"}));
+  EXPECT_NO_THROW(require_equal_nodes(request, ranks, {"A", "B", "B", "A"})) << "the same two on both";
+  EXPECT_NO_THROW(require_equal_nodes(request, {{.node = 0}, {.node = 0}}, {"A", "B"})) << "one node";
+  const auto refused = [&](const std::vector<RankView>& views, const std::vector<std::string>& gpus) {
+    try {
+      require_equal_nodes(request, views, gpus);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refused(ranks, {"A", "A", "A", "B"}),
+            "devices 'auto': node 0 computes on 2 x A, node 1 on 1 x A and 1 x B; expected equal GPUs on all nodes");
+  EXPECT_NE(refused({{.node = 0}, {.node = 0}, {.node = 1}}, {"A", "A", "A"})
+                .find("node 0 computes on 2 x A, node 1 on 1 x A"),
+            std::string::npos);
+  EXPECT_NE(refused(ranks, {"A"}), "");
+}
+
 TEST(RankDevice, ItsArgumentsMustFit) {
   const std::vector<RankView> ranks{{.node = 0, .gpus = {"GPU-a0"}}};
   EXPECT_THROW((void)device_of_rank({}, gpus_of({"GPU-a0"}), 1, ranks), UsageError);
