@@ -1,6 +1,11 @@
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <mpi.h>
 
@@ -45,20 +50,53 @@ std::string library_name() {
   return name;
 }
 
-/// MPI_Init_thread. A process without a launcher is a world of one that Open MPI starts by itself; it then looks for
-/// a way to start processes elsewhere (ssh), which containers lack, unless it is told that there is none.
+/// Changes variables of the environment, and puts them back.
+class EnvironmentFor {
+ public:
+  EnvironmentFor() = default;
+  EnvironmentFor(const EnvironmentFor&) = delete;
+  EnvironmentFor& operator=(const EnvironmentFor&) = delete;
+  ~EnvironmentFor() {
+    for (const auto& [name, value] : before_) {
+      put(name, value ? value->c_str() : nullptr);
+    }
+  }
+  void set(const char* name, const char* value) {  ///< nullptr: not set
+    const char* now = std::getenv(name);
+    before_.emplace_back(name, now == nullptr ? std::nullopt : std::optional<std::string>(now));
+    put(name, value);
+  }
+
+ private:
+  static void put(const char* name, const char* value) {
+    if (value == nullptr) {
+      ::unsetenv(name);
+    } else {
+      ::setenv(name, value, 1);
+    }
+  }
+  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
+};
+
+/// MPI_Init_thread. The environment is as before afterwards: programs that this one starts have launchers of their own.
 int initialise(int& argc, char**& argv) {
-  const char* const kLaunch = "OMPI_MCA_plm";
-  const bool alone = std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr && std::getenv(kLaunch) == nullptr;
-  if (alone) {
-    ::setenv(kLaunch, "isolated", 1);
+  const auto none_of = [](std::initializer_list<const char*> names) {
+    return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
+  };
+  EnvironmentFor environment;
+  // A process without a launcher is a world of one that Open MPI starts by itself; it then looks for a way to start
+  // processes elsewhere (ssh), which containers lack, unless it is told that there is none.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
+    environment.set("OMPI_MCA_plm", "isolated");
+  }
+  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one it is
+  // either right, for a step of one task, or Session says in one line what is missing.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
+    environment.set("SLURM_STEPID", nullptr);
+    environment.set("SLURM_STEP_ID", nullptr);
   }
   int level = MPI_THREAD_SINGLE;
-  const int rc = MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-  if (alone) {
-    ::unsetenv(kLaunch);  // programs that this one starts are not alone
-  }
-  check_mpi(rc, "MPI_Init_thread");
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
   return level;
 }
 

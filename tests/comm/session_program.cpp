@@ -182,13 +182,20 @@ int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
   }
 #endif
-  const char* plm_before = std::getenv("OMPI_MCA_plm");
-  const std::string plm = plm_before == nullptr ? "" : plm_before;
+  const auto launch_variables = [] {
+    std::string text;
+    for (const char* name : {"OMPI_MCA_plm", "SLURM_STEP_ID", "SLURM_STEPID"}) {
+      const char* value = std::getenv(name);
+      text += lockstep::concat(name, "=", value == nullptr ? "(none)" : value, " ");
+    }
+    return text;
+  };
+  const std::string before = launch_variables();
   int rank = -1;
   const int code = lockstep::comm::run_program(argc, argv, [&](Session& session, int, char**) {
     rank = session.rank();
-    const char* now = std::getenv("OMPI_MCA_plm");
-    lockstep::require<lockstep::StateError>(plm == (now == nullptr ? "" : now), "the environment was changed");
+    lockstep::require<lockstep::StateError>(launch_variables() == before, "the environment was changed: ", before,
+                                            "became ", launch_variables());
     return run(mode, argc > 2 ? argv[2] : "", session);
   });
   std::printf("rank %d ended with %d\n", rank, code);

@@ -235,6 +235,8 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 0);
   // Tasks of an allocation without a step are no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
+  // A step of one task needs nobody, and keeps its variables.
+  EXPECT_EQ(run(0, "ok", "SLURM_STEPID=0 SLURM_STEP_ID=0 SLURM_NTASKS=1 SLURM_PROCID=0").code, 0);
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=1 PMI_RANK=0").code, 0);
 }
 
