@@ -2,14 +2,17 @@
 # Installs the Debian 12 packages that lockstep needs. Does nothing, and needs no rights, when they are all there.
 #   scripts/install-deps.sh run     what scripts/train.sh needs (default)
 #   scripts/install-deps.sh test    and what the tests and benchmarks need
-#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, ccache
+#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, ccache, SLURM (no service
+#                                   of it is started here; tests/launch/slurm.sh makes a cluster of its own)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev)
+test_packages=(libgtest-dev iproute2 procps)  # the latter two make and watch the two hosts of tests/launch
+slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in
   run) ;;
-  test) packages+=(libgtest-dev) ;;
-  ci) packages+=(libgtest-dev clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
+  test) packages+=("${test_packages[@]}") ;;
+  ci) packages+=("${test_packages[@]}" "${slurm[@]}" clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
   *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
 esac
 
@@ -51,6 +54,14 @@ apt() {
   done
   return 1
 }
+
+# Debian's packages of daemons start them unless this file says no.
+policy=/usr/sbin/policy-rc.d
+if [[ " ${missing[*]}" =~ \ (slurm|munge) ]] && [ ! -e "$policy" ]; then
+  trap '"${as_root[@]}" rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" > /dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+fi
 
 say "installing ${missing[*]}"
 apt update || say "apt-get update failed; going on with the package lists that are there"

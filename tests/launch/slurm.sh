@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# A SLURM cluster of two nodes with two GPUs each (names without a device behind them), and on it what users do: srun,
+# sbatch with the files of examples/slurm, a signal before the time limit, mpirun in a job.
+#   slurm.sh MPIRUN BIN FAILING     mpirun of Open MPI, the folder of the programs, tests/comm's session_program
+source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
+mpirun=$1 bin=$2 failing=$3
+examples=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../examples/slurm" && pwd)
+
+need slurmctld slurmctld slurmd slurmd srun slurm-client munged munge
+enter_island "$@"
+make_hosts node1 node2
+
+# SLURM as root gives up group memberships, which a user namespace does not allow: there it runs as the user instead.
+as_user=()
+if [ "$LOCKSTEP_UID" != 0 ]; then
+  as_user=(unshare --user --map-user="$LOCKSTEP_UID" --map-group="$LOCKSTEP_GID")
+fi
+user=$(id -un "$LOCKSTEP_UID") || skip "user $LOCKSTEP_UID has no name, which SLURM wants"
+slurm() {  # slurm HOST COMMAND...
+  local host=$1
+  shift
+  on "$host" "${as_user[@]}" "$@"
+}
+
+mkdir "$work/state" "$work/node1" "$work/node2" "$work/jobs"
+head -c 1024 /dev/urandom > "$work/key"
+chmod 400 "$work/key"
+export SLURM_CONF=$work/slurm.conf
+# TmpFS is a folder that each host has for itself: where two slurmd share one, the second cannot make the folder of a
+# step's PMIx server. cred_expire: a job that is queued again waits until its old credentials have expired.
+cat > "$SLURM_CONF" <<END
+ClusterName=test
+SlurmctldHost=node1
+SlurmUser=$user
+SlurmdUser=$user
+AuthType=auth/munge
+AuthInfo=socket=$work/munge,cred_expire=5
+CredType=cred/munge
+StateSaveLocation=$work/state
+SlurmctldPidFile=$work/slurmctld.pid
+SlurmctldLogFile=$work/slurmctld.log
+SlurmdSpoolDir=$work/%n
+SlurmdPidFile=$work/%n/pid
+SlurmdLogFile=$work/%n.log
+TmpFS=$work/private
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
+SlurmdParameters=config_overrides
+GresTypes=gpu
+KillWait=2
+ReturnToService=2
+NodeName=node1,node2 CPUs=4 Gres=gpu:2
+PartitionName=main Nodes=ALL Default=YES
+END
+printf "Name=gpu File=/dev/%s\n" null zero > "$work/gres.conf"
+
+slurm node1 munged --socket="$work/munge" --key-file="$work/key" --pid-file="$work/munged.pid" \
+  --log-file="$work/munged.log" --seed-file="$work/munged.seed" > "$work/munged.out" 2>&1 ||
+  { failed "munged does not start"; show "$work/munged.out"; finish; }
+slurm node1 slurmctld -D -f "$SLURM_CONF" > "$work/slurmctld.out" 2>&1 &
+for node in node1 node2; do
+  slurm "$node" slurmd -D -f "$SLURM_CONF" -N "$node" > "$work/$node.out" 2>&1 &
+done
+both_idle() { [ "$(slurm node1 sinfo --noheader --Node --format=%T | sort | uniq -c | tr -s ' ')" = " 2 idle" ]; }
+if ! wait_until 20 both_idle; then
+  failed "the cluster does not come up"
+  tail -n 20 "$work"/*.out "$work"/*.log
+  finish
+fi
+
+run 0 "srun on one node" slurm node1 srun --mpi=pmix --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
+lines 1 '^2 ranks on 1 node, Open MPI'
+lines 1 '^rank 1 of 2  node1  local 1 of 2 '
+lines 1 '^all-reduced sum of the ranks: 1, as expected$'
+
+run 0 "srun on two nodes" slurm node1 srun --mpi=pmix --nodes=2 --ntasks-per-node=2 "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes, Open MPI'
+lines 1 '^rank 1 of 4  node1  local 1 of 2 '
+lines 1 '^rank 2 of 4  node2  local 0 of 2 '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+
+run 0 "srun deals ranks out" slurm node1 srun --mpi=pmix --nodes=2 --ntasks=3 --distribution=cyclic "$bin/hello_ranks"
+lines 1 '^rank 1 of 3  node2  local 0 of 1 '
+lines 1 '^rank 2 of 3  node1  local 1 of 2 '
+
+# Without --mpi=pmix each task is alone. That is said by one of them, and is no error for a step of one.
+run 2 "srun without --mpi=pmix" slurm node1 srun --nodes=1 --ntasks=2 "$bin/hello_ranks" --devices cpu
+lines 1 '^lockstep: error: .*SLURM_PROCID=0, SLURM_STEP_NUM_TASKS=2.*MPI reports 1 rank.*srun --mpi=pmix'
+lines 0 'application appears to have been direct launched'
+run 0 "srun of one task without --mpi=pmix" slurm node1 srun --ntasks=1 "$bin/hello_ranks" --devices cpu
+lines 1 '^1 rank on 1 node'
+
+# submit NAME FILE OPTIONS.. -- ARGUMENTS..: a file of examples/slurm as it is, with options of sbatch before it and
+# arguments behind it. Sets `job`; the log is jobs/NAME.log, of an array jobs/NAME.log.TASK.
+submit() {
+  local name=$1 file=$2 options=()
+  shift 2
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  run 0 "sbatch $file ($name)" slurm node1 env LOCKSTEP_BIN="$bin" LOCKSTEP_OUT="$work/jobs" LOCKSTEP_INTERFACE=eth0 \
+    sbatch --parsable --chdir="$work/jobs" --output="$work/jobs/$name.log" "${options[@]}" "$examples/$file" "$@"
+  job=$(cat "$work/output")
+}
+is_over() { [ -z "$(slurm node1 squeue --noheader --jobs="$1")" ]; }
+# ended JOB NAME STATE: of all tasks, as `scontrol show job` tells it. The log is in $work/output.
+ended() {
+  wait_until 30 is_over "$1"
+  slurm node1 scontrol --oneliner show job "$1" > "$work/$2.state"
+  if [ "$(grep -vc -- "$3" "$work/$2.state")" = 0 ]; then
+    passed "$2: $3"
+  else
+    failed "$2 is not '$3'"
+    show "$work/$2.state"
+  fi
+  cat "$work/jobs/$2.log"* > "$work/output"
+}
+tiny=(--devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --workers 0)
+
+# The signal before the time limit, sent now: checkpoint and exit code 75, so the job is queued again. SLURM starts it
+# when the credentials of its first life have expired; until then there are other things to do.
+submit stopped one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 -- "${tiny[@]}" --epochs 600
+stopped=$job
+wait_until 20 test -s "$work/jobs/$stopped/metrics.jsonl" || failed "the job to be stopped does not start"
+run 0 "a signal to the job's ranks" slurm node1 scancel --signal=USR1 "$stopped"
+
+submit one_node one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
+ended "$job" one_node 'JobState=COMPLETED .*Restarts=0 .*ExitCode=0:0 '
+lines 1 '^2 ranks on 1 node, '
+lines 1 '^  ranks      2 on 1 node, '
+lines 1 '^finished: test accuracy'
+
+submit several_nodes several_nodes.sbatch --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 \
+  -- "${tiny[@]}" --epochs 1
+ended "$job" several_nodes 'JobState=COMPLETED .*ExitCode=0:0 '
+lines 1 '^4 ranks on 2 nodes, '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+lines 1 '^  ranks      4 on 2 nodes, '
+lines 1 '^finished: test accuracy'
+
+submit sweep sweep.sbatch --output="$work/jobs/sweep.log.%a" --cpus-per-task=1 -- "${tiny[@]}" --epochs 1
+ended "$job" sweep 'JobState=COMPLETED .*ExitCode=0:0 '
+lines 4 '^finished: test accuracy'
+for rate in 0.03 0.1 0.3 1; do lines 1 "learning rate $rate "; done
+
+submit mistake one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 -- --model resnet19
+ended "$job" mistake 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
+
+# mpirun in a job takes nodes and slots from SLURM and starts its helpers through srun.
+run 0 "mpirun in a job" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$mpirun" "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes, '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+
+# Rank 1 is on the second node and gives up while the others wait for it.
+run 76 "a failing rank on the second node" slurm node1 \
+  srun --mpi=pmix --nodes=2 --ntasks-per-node=2 --distribution=cyclic "$failing" abort
+lines 1 'lockstep: error: rank 1: gave up'
+gone session_program
+
+ended "$stopped" stopped 'JobState=COMPLETED .*Restarts=1 .*ExitCode=0:0 '
+lines 1 '^stopped by a signal at step'
+lines 1 '^  resuming .*, step [1-9]'
+lines 1 '^finished: test accuracy'
+if [ "$failures" != 0 ]; then
+  tail -n 30 "$work"/*.log
+fi
+finish

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# mpirun over two hosts: places of the ranks, sums, training, and what a failure on the second host leaves behind.
+#   two_hosts.sh MPIRUN BIN FAILING     mpirun of Open MPI, the folder of the programs, tests/comm's session_program
+source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
+mpirun=$1 bin=$2 failing=$3
+
+[[ $("$mpirun" --version 2>&1) == *open-mpi.org* ]] || skip "needs mpirun of Open MPI, $mpirun is another"
+enter_island "$@"
+make_hosts node1 node2
+
+# mpi RANKS-ON-1 RANKS-ON-2 COMMAND...
+mpi() {
+  local ranks=$(($1 + $2)) hosts=node1:$1,node2:$2
+  shift 2
+  on node1 "$mpirun" --mca plm_rsh_agent "$work/agent" --host "$hosts" -np "$ranks" "$@"
+}
+
+run 0 "two ranks on each host" mpi 2 2 "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes, Open MPI'
+lines 1 '^rank 0 of 4  node1  local 0 of 2 '
+lines 1 '^rank 1 of 4  node1  local 1 of 2 '
+lines 1 '^rank 2 of 4  node2  local 0 of 2 '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+
+# A local rank is no remainder of the world rank: here ranks are dealt out one host after the other, and unevenly.
+run 0 "three ranks and one, dealt out" mpi 3 1 --map-by node "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes'
+lines 1 '^rank 0 of 4  node1  local 0 of 3 '
+lines 1 '^rank 1 of 4  node2  local 0 of 1 '
+lines 1 '^rank 2 of 4  node1  local 1 of 3 '
+lines 1 '^rank 3 of 4  node1  local 2 of 3 '
+
+# cpu:2 is asked for per node: right on the first host, wrong on the second.
+run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
+lines 1 '^lockstep: error: .*cpu:2'
+
+# The same numbers as on one host: what connects the ranks does not show.
+train=("$bin/train_resnet" --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --epochs 1
+  --log-every 1 --workers 0)
+losses() { sed -n 's/.*\("loss":[^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
+run 0 "training on two hosts" mpi 1 1 "${train[@]}" --out "$work/two"
+lines 1 '^  ranks      2 on 2 nodes'
+run 0 "training on one host" mpi 2 0 "${train[@]}" --out "$work/one"
+lines 1 '^  ranks      2 on 1 node,'
+run 0 "training with another seed" on node1 "${train[@]}" --out "$work/other" --seed 2
+losses "$work/two" > "$work/output"
+lines 5 '^"loss":[0-9.]+$'  # four steps and the epoch
+if [ "$(losses "$work/two")" = "$(losses "$work/one")" ]; then
+  passed "  the losses are those of one host"
+else
+  failed "  the losses differ: $(losses "$work/two" | tr '\n' ' ') and $(losses "$work/one" | tr '\n' ' ')"
+fi
+if [ "$(losses "$work/two")" != "$(losses "$work/other")" ]; then
+  passed "  the losses are not those of another seed"
+else
+  failed "  another seed gives the same losses: they say nothing"
+fi
+
+# Rank 1 is on the second host and gives up while the others wait for it.
+run 76 "a failing rank on the second host" mpi 2 2 --map-by node "$failing" abort
+lines 1 '^lockstep: error: rank 1: gave up$'
+gone session_program
+gone orted
+finish
