@@ -26,6 +26,7 @@ mkdir "$work/state" "$work/node1" "$work/node2" "$work/jobs"
 head -c 1024 /dev/urandom > "$work/key"
 chmod 400 "$work/key"
 export SLURM_CONF=$work/slurm.conf
+export SLURM_PMIX_FENCE=ring  # several_nodes.sbatch says why
 # TmpFS is a folder that each host has for itself: where two slurmd share one, the second cannot make the folder of a
 # step's PMIx server. cred_expire: a job that is queued again waits until its old credentials have expired.
 cat > "$SLURM_CONF" <<END
@@ -158,6 +159,12 @@ ended "$job" mistake 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
 # mpirun in a job takes nodes and slots from SLURM and starts its helpers through srun.
 run 0 "mpirun in a job" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$mpirun" "$bin/hello_ranks" --devices cpu
 lines 1 '^4 ranks on 2 nodes, '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+
+# The program in a job starts its ranks itself, with srun.
+run 0 "ranks that the program starts" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$bin/hello_ranks" \
+  --devices cpu:2 --nodes 2
+lines 1 '^4 ranks on 2 nodes, .*srun .*--mpi=pmix'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
 # Rank 1 is on the second node and gives up while the others wait for it.

@@ -35,6 +35,13 @@ lines 1 '^rank 3 of 4  node1  local 2 of 3 '
 run 2 "cpu:2 with two ranks and one" mpi 2 1 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^lockstep: error: .*cpu:2'
 
+# The program starts its ranks itself, with a host file, and says how.
+printf '%s slots=2\n' node1 node2 > "$work/hostfile"
+run 0 "ranks that the program starts" on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" \
+  "$bin/hello_ranks" --devices cpu:2 --nodes 2 --hostfile "$work/hostfile"
+lines 1 '^4 ranks on 2 nodes, .*mpirun .*--hostfile'
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+
 # The same numbers as on one host: what connects the ranks does not show.
 train=("$bin/train_resnet" --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --epochs 1
   --log-every 1 --workers 0)
