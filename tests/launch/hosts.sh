@@ -29,7 +29,7 @@ need() {
 }
 
 enter_island() {
-  local limit=100 isolate as_root=() reason status=0
+  local limit=200 isolate as_root=() reason status=0
   if [ -n "${LOCKSTEP_ISLAND:-}" ]; then
     work=$LOCKSTEP_ISLAND
     mount -t tmpfs -o mode=755 tmpfs "$work" || exit 1

@@ -164,7 +164,8 @@ lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 # The program in a job starts its ranks itself, with srun.
 run 0 "ranks that the program starts" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$bin/hello_ranks" \
   --devices cpu:2 --nodes 2
-lines 1 '^4 ranks on 2 nodes, .*srun .*--mpi=pmix'
+lines 1 '^4 ranks on 2 nodes, '
+lines 1 '^started by itself: srun .*--mpi=pmix'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
 # Rank 1 is on the second node and gives up while the others wait for it.
