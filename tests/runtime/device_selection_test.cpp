@@ -120,6 +120,13 @@ TEST(DeviceSelection, WithoutAGpu) {
   }
 }
 
+/// A number of GPUs is an integer: true and 1.0 do not compile.
+template <class T>
+constexpr bool kIsCount = requires(T value) {
+  DeviceRequest::from_count(value);
+};
+static_assert(kIsCount<int> && !kIsCount<bool> && !kIsCount<double> && !kIsCount<float>);
+
 TEST(DeviceSelection, NumbersAndLists) {
   const auto of_count = [](int count) { return select_devices(DeviceRequest::from_count(count), node(4)).devices; };
   EXPECT_EQ(of_count(3), gpus({0, 1, 2}));

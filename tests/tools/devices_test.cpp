@@ -235,6 +235,16 @@ TEST_F(DevicesTest, WithoutNvmlThatHalfIsNotKnown) {
   EXPECT_FALSE(nvml->link("GPU-9", "GPU-0").nearest);
 }
 
+TEST_F(DevicesTest, ADriverThatAnswersWithAnErrorIsTold) {
+  Machine machine;
+  EXPECT_FALSE(find_gpus(
+      machine, []() -> std::vector<GpuInfo> { throw CudaError("cudaErrorSystemDriverMismatch"); }, root()));
+  expect_has(report(machine), {"host ", "GPUs      cudaErrorSystemDriverMismatch"});
+  EXPECT_TRUE(find_gpus(
+      machine, [] { return std::vector<GpuInfo>{}; }, root()));
+  expect_has(report(machine), {"host alone"});
+}
+
 /// Runs the program; what it wrote to standard output goes to `out`.
 int run(const std::string& options, const std::string& out) {
   const int status = std::system((std::string(LOCKSTEP_TEST_PROGRAM) + " " + options + " > " + out + " 2>&1").c_str());

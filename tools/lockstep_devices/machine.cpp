@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -239,6 +241,25 @@ void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nv
                                  .link = nvml == nullptr ? GpuLink{} : nvml->link(gpus[i].uuid, other.uuid)});
       }
     }
+  }
+}
+
+bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list, const std::string& claim_folder) {
+  try {
+    const std::vector<GpuInfo> gpus = list();
+    if (gpus.empty()) {
+      machine.gpus_missing =
+          "none that this process can use: this is the host alone (no card, no driver, CUDA_VISIBLE_DEVICES, or a "
+          "build "
+          "without CUDA)";
+      return true;
+    }
+    const std::unique_ptr<Nvml> nvml = Nvml::open(machine.nvml_missing);
+    add_gpus(machine, gpus, nvml.get(), claim_folder);
+    return true;
+  } catch (const CudaError& error) {
+    machine.gpus_missing = error.what();
+    return false;
   }
 }
 

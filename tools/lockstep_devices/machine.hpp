@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -43,6 +42,11 @@ struct Machine {
 /// usable GPUs runs, so that looking does not look like a claim; what cannot be read there counts as claimed by nobody.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
+
+/// The same for the GPUs that `list` (list_gpus) gives, with NVML opened for them. Without any the machine says why.
+/// False when the driver answers with an error, which the machine then tells: the host half is still worth reading.
+[[nodiscard]] bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list,
+                             const std::string& claim_folder);
 
 /// The report for people. What is not known is said to be so.
 [[nodiscard]] std::string report(const Machine& machine);

@@ -3,7 +3,6 @@
 
 #include <cstdio>
 #include <exception>
-#include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -21,27 +20,14 @@ using namespace lockstep;
 /// Returns the exit code.
 int run(bool json, bool measure) {
   tools::Machine machine{.build = build_description(), .host = tools::read_host()};
-  int code = exit_code::kFinished;
-  try {
-    const std::vector<GpuInfo> gpus = list_gpus();
-    if (gpus.empty()) {
-      machine.gpus_missing =
-          "none that this process can use (no card, no driver, CUDA_VISIBLE_DEVICES, or a build "
-          "without CUDA); this is the host alone";
-    }
-    const std::unique_ptr<tools::Nvml> nvml = gpus.empty() ? nullptr : tools::Nvml::open(machine.nvml_missing);
-    tools::add_gpus(machine, gpus, nvml.get(), default_claim_folder());
-  } catch (const CudaError& error) {  // a driver that is there and broken: the host half is still worth reading
-    machine.gpus_missing = error.what();
-    code = error.code();
-  }
+  const bool found = tools::find_gpus(machine, list_gpus, default_claim_folder());
   if (measure) {
     constexpr double kSeconds = 0.5;
     machine.copy = tools::measure_copy(tools::copy_array_bytes(machine.host), kSeconds);
   }
   const std::string text = json ? tools::to_json(machine).text(2) + "\n" : tools::report(machine);
   std::fputs(text.c_str(), stdout);
-  return code;
+  return found ? exit_code::kFinished : exit_code::kFailure;
 }
 
 }  // namespace
