@@ -34,6 +34,7 @@ std::string text_of(const comm::RankDevice& placed) {
 
 /// The options, or a text to print instead of a run (--help, --version). UsageError.
 struct Parsed {
+  examples::LaunchOptions launch;
   comm::RanksRequest ranks;
   std::string text;
 };
@@ -52,7 +53,7 @@ Parsed parse(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& e) {
     throw UsageError(e.what());
   }
-  return {.ranks = examples::ranks_request(launch)};
+  return {.launch = launch, .ranks = examples::ranks_request(launch)};
 }
 
 int run(comm::Session& session, int argc, char** argv) {
@@ -68,8 +69,9 @@ int run(comm::Session& session, int argc, char** argv) {
   const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices);
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
+    const std::string processors = examples::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
-                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed));
+                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed), "  ", processors);
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
 

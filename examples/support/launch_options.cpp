@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/runtime/cpu_binding.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace examples {
@@ -25,6 +27,10 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
          "none")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--bind", options.bind, "gpu: threads run on the processors next to the rank's GPU; none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "gpu"}))
+      ->group(group);
 }
 
 lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
@@ -33,6 +39,16 @@ lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
           .nodes = options.nodes,
           .hostfile = options.hostfile,
           .launcher = lockstep::comm::parse_launcher(options.launcher)};
+}
+
+std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
+  std::string reason;
+  if (options.bind == "gpu" && device != lockstep::Device::cpu()) {
+    const lockstep::GpuInfo gpu = lockstep::list_gpus().at(static_cast<std::size_t>(device.index));
+    reason = lockstep::bind_this_thread_near(gpu.pci).reason;
+  }
+  return lockstep::concat("processors ", lockstep::ProcessorSet::of_this_thread().text(), reason.empty() ? "" : " (",
+                          reason, reason.empty() ? "" : ")");
 }
 
 }  // namespace examples

@@ -3,6 +3,7 @@
 #include <string>
 
 #include <lockstep/comm/self_start.hpp>
+#include <lockstep/runtime/device.hpp>
 
 namespace CLI {
 class App;
@@ -16,12 +17,17 @@ struct LaunchOptions {
   int nodes = 0;
   std::string hostfile;
   std::string launcher = "auto";
+  std::string bind = "gpu";
 };
 
-/// --devices, --nodes, --hostfile, --launcher.
+/// --devices, --nodes, --hostfile, --launcher, --bind.
 void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group);
 
 /// UsageError that names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
+
+/// Binds the calling thread, and those it starts later, as --bind says: on a GPU to the processors next to it, on the
+/// host to nothing. For the header: "processors 0-7 (bound next to the GPU)".
+[[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 
 }  // namespace examples

@@ -301,6 +301,7 @@ int run(comm::Session& session, int argc, char** argv) {
     require<UsageError>(placed.device == Device::cpu(), "--devices is '", ranks.devices.text(),
                         "': training on GPUs needs the NCCL communicator, which this version lacks, expected cpu or "
                         "cpu:RANKS");
+    (void)examples::bind_rank(o.launch, placed.device);  // the header shows the rank's processors
   });
 
   // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
