@@ -10,6 +10,9 @@ namespace {
 TEST(Device, ParseAndPrint) {
   EXPECT_EQ(Device::parse("cpu"), Device::cpu());
   EXPECT_EQ(Device::parse("gpu"), Device::cuda(0));
+  EXPECT_EQ(Device::parse("gpu:0"), Device::gpu(0));
+  EXPECT_EQ(Device::parse("cuda:0"), Device::gpu(0));
+  EXPECT_EQ(Device::gpu(3), Device::cuda(3));
   EXPECT_EQ(Device::parse("cuda"), Device::cuda(0));
   EXPECT_EQ(Device::parse("cuda:7"), Device::cuda(7));
   EXPECT_EQ(Device::parse("gpu:12"), Device::cuda(12));
