@@ -174,7 +174,7 @@ class Writer {
   /// Begins a new line when the next element and its comma would go beyond the width.
   void wrap(int axis) {
     const std::size_t line = out_.rfind('\n') + 1;  // npos + 1 is 0
-    const auto indent = static_cast<std::size_t>(axis + 1);
+    const std::size_t indent = static_cast<std::size_t>(axis) + 1;
     if (out_.size() - line > indent && out_.size() - line + texts_[next_].size() + 1 > line_width_) {
       out_.pop_back();  // the space of the separator
       out_ += '\n';
