@@ -1,0 +1,130 @@
+#include <algorithm>
+
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/grouped_copy.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using std::int64_t;
+
+constexpr int kBlock = 256;
+constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces a thread
+constexpr int kMostPairs = 80;
+
+/// Bytes from one address to another, cut into chunks.
+struct Part {
+  const std::uint8_t* src;
+  std::uint8_t* dst;
+  int64_t bytes;
+  int64_t first_chunk;  ///< of this part, among those of the table
+  int width;            ///< bytes an access; 16, or what divides both addresses and the number of bytes
+};
+
+/// A kernel parameter, so that the list reaches the GPU with the launch: no copy, no memory of its own.
+struct Table {
+  Part parts[kMostPairs];
+  int64_t chunks;
+  int count;
+};
+static_assert(sizeof(Table) <= 4000, "kernel parameters of 4096 bytes in all are allowed everywhere");
+
+/// The bytes of a chunk, as elements of T or as 16-byte pieces of them.
+template <class T, int kCount>
+__device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes) {
+  const T* const from = reinterpret_cast<const T*>(src);
+  T* const to = reinterpret_cast<T*>(dst);
+  constexpr int kPiece = static_cast<int>(sizeof(T)) * kCount;
+  const int whole = bytes / kPiece;
+  const int thread = static_cast<int>(threadIdx.x);
+  if constexpr (kCount > 1) {
+    constexpr int kEach = static_cast<int>(kChunk) / kPiece / kBlock;
+    if (bytes == kChunk) {  // all loads of a thread are under way before its first store
+      gpu::Pack<T, kCount> pieces[kEach];
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        pieces[j] = gpu::load<kCount>(from + (j * kBlock + thread) * kCount);
+      }
+#pragma unroll
+      for (int j = 0; j < kEach; ++j) {
+        gpu::store(to + (j * kBlock + thread) * kCount, pieces[j]);
+      }
+      return;
+    }
+    for (int i = whole * kPiece + thread; i < bytes; i += kBlock) {  // the end of the part
+      dst[i] = src[i];
+    }
+  }
+#pragma unroll 1  // five widths, unrolled, would spill registers
+  for (int i = thread; i < whole; i += kBlock) {
+    gpu::store(to + i * kCount, gpu::load<kCount>(from + i * kCount));
+  }
+}
+
+// 6 blocks: with the 32 registers that ptxas chooses by itself it spills one.
+__global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
+  int at = 0;  // the part of the chunk, which grows
+  for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
+    while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {
+      ++at;
+    }
+    const Part& part = table.parts[at];
+    const int64_t begin = (chunk - part.first_chunk) * kChunk;
+    const int bytes = static_cast<int>(part.bytes - begin < kChunk ? part.bytes - begin : kChunk);
+    const std::uint8_t* const src = part.src + begin;
+    std::uint8_t* const dst = part.dst + begin;
+    switch (part.width) {
+      case 16:
+        copy_chunk<std::uint8_t, 16>(src, dst, bytes);
+        break;
+      case 8:
+        copy_chunk<std::uint64_t, 1>(src, dst, bytes);
+        break;
+      case 4:
+        copy_chunk<std::uint32_t, 1>(src, dst, bytes);
+        break;
+      case 2:
+        copy_chunk<std::uint16_t, 1>(src, dst, bytes);
+        break;
+      default:
+        copy_chunk<std::uint8_t, 1>(src, dst, bytes);
+    }
+  }
+}
+
+int width_of(const void* src, const void* dst, int64_t bytes) {
+  if (gpu::aligned_to_vectors(src, dst)) {
+    return 16;
+  }
+  const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(src) | reinterpret_cast<std::uintptr_t>(dst) |
+                              static_cast<std::uintptr_t>(bytes);
+  return static_cast<int>(std::min<std::uintptr_t>(8, bits & (~bits + 1)));
+}
+
+}  // namespace
+
+void grouped_copy(CudaContext& context, std::span<const CopyPair> pairs) {
+  Table table{};
+  const auto flush = [&] {
+    if (table.count > 0) {
+      gpu::launch(grouped_kernel, dim3(gpu::blocks_for(table.chunks, 1)), dim3(kBlock), 0, context.stream(), table);
+    }
+    table.chunks = 0;
+    table.count = 0;
+  };
+  for (const auto& [src, dst] : pairs) {
+    const auto bytes = static_cast<int64_t>(src.bytes());
+    if (bytes == 0) {
+      continue;
+    }
+    table.parts[table.count++] = {gpu::data<const std::uint8_t>(src), gpu::data<std::uint8_t>(dst), bytes, table.chunks,
+                                  width_of(src.data, dst.data, bytes)};
+    table.chunks += (bytes + kChunk - 1) / kChunk;
+    if (table.count == kMostPairs) {
+      flush();
+    }
+  }
+  flush();
+}
+
+}  // namespace lockstep::ops::backend
