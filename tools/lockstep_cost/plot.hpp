@@ -1,0 +1,48 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep_cost {
+
+/// A curve: what was measured as dots, and what the model says as a line between them.
+struct Curve {
+  std::string label;                              ///< written beside its end
+  std::vector<std::pair<double, double>> dots;    ///< (bytes, value), values above 0
+  std::vector<std::pair<double, double>> line{};  ///< likewise; empty: straight from dot to dot
+};
+
+/// A physical limit, drawn across the panel.
+struct Limit {
+  std::string label;
+  double value = 0;
+};
+
+enum class Scale : unsigned char { seconds, bytes_per_second };
+
+/// Values over bytes, both on logarithmic axes.
+struct Panel {
+  std::string title;
+  Scale scale = Scale::seconds;
+  std::vector<Curve> curves;  ///< at most 6 are told apart by colour
+  std::vector<Limit> limits{};
+};
+
+/// One panel, or several side by side, as a whole SVG file: no scripts, no fonts but the reader's, readable on light
+/// and dark pages, as wide as a README. Text may hold anything. Curves without dots are left out; a panel without any
+/// says that there is nothing.
+[[nodiscard]] std::string line_plots(const std::string& title, const std::string& subtitle,
+                                     const std::vector<Panel>& panels);
+
+/// Rates between every two ranks as coloured cells, [from][to]; 0: no value. Up to 64 ranks.
+struct HeatMap {
+  std::string title;
+  std::string subtitle;
+  std::vector<int> ranks;
+  std::vector<std::vector<double>> bytes_per_second;
+};
+
+[[nodiscard]] std::string heat_map(const HeatMap& map);
+
+}  // namespace lockstep_cost

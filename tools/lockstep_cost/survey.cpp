@@ -1,0 +1,310 @@
+#include "tools/lockstep_cost/survey.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include <lockstep/comm/text.hpp>
+#include <lockstep/runtime/context.hpp>
+
+#include "bench/support/collectives.hpp"
+#include "bench/support/copy_paths.hpp"
+#include "tools/lockstep_cost/fit.hpp"
+#include "tools/lockstep_cost/pcie.hpp"
+#include "tools/lockstep_cost/units.hpp"
+
+namespace lockstep_cost {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+
+namespace {
+
+constexpr int kRounds = 3;
+constexpr double kMostTime = 1.3;  // of its share, before a path leaves its larger sizes out
+constexpr std::size_t kLeastSizes = 4;
+constexpr double kSampleSeconds = 50e-6;  // behind one value: shorter calls are timed in groups, as a loop would run
+constexpr std::int64_t kCheckBytes = 4096;
+constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
+constexpr int kMostPairRanks = 16;  // 120 pairs
+
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+class Survey {
+ public:
+  Survey(comm::Session& session, const SurveyOptions& options, const std::function<void(const Progress&)>& progress)
+      : session_(session), options_(options), progress_(progress), sizes_(survey_sizes(options.max_bytes)) {}
+
+  nn::CostFile run() {
+    file_.ranks = session_.size();
+    file_.nodes = session_.nodes();
+    const std::vector<bench::CopyPath> copies = wanted_copies();
+    const bool several = session_.size() > 1;
+    curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0);  // the pairs take as long as a curve
+    share_ = options_.seconds / curves_;
+    begin_ = Clock::now();
+
+    for (const bench::CopyPath& path : copies) {
+      copy(path);
+    }
+    if (several) {
+      messages();
+    } else {
+      file_.left_out.emplace_back("All-reduce and messages: they need at least 2 ranks (mpirun -np 2 lockstep-cost).");
+    }
+    if (!options_.gpu_missing.empty()) {
+      file_.left_out.push_back(options_.gpu_missing);
+    }
+    limits();
+    return std::move(file_);
+  }
+
+ private:
+  /// The paths that people ask for first; bench_copy has them all.
+  [[nodiscard]] std::vector<bench::CopyPath> wanted_copies() const {
+    std::vector<bench::CopyPath> wanted;
+    const bool gpu = !(options_.device == Device::cpu());
+    const Device gpus[] = {options_.device};
+    for (const bench::CopyPath& path :
+         bench::copy_paths(gpu ? std::span<const Device>(gpus) : std::span<const Device>())) {
+      const bool host = path.mover == bench::Mover::memcpy || path.mover == bench::Mover::copy ||
+                        path.mover == bench::Mover::streaming;
+      if (!path.both_ways && (host || path.mover == bench::Mover::copy_engine)) {
+        wanted.push_back(path);
+      }
+    }
+    return wanted;
+  }
+
+  [[nodiscard]] std::vector<int> pair_ranks() const {
+    std::vector<int> ranks;
+    const int count = std::min(session_.size(), kMostPairRanks);
+    for (int i = 0; i < count; ++i) {
+      ranks.push_back(static_cast<int>(std::int64_t{i} * session_.size() / count));
+    }
+    return ranks;
+  }
+
+  using MeasureSize = std::function<bench::Measurement(std::int64_t, const bench::MeasureOptions&)>;
+
+  /// One curve. Goes through the sizes several times, so that a busy second of the machine does not hit one size alone.
+  void curve(nn::CostPath path, const MeasureSize& measure) {
+    const Clock::time_point begin = Clock::now();
+    bench::MeasureOptions options;
+    options.min_iterations = 2;
+    options.sample_seconds = kSampleSeconds;
+    options.target_seconds = share_ / 20;
+    (void)measure(sizes_.front(), options);  // the processor wakes up, pages and caches settle
+    options.target_seconds = share_ / static_cast<double>(sizes_.size()) / kRounds * 0.7;  // the rest: warming up
+    std::vector<bench::Samples> all;
+    for (int round = 0; round < kRounds; ++round) {
+      const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
+      for (std::size_t i = 0; i < wanted; ++i) {
+        const double elapsed = comm::all_gather_value(session_.control(), since(begin))[0];
+        const bool late = elapsed > share_ * (round == 0 ? kMostTime : 1.0);
+        if (late && i >= kLeastSizes && round == 0) {
+          file_.left_out.push_back(concat(path.text, " from ", bytes_text(static_cast<double>(sizes_[i])), " on: ",
+                                          digits(elapsed, 1), " s went into smaller sizes; --seconds gives more."));
+        }
+        if (late && (i >= kLeastSizes || round > 0)) {
+          break;
+        }
+        step(round, concat(path.text, ", ", bytes_text(static_cast<double>(sizes_[i]))));
+        const bench::Samples samples = measure(sizes_[i], options).samples;
+        if (round == 0) {
+          all.push_back(samples);
+        } else {
+          all[i].seconds.insert(all[i].seconds.end(), samples.seconds.begin(), samples.seconds.end());
+          all[i].calls = std::max(all[i].calls, samples.calls);
+        }
+      }
+    }
+    curves_done_ += 1;
+    std::vector<Point> points;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      path.points.push_back(cost_point(sizes_[i], all[i]));
+      points.push_back({static_cast<double>(sizes_[i]), all[i].median()});
+    }
+    const FitOptions fit_options{.noise = noise_of(all)};
+    path.model = fit(points, fit_options);
+    path.held_out = held_out_errors(points, fit_options);
+    file_.paths.push_back(std::move(path));
+  }
+
+  void copy(const bench::CopyPath& path) {
+    std::optional<bench::CopyBench> bench;
+    session_.agree([&] {
+      bench.emplace(path, sizes_.back(), options_.threads);
+      bench->check({.bytes = std::min(kCheckBytes, sizes_.back())});
+    });
+    curve(description(path), [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+      return bench->measure(session_.control(), {.bytes = bytes}, options);
+    });
+  }
+
+  [[nodiscard]] nn::CostPath description(const bench::CopyPath& path) const {
+    const std::string threads = concat(options_.threads, options_.threads == 1 ? " thread" : " threads");
+    switch (path.mover) {
+      case bench::Mover::memcpy:
+        return {.name = "copy/host/memcpy", .text = "memcpy"};
+      case bench::Mover::streaming:
+        return {.name = "copy/host/streaming", .text = concat("streaming, ", threads)};
+      case bench::Mover::copy:
+        return {.name = "copy/host/copy", .text = concat("copy(), ", threads)};
+      default:
+        break;
+    }
+    const auto word = [](const bench::CopyEnd& end) {
+      return end.memory == bench::Memory::device ? "device"
+                                                 : (end.memory == bench::Memory::pinned ? "pinned" : "pageable");
+    };
+    return {.name = concat("copy/", word(path.from), "_to_", word(path.to)),
+            .text = concat(word(path.from), " to ", word(path.to))};
+  }
+
+  void messages() {
+    CpuContext context({.threads = options_.threads});
+    std::optional<bench::CollectiveBench> bench;
+    session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
+    const bench::CollectiveCase all_reduce{.collective = bench::Collective::all_reduce};
+    session_.agree([&] { bench->check(all_reduce, std::min(kCheckBytes, sizes_.back())); });
+    curve({.name = "all_reduce",
+           .text = "all-reduce",
+           .bus_factor = bench::bus_factor(all_reduce.collective, session_.size()).value_or(0)},
+          [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+            return bench->measure(session_.control(), all_reduce, bytes, options);
+          });
+
+    // Rank 0 with its neighbour, by size; then every two ranks with one size. Two ranks take turns, so a call is one
+    // way.
+    const bench::CollectiveCase message{.collective = bench::Collective::send_recv, .from = 0, .to = 1};
+    session_.agree([&] { bench->check(message, std::min(kCheckBytes, sizes_.back())); });
+    curve({.name = "send_recv/0_1", .text = "message, ranks 0 and 1"},
+          [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+            return bench->measure(session_.control(), message, bytes, options);
+          });
+    const std::vector<int> ranks = pair_ranks();
+    if (ranks.size() < static_cast<std::size_t>(session_.size())) {
+      file_.left_out.push_back(concat("Pairs: ", ranks.size(), " ranks of ", session_.size(),
+                                      ", evenly chosen; every two of all would take too long."));
+    }
+    const std::size_t pairs = ranks.size() * (ranks.size() - 1) / 2;
+    file_.pairs.bytes = std::min(kPairBytes, sizes_.back());
+    file_.pairs.ranks = ranks;
+    file_.pairs.seconds.assign(ranks.size(), std::vector<double>(ranks.size(), 0));
+    bench::MeasureOptions options;
+    options.target_seconds = share_ / static_cast<double>(pairs) * 0.5;
+    options.sample_seconds = kSampleSeconds;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      for (std::size_t j = i + 1; j < ranks.size(); ++j) {
+        step(0, concat("ranks ", ranks[i], " and ", ranks[j]));
+        const bench::CollectiveCase pair{.collective = bench::Collective::send_recv, .from = ranks[i], .to = ranks[j]};
+        const double seconds = bench->measure(session_.control(), pair, file_.pairs.bytes, options).samples.median();
+        file_.pairs.seconds[i][j] = file_.pairs.seconds[j][i] = seconds;
+      }
+    }
+  }
+
+  /// What no copy or collective can pass, where that is known.
+  void limits() {
+    double memory = 0;
+    for (const nn::CostPath& path : file_.paths) {
+      if (path.name == "copy/host/streaming") {
+        memory = static_cast<double>(path.points.back().bytes) / path.points.back().median_s;
+      }
+    }
+    const std::optional<PcieLink> link = options_.pci.empty() ? std::nullopt : pcie_link(options_.pci);
+    for (nn::CostPath& path : file_.paths) {
+      const bool on_host = path.name.starts_with("copy/host/");
+      const bool over_link = path.name.starts_with("copy/p") || path.name == "copy/device_to_pinned" ||
+                             path.name == "copy/device_to_pageable";
+      if (over_link && link) {
+        path.limit_text = link->text();
+        path.limit_bytes_per_s = link->bytes_per_s();
+      } else if (on_host || (!path.name.starts_with("copy/") && session_.nodes() == 1)) {
+        path.limit_text = "streaming copy";
+        path.limit_bytes_per_s = memory;
+      }
+    }
+  }
+
+  void step(int round, const std::string& what) {
+    if (progress_) {
+      progress_(
+          {curves_done_, curves_, round, seconds_left(curves_done_, curves_, since(begin_), options_.seconds), what});
+    }
+  }
+
+  comm::Session& session_;
+  const SurveyOptions& options_;
+  const std::function<void(const Progress&)>& progress_;
+  std::vector<std::int64_t> sizes_;
+  nn::CostFile file_;
+  double share_ = 0;
+  int curves_done_ = 0;
+  int curves_ = 0;
+  Clock::time_point begin_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
+  constexpr int kMost = 24;
+  constexpr std::int64_t kLeast = 8;
+  require<UsageError>(max_bytes >= kLeast, "the largest size is ", max_bytes, " bytes, expected at least ", kLeast);
+  int octaves = 0;
+  while ((kLeast << (octaves + 1)) <= max_bytes) {
+    ++octaves;
+  }
+  const int step = octaves / kMost + 1;
+  std::vector<std::int64_t> sizes;
+  for (int i = 0; i <= octaves; i += step) {
+    sizes.push_back(kLeast << i);
+  }
+  return sizes;
+}
+
+double seconds_left(int done, int paths, double elapsed, double planned) {
+  const double share = planned / std::max(paths, 1);
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // one more is under way
+  return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
+}
+
+nn::CostPoint cost_point(std::int64_t bytes, const bench::Samples& samples) {
+  nn::CostPoint point{.bytes = bytes,
+                      .samples = static_cast<std::int64_t>(samples.seconds.size()),
+                      .median_s = samples.median(),
+                      .min_s = samples.min(),
+                      .max_s = samples.max()};
+  if (samples.calls == 1) {
+    point.p95_s = samples.percentile(95);
+    point.p99_s = samples.percentile(99);
+  }
+  return point;
+}
+
+double noise_of(const std::vector<bench::Samples>& sizes) {
+  std::vector<double> errors;
+  for (const bench::Samples& samples : sizes) {
+    std::vector<double> sorted = samples.seconds;
+    std::sort(sorted.begin(), sorted.end());
+    const std::size_t n = sorted.size();
+    if (n >= 4) {
+      const double sigma = (sorted[3 * n / 4] - sorted[n / 4]) / 1.349;
+      errors.push_back(2 * 1.25 * sigma / std::sqrt(static_cast<double>(n)) / samples.median());
+    }
+  }
+  return errors.empty() ? 0.05 : std::clamp(bench::median_of(errors), 0.05, 0.3);
+}
+
+nn::CostFile survey(comm::Session& session, const SurveyOptions& options,
+                    const std::function<void(const Progress&)>& progress) {
+  return Survey(session, options, progress).run();
+}
+
+}  // namespace lockstep_cost

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/session.hpp>
+#include <lockstep/nn/cost_file.hpp>
+
+#include "bench/support/samples.hpp"
+
+namespace lockstep_cost {
+
+struct SurveyOptions {
+  double seconds = 60;                              ///< for everything, about
+  std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
+  int threads = 1;                                  ///< of a rank, for copies
+  lockstep::Device device;                          ///< of this rank
+  std::string pci{};                                ///< where it is, for the limit of its link; empty on the host
+  std::string gpu_missing{};                        ///< why there is no GPU half; empty where there is one
+};
+
+/// What is under way, for a line to those who wait: rank 0's view.
+struct Progress {
+  int done = 0;  ///< paths
+  int paths = 0;
+  int round = 0;  ///< through the sizes of this one
+  double seconds_left = 0;
+  std::string what;  ///< "all-reduce, 64 KiB"
+};
+
+/// 8, 16, 32, ... up to max_bytes, and at most 24 of them: larger steps where there would be more. Ascending.
+[[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
+
+/// Seconds that are left when `done` of `paths`, which get equal shares of `planned` seconds, are over after `elapsed`:
+/// the rest as planned, or at the pace so far where that is slower. Pure.
+[[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
+
+/// One point of a file: percentiles only where every call was timed by itself, and often enough for them.
+[[nodiscard]] lockstep::nn::CostPoint cost_point(std::int64_t bytes, const lockstep::bench::Samples& samples);
+
+/// How uncertain the medians are, relatively, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
+/// sqrt(n), sigma from the quartiles as the tails are not normal), in the middle of all sizes, and 0.05 to 0.3.
+[[nodiscard]] double noise_of(const std::vector<lockstep::bench::Samples>& sizes);
+
+/// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;
+/// the result counts on rank 0. Every path gets an equal share of the time; sizes for which it does not last are left
+/// out, and the file says so. Bad results are a StateError on every rank.
+[[nodiscard]] lockstep::nn::CostFile survey(lockstep::comm::Session& session, const SurveyOptions& options,
+                                            const std::function<void(const Progress&)>& progress);
+
+}  // namespace lockstep_cost
