@@ -191,9 +191,13 @@ CostFile parse_cost(const std::string& text, const std::string& source) {
   return file;
 }
 
-CostFile read_cost(const std::string& path) {
+std::string read_cost_text(const std::string& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
-  return parse_cost(read_file(path, kMostBytes), path);
+  return read_file(path, kMostBytes);
+}
+
+CostFile read_cost(const std::string& path) {
+  return parse_cost(read_cost_text(path), path);
 }
 
 comm::CostModel all_reduce_cost(const CostFile& file, int ranks, int nodes, const std::string& source) {

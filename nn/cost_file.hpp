@@ -75,6 +75,8 @@ struct CostFile {
 /// (times that are not above 0, sizes that do not ascend, models that comm::check() refuses).
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);
 [[nodiscard]] CostFile read_cost(const std::string& path);
+/// The text for parse_cost(), for a rank that sends it to others. DataError when it cannot be read or has over 64 MiB.
+[[nodiscard]] std::string read_cost_text(const std::string& path);
 
 /// The all-reduce model in a file, for bucket plans. DataError when it has none, or was measured with another number of
 /// ranks or nodes: a ring of two says nothing about one of eight.

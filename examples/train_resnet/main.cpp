@@ -17,6 +17,7 @@
 #include <lockstep/nn/atomic_folder.hpp>
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/console.hpp>
+#include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/run_rules.hpp>
@@ -202,6 +203,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"options", options},
                           {"overlap", s.overlap_reason},
                           {"bucket_mb", o.bucket_mb},
+                          {"cost", o.cost},
                           {"workers", s.rules.workers},
                           {"log_every", o.log_every},
                           {"top_k", o.top_k},
@@ -266,7 +268,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
                      static_cast<double>(size_of(parse_dtype(o.dtype))));
   }
-  out << "; overlap with backward " << s.overlap_reason << '\n';
+  out << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
   for (const std::string& warning : s.warnings) {
     out << "  warning    " << warning << '\n';
   }
@@ -330,6 +332,11 @@ int run(comm::Session& session, int argc, char** argv) {
                                                             data.test->size(), "\nimages ", data.train->height(), " x ",
                                                             data.train->width(), "\nclasses ", data.train->classes()));
 
+  // Rank 0's file, so that all ranks plan with one model.
+  std::string cost;
+  session.agree([&] { cost = first && !o.cost.empty() ? nn::read_cost_text(o.cost) : ""; });
+  cost = comm::broadcast_text(session.control(), cost);
+
   const comm::CpuShare share = comm::cpu_share(session);
   Setup setup;
   std::optional<CpuContext> context;
@@ -337,6 +344,10 @@ int run(comm::Session& session, int argc, char** argv) {
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
     setup = resolve(o, data, share, session);
+    if (!o.cost.empty()) {
+      setup.trainer.buckets.all_reduce =
+          nn::all_reduce_cost(nn::parse_cost(cost, o.cost), session.size(), session.nodes(), o.cost);
+    }
     if (saved && o.evaluate.empty()) {  // what cannot be planned here is reported as a difference below
       setup.trainer.plan.choices = saved->identity.choices;
       setup.trainer.plan.choices_required = false;

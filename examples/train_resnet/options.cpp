@@ -33,6 +33,14 @@ constexpr const char* kFooter =
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
 
+double megabytes(const std::string& text) {
+  double value = 0;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  require<UsageError>(error == std::errc() && stop == text.data() + text.size() && value >= 0 && value <= 1e6,
+                      "--bucket-mb is '", text, "', expected 0 to 1000000, or auto");
+  return value;
+}
+
 constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the system refuses it a thread
 
 }  // namespace
@@ -40,6 +48,7 @@ constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the 
 Parsed parse(int argc, const char* const* argv) {
   Parsed parsed;
   Options& o = parsed.options;
+  std::string bucket_mb = "0";
   CLI::App app(kAbout, "train_resnet");
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
@@ -121,7 +130,11 @@ Parsed parse(int argc, const char* const* argv) {
   examples::add_launch_options(app, o.launch, "Ranks");
   app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
       ->group("Ranks");
-  app.add_option("--bucket-mb", o.bucket_mb, "gradient bucket size in MB; 0: large buckets and a small last one")
+  app.add_option("--bucket-mb", bucket_mb,
+                 "gradient bucket size in MB, or auto: by --cost; 0: large ones and a small last")
+      ->group("Ranks");
+  app.add_option("--cost", o.cost,
+                 "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs")
       ->group("Ranks");
   add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
              "Ranks");
@@ -171,8 +184,10 @@ Parsed parse(int argc, const char* const* argv) {
                       ", expected 0 <= value < 1");
   require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
                       ", expected a number of at least 0");
-  require<UsageError>(o.bucket_mb >= 0 && o.bucket_mb <= 1e6, "--bucket-mb is ", o.bucket_mb,
-                      ", expected 0 to 1000000");
+  o.bucket_auto = bucket_mb == "auto" || (!o.cost.empty() && bucket_mb == "0");
+  o.bucket_mb = o.bucket_auto ? 0 : megabytes(bucket_mb);
+  require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", bucket_mb, "' and --cost is '", o.cost,
+                      "', expected a file of lockstep-cost with auto, and none with a size");
   (void)requested_ranks(o);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);

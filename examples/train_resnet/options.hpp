@@ -49,6 +49,8 @@ struct Options {
   examples::LaunchOptions launch;
   int threads = 0;
   double bucket_mb = 0;
+  bool bucket_auto = false;  ///< buckets by the costs in `cost`
+  std::string cost;
   Switch overlap = Switch::automatic;
   int workers = -1;  ///< -1: by the rule of nn/run_rules.hpp
   std::int64_t log_every = 10;

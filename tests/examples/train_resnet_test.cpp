@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/checkpoint.hpp>
+#include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/json.hpp>
 
@@ -104,6 +105,26 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" %, top 2 "), std::string::npos) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" of 30)"), std::string::npos) << evaluated.output;
+}
+
+TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
+  nn::CostFile file;
+  file.ranks = kMpi ? 2 : 1;
+  nn::CostPath all_reduce{.name = "all_reduce"};
+  all_reduce.model = {{{0, 0.1, 1e-9}}};  // only latency counts: one bucket
+  file.paths = {all_reduce};
+  testing::put_file(path("cost.json"), nn::cost_text(file));
+  const std::string options = kTiny + "--dry-run --bucket-mb auto --cost " + path("cost.json");
+  const Ended ended = train_resnet(kMpi ? 2 : 0, options);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_NE(ended.output.find(" 1 bucket(s): "), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find(", by " + path("cost.json")), std::string::npos) << ended.output;
+
+  file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
+  testing::put_file(path("cost.json"), nn::cost_text(file));
+  const Ended many = train_resnet(kMpi ? 2 : 0, options);
+  EXPECT_EQ(many.code, 0) << many.output;
+  EXPECT_EQ(many.output.find(" 1 bucket(s): "), std::string::npos) << many.output;
 }
 
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
@@ -273,6 +294,10 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});
   expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
                  {"--epochs", "2000000000000000000", "at most"});
+  expect_refused(train_resnet(0, "--bucket-mb auto"), {"--bucket-mb", "auto", "lockstep-cost"});
+  expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
+  testing::put_file(path("cost.json"), R"({"epoch": 3})");
+  expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});

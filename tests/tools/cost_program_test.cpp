@@ -1,0 +1,123 @@
+// lockstep-cost as people call it, with hardly any time; and the parts of its survey that decide.
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/cost_file.hpp>
+#include <lockstep/nn/file.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "tests/support/run_command.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tools/lockstep_cost/survey.hpp"
+
+namespace lockstep_cost {
+namespace {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace)
+using lockstep::testing::Ended;
+using lockstep::testing::run_command;
+
+TEST(CostSurvey, AtMost24Sizes) {
+  EXPECT_EQ(survey_sizes(8), (std::vector<std::int64_t>{8}));
+  EXPECT_EQ(survey_sizes(100), (std::vector<std::int64_t>{8, 16, 32, 64}));
+  const auto all = survey_sizes(std::int64_t{64} << 20);
+  EXPECT_EQ(all.size(), 24U);
+  EXPECT_EQ(all.back(), std::int64_t{64} << 20);
+  const auto wide = survey_sizes(std::int64_t{1} << 34);
+  EXPECT_LE(wide.size(), 24U);
+  EXPECT_EQ(wide[1], 32);
+  EXPECT_THROW((void)survey_sizes(7), UsageError);
+}
+
+TEST(CostSurvey, TimeLeft) {
+  EXPECT_NEAR(seconds_left(0, 6, 0, 60), 60, 1e-9);
+  EXPECT_NEAR(seconds_left(2, 6, 25, 60), 35, 1e-9);
+  EXPECT_NEAR(seconds_left(2, 6, 60, 60), 60, 1e-9);  // slower than planned
+  EXPECT_GT(seconds_left(5, 6, 60, 60), 0);
+}
+
+TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
+  bench::Samples samples;
+  samples.seconds.assign(50, 1e-3);
+  samples.seconds[7] = 2e-3;
+  const nn::CostPoint point = cost_point(64, samples);
+  EXPECT_EQ(point.samples, 50);
+  EXPECT_EQ(point.median_s, 1e-3);
+  EXPECT_EQ(point.max_s, 2e-3);
+  EXPECT_TRUE(point.p95_s);
+  EXPECT_FALSE(point.p99_s);  // that takes 100
+  samples.calls = 2;
+  EXPECT_FALSE(cost_point(64, samples).p95_s);
+}
+
+TEST(CostSurvey, NoiseIsThatOfTheMedians) {
+  bench::Samples quiet;
+  quiet.seconds.assign(100, 1e-3);
+  EXPECT_EQ(noise_of({quiet, quiet}), 0.05);
+  EXPECT_EQ(noise_of({}), 0.05);
+  bench::Samples wild;
+  for (int i = 0; i < 8; ++i) {
+    wild.seconds.push_back(i % 2 == 0 ? 1e-3 : 3e-3);
+  }
+  EXPECT_EQ(noise_of({wild, wild, quiet}), 0.3);
+}
+
+TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
+  const lockstep::testing::TemporaryFolder folder;
+  const std::string out = folder / "cost";
+  const bool mpi = LOCKSTEP_HAS_MPI != 0;
+  const std::string start = mpi ? std::string(MPIRUN) + " -np 2 " : "";
+  const Ended ended =
+      run_command(start + LOCKSTEP_COST + " --devices cpu --seconds 0.6 --max-bytes 65536 --out " + out);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_LT(ended.seconds, 60);
+  const nn::CostFile file = nn::read_cost(out + "/cost.json");
+  EXPECT_EQ(file.ranks, mpi ? 2 : 1);
+  std::set<std::string> names;
+  for (const nn::CostPath& path : file.paths) {
+    names.insert(path.name);
+    ASSERT_GE(path.points.size(), 4U) << path.name << '\n' << ended.output;
+    EXPECT_EQ(path.points[3].bytes, 64);
+    const std::size_t sizes = path.points.size();
+    EXPECT_EQ(path.held_out.count, static_cast<std::int64_t>(sizes / 2));
+    const bool said = std::any_of(file.left_out.begin(), file.left_out.end(),
+                                  [&](const std::string& text) { return text.starts_with(path.text + " from "); });
+    EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // a busy machine may leave large sizes out
+    EXPECT_GT(path.limit_bytes_per_s, 0);
+    // The model describes what it was fitted to: at half of the sizes within a factor of 2, however busy the machine.
+    const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const nn::CostPoint& p) {
+      const double ratio = path.model.predict(static_cast<double>(p.bytes)) / p.median_s;
+      return ratio > 0.5 && ratio < 2;
+    });
+    EXPECT_GE(close, static_cast<std::ptrdiff_t>(sizes / 2)) << path.name;
+  }
+  std::set<std::string> expected{"copy/host/memcpy", "copy/host/streaming", "copy/host/copy"};
+  if (mpi) {
+    expected.insert({"all_reduce", "send_recv/0_1"});
+    EXPECT_GT(nn::all_reduce_cost(file, 2, 1, "cost.json").predict(1e6), 0);
+    ASSERT_EQ(file.pairs.seconds.size(), 2U);
+    EXPECT_GT(file.pairs.seconds[0][1], 0);
+  }
+  EXPECT_EQ(names, expected);
+  ASSERT_FALSE(file.left_out.empty());
+  EXPECT_NE(file.left_out.back().find("The GPU half: the host was asked for"), std::string::npos);
+  EXPECT_NE(ended.output.find("left: memcpy, 8 B"), std::string::npos) << ended.output;
+  EXPECT_EQ(nn::file_exists(out + "/all_reduce.svg"), mpi);
+  EXPECT_TRUE(nn::file_exists(out + "/copies.svg"));
+  EXPECT_NE(nn::read_file(out + "/cost.md", 1 << 20).find("## To remember"), std::string::npos);
+}
+
+TEST(CostProgram, BadInputIsNamed) {
+  const Ended without = run_command(LOCKSTEP_COST);
+  EXPECT_EQ(without.code, 2);
+  EXPECT_NE(without.output.find("--out"), std::string::npos) << without.output;
+  const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
+  EXPECT_EQ(small.code, 2);
+  EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;
+}
+
+}  // namespace
+}  // namespace lockstep_cost

@@ -1,0 +1,222 @@
+// Report, plots, units and limits from made-up data.
+#include "tools/lockstep_cost/report.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/temporary_folder.hpp"
+#include "tools/lockstep_cost/fit.hpp"
+#include "tools/lockstep_cost/pcie.hpp"
+#include "tools/lockstep_cost/plot.hpp"
+#include "tools/lockstep_cost/units.hpp"
+
+namespace lockstep_cost {
+namespace {
+
+using lockstep::nn::CostFile;
+using lockstep::nn::CostPath;
+
+CostPath path_of(const std::string& name, const std::string& text, double alpha, double beta) {
+  CostPath path{.name = name, .text = text};
+  std::vector<Point> points;
+  for (int i = 3; i <= 26; ++i) {
+    const double bytes = std::ldexp(1.0, i);
+    const double seconds = alpha + beta * bytes;
+    path.points.push_back({.bytes = std::int64_t{1} << i,
+                           .samples = 200,
+                           .median_s = seconds,
+                           .min_s = seconds * 0.9,
+                           .max_s = seconds * 3});
+    points.push_back({bytes, seconds});
+  }
+  path.points.back().p95_s = 2 * path.points.back().median_s;
+  path.model = fit(points);
+  path.held_out = held_out_errors(points);
+  return path;
+}
+
+CostFile made_up() {
+  CostFile file;
+  file.about = {{"host", "node<1>&"}, {"cpu", "A \"fast\" one"}, {"mpi", "Some MPI"}, {"command", "lockstep-cost"}};
+  file.ranks = 4;
+  file.paths = {path_of("copy/host/copy", "copy(), 2 threads", 1e-7, 1e-10),
+                path_of("all_reduce", "all-reduce", 2e-6, 5e-10)};
+  file.paths[1].bus_factor = 1.5;
+  file.paths[1].limit_text = "streaming copy";
+  file.paths[1].limit_bytes_per_s = 6e9;
+  file.pairs = {1 << 20, {0, 1, 2, 3}, {}};
+  for (int i = 0; i < 4; ++i) {
+    file.pairs.seconds.emplace_back(4, 1e-4);
+    file.pairs.seconds.back()[static_cast<std::size_t>(i)] = 0;
+  }
+  file.left_out = {"The GPU half: there is none."};
+  return file;
+}
+
+/// Tags are closed in order, attributes are quoted, no bare & or <: what an SVG has to be, of the little that ours use.
+std::string fault_of(const std::string& xml) {
+  std::vector<std::string> open;
+  for (std::size_t at = 0; at < xml.size();) {
+    if (xml[at] == '&') {
+      const std::size_t end = xml.find(';', at);
+      const std::string name = xml.substr(at + 1, end - at - 1);
+      if (name != "amp" && name != "lt" && name != "gt" && name != "quot") {
+        return "a bare & at " + std::to_string(at);
+      }
+    }
+    if (xml[at] != '<') {
+      ++at;
+      continue;
+    }
+    const std::size_t end = xml.find('>', at);
+    if (end == std::string::npos) {
+      return "a tag without an end";
+    }
+    std::string tag = xml.substr(at + 1, end - at - 1);
+    if (std::count(tag.begin(), tag.end(), '"') % 2 != 0 || tag.find('<') != std::string::npos) {
+      return "a broken tag: " + tag;
+    }
+    if (tag[0] == '/') {
+      if (open.empty() || open.back() != tag.substr(1)) {
+        return "closed in the wrong order: " + tag;
+      }
+      open.pop_back();
+    } else if (tag.back() != '/') {
+      open.push_back(tag.substr(0, tag.find(' ')));
+    }
+    at = end + 1;
+  }
+  return open.empty() ? "" : "not closed: " + open.back();
+}
+
+TEST(CostPlot, EverythingDrawnIsWellFormedAndInside) {
+  ASSERT_EQ(fault_of("<a b=\"c\"><d/>&lt;</a>"), "");
+  for (const char* bad : {"<a>", "<a></b>", "<a>&</a>", "<a b=\"></a>", "<a", "<a><b></a></b>"}) {
+    EXPECT_NE(fault_of(bad), "") << bad;  // the control
+  }
+  const auto drawn = plots(made_up());
+  ASSERT_EQ(drawn.size(), 3U);
+  EXPECT_EQ(drawn[0].first, "copies.svg");
+  EXPECT_EQ(drawn[1].first, "all_reduce.svg");
+  EXPECT_EQ(drawn[2].first, "pairs.svg");
+  for (const auto& [name, svg] : drawn) {
+    EXPECT_EQ(fault_of(svg), "") << name;
+    EXPECT_EQ(svg.rfind("<svg xmlns=", 0), 0U);
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << name;
+    EXPECT_EQ(svg.find("inf"), std::string::npos) << name;
+    EXPECT_EQ(svg.find("<script"), std::string::npos);
+    EXPECT_EQ(svg.find("href"), std::string::npos);
+  }
+  EXPECT_NE(drawn[0].second.find("A &quot;fast&quot; one"), std::string::npos);
+  EXPECT_NE(drawn[1].second.find("streaming copy: 6.00 GB/s"), std::string::npos);
+  // 24 dots for each curve; 12 cells with a number.
+  const auto count = [](const std::string& text, const std::string& what) {
+    int n = 0;
+    for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) {
+      ++n;
+    }
+    return n;
+  };
+  EXPECT_EQ(count(drawn[0].second, "<circle"), 24);
+  EXPECT_EQ(count(drawn[1].second, "<circle"), 48);
+  EXPECT_EQ(count(drawn[2].second, "class=\"value\""), 12);
+}
+
+TEST(CostPlot, OddDataDraw) {
+  Panel one{.title = "one", .curves = {{"a <b>", {{8, 1e-6}}}}};
+  Panel none{.title = "none", .curves = {{"empty", {}}}};
+  const std::string svg = line_plots("t", "s", {one, none});
+  EXPECT_EQ(fault_of(svg), "");
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_NE(svg.find("nothing measured"), std::string::npos);
+  EXPECT_NE(svg.find("a &lt;b&gt;"), std::string::npos);
+  EXPECT_EQ(fault_of(line_plots("t", "s", {})), "");
+  EXPECT_NE(heat_map({}).find("nothing measured"), std::string::npos);
+  HeatMap large{.title = "64"};
+  for (int i = 0; i < 64; ++i) {
+    large.ranks.push_back(i);
+    large.bytes_per_second.emplace_back(64, 1e9);
+  }
+  EXPECT_EQ(fault_of(heat_map(large)), "");
+}
+
+TEST(CostReport, SaysWhatIsInTheFile) {
+  const CostFile file = made_up();
+  const std::string text = report(file);
+  for (const char* words :
+       {"# What moving data costs on node<1>&", "over 4 ranks takes **2.00 us**", "runs at **2.00 GB/s**",
+        "(busbw 3.00 GB/s)", "copy(), 2 threads", "costs **101 ns**", "runs at **10.0 GB/s**", "![copies](copies.svg)",
+        "(`all_reduce`)", "| 64 MiB | 33.6 ms |", "Limit: streaming copy, 6.00 GB/s, of which 64 MiB reaches 50 %",
+        "| 0 B | 2.00 us | 2.00 GB/s | 3.91 KiB |", "misses the 12 others by 0.0 % in the median",
+        "The GPU half: there is none.", "| 3 | 10.49 | 10.49 | 10.49 |  |"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << "\n" << text.substr(0, 3000);
+  }
+  EXPECT_EQ(remember(file).size(), 3U);
+
+  CostFile one = file;
+  one.ranks = 1;
+  one.paths.pop_back();
+  one.pairs = {};
+  EXPECT_EQ(remember(one).size(), 1U);
+  EXPECT_EQ(plots(one).size(), 1U);
+  EXPECT_EQ(report(one).find("all_reduce"), std::string::npos);
+  EXPECT_NO_THROW((void)report(CostFile{}));
+}
+
+TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
+  CostFile file = made_up();
+  EXPECT_NE(report(file).find("p95"), std::string::npos);
+  EXPECT_NE(report(file).find("67.1 ms | - |"), std::string::npos) << report(file);  // a p95, no p99
+  for (CostPath& path : file.paths) {
+    path.points.back().p95_s.reset();
+  }
+  EXPECT_EQ(report(file).find("p95"), std::string::npos);
+}
+
+TEST(CostUnits, ThreeDigitsAndAUnit) {
+  EXPECT_EQ(bytes_text(8), "8 B");
+  EXPECT_EQ(bytes_text(65536), "64 KiB");
+  EXPECT_EQ(bytes_text(1500), "1.46 KiB");
+  EXPECT_EQ(seconds_text(1.234e-6), "1.23 us");
+  EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
+  EXPECT_EQ(seconds_text(9.999e-7), "1.00 us");
+  EXPECT_EQ(rate_text(1.04e10), "10.4 GB/s");
+  EXPECT_EQ(rate_text(0), "0.00 B/s");
+  EXPECT_EQ(percent_text(0.0123), "1.2 %");
+  EXPECT_EQ(percent_text(0.5), "50 %");
+}
+
+TEST(CostPcie, WhatALinkCarries) {
+  const auto five = parse_pcie("32.0 GT/s PCIe", "16");
+  ASSERT_TRUE(five);
+  EXPECT_EQ(five->text(), "PCIe 5.0 x16");
+  EXPECT_NEAR(five->bytes_per_s() * 1e-9, 63.0, 0.1);
+  EXPECT_NEAR(parse_pcie("8.0 GT/s PCIe", "8")->bytes_per_s() * 1e-9, 7.877, 0.01);
+  EXPECT_NEAR(parse_pcie("2.5 GT/s", "1")->bytes_per_s() * 1e-9, 0.25, 1e-9);
+  for (const auto& [speed, width] : std::vector<std::pair<std::string, std::string>>{{"Unknown", "16"},
+                                                                                     {"32.0 GT/s PCIe", "0"},
+                                                                                     {"32.0 GT/s PCIe", "255"},
+                                                                                     {"33 GT/s", "16"},
+                                                                                     {"", ""},
+                                                                                     {"8", "8"}}) {
+    EXPECT_FALSE(parse_pcie(speed, width)) << speed << ' ' << width;
+  }
+
+  const lockstep::testing::TemporaryFolder folder;
+  const std::string sysfs = folder / "sys";
+  const std::string device = sysfs + "/bus/pci/devices/0000:3b:00.0";
+  std::filesystem::create_directories(device);
+  std::ofstream(device + "/max_link_speed") << "16.0 GT/s PCIe\n";
+  std::ofstream(device + "/max_link_width") << "16\n";
+  ASSERT_TRUE(pcie_link("0000:3B:00.0", sysfs));
+  EXPECT_EQ(pcie_link("0000:3B:00.0", sysfs)->text(), "PCIe 4.0 x16");
+  EXPECT_FALSE(pcie_link("0000:3c:00.0", sysfs));
+}
+
+}  // namespace
+}  // namespace lockstep_cost
