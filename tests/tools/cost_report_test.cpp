@@ -1,17 +1,16 @@
 // Report, plots, units and limits from made-up data.
 #include "tools/lockstep_cost/report.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_cost/fit.hpp"
-#include "tools/lockstep_cost/pcie.hpp"
+#include "tools/lockstep_cost/limits.hpp"
 #include "tools/lockstep_cost/plot.hpp"
 #include "tools/lockstep_cost/units.hpp"
 
@@ -191,31 +190,23 @@ TEST(CostUnits, ThreeDigitsAndAUnit) {
   EXPECT_EQ(percent_text(0.5), "50 %");
 }
 
-TEST(CostPcie, WhatALinkCarries) {
-  const auto five = parse_pcie("32.0 GT/s PCIe", "16");
-  ASSERT_TRUE(five);
-  EXPECT_EQ(five->text(), "PCIe 5.0 x16");
-  EXPECT_NEAR(five->bytes_per_s() * 1e-9, 63.0, 0.1);
-  EXPECT_NEAR(parse_pcie("8.0 GT/s PCIe", "8")->bytes_per_s() * 1e-9, 7.877, 0.01);
-  EXPECT_NEAR(parse_pcie("2.5 GT/s", "1")->bytes_per_s() * 1e-9, 0.25, 1e-9);
-  for (const auto& [speed, width] : std::vector<std::pair<std::string, std::string>>{{"Unknown", "16"},
-                                                                                     {"32.0 GT/s PCIe", "0"},
-                                                                                     {"32.0 GT/s PCIe", "255"},
-                                                                                     {"33 GT/s", "16"},
-                                                                                     {"", ""},
-                                                                                     {"8", "8"}}) {
-    EXPECT_FALSE(parse_pcie(speed, width)) << speed << ' ' << width;
+TEST(CostLimits, WhatLinksCarry) {
+  EXPECT_EQ(pcie_limit(5, 16).text, "PCIe 5.0 x16");
+  EXPECT_NEAR(pcie_limit(5, 16).bytes_per_s * 1e-9, 63.0, 0.1);
+  EXPECT_NEAR(pcie_limit(3, 8).bytes_per_s * 1e-9, 7.877, 0.01);
+  EXPECT_NEAR(pcie_limit(1, 1).bytes_per_s * 1e-9, 0.25, 1e-9);
+  EXPECT_NEAR(pcie_limit(6, 16).bytes_per_s * 1e-9, 121.0, 0.1);
+  for (const auto& [generation, lanes] : std::vector<std::pair<std::optional<int>, std::optional<int>>>{
+           {0, 16}, {7, 16}, {5, 0}, {5, 33}, {{}, 16}, {5, {}}}) {
+    EXPECT_EQ(pcie_limit(generation, lanes).bytes_per_s, 0);
+    EXPECT_EQ(pcie_limit(generation, lanes).text, "");
   }
-
-  const lockstep::testing::TemporaryFolder folder;
-  const std::string sysfs = folder / "sys";
-  const std::string device = sysfs + "/bus/pci/devices/0000:3b:00.0";
-  std::filesystem::create_directories(device);
-  std::ofstream(device + "/max_link_speed") << "16.0 GT/s PCIe\n";
-  std::ofstream(device + "/max_link_width") << "16\n";
-  ASSERT_TRUE(pcie_link("0000:3B:00.0", sysfs));
-  EXPECT_EQ(pcie_link("0000:3B:00.0", sysfs)->text(), "PCIe 4.0 x16");
-  EXPECT_FALSE(pcie_link("0000:3c:00.0", sysfs));
+  EXPECT_NEAR(nvlink_limit(9, 18).bytes_per_s, 450e9, 1);
+  EXPECT_EQ(nvlink_limit(9, 18).text, "18 NVLinks");
+  EXPECT_NEAR(nvlink_limit(8, 12).bytes_per_s, 300e9, 1);
+  EXPECT_NEAR(nvlink_limit(10, 18).bytes_per_s, 900e9, 1);
+  EXPECT_EQ(nvlink_limit(9, 0).text, "");
+  EXPECT_EQ(nvlink_limit(9, {}).text, "");
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 // mpirun -np N lockstep-cost --out DIR: what copies, all-reduces and messages cost here, in two minutes. docs/cost.md
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include <unistd.h>
 
@@ -16,6 +17,7 @@
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
+#include <lockstep/comm/text.hpp>
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
 #include <lockstep/runtime/version.hpp>
@@ -23,6 +25,8 @@
 #include "tools/lockstep_cost/report.hpp"
 #include "tools/lockstep_cost/survey.hpp"
 #include "tools/lockstep_cost/units.hpp"
+#include "tools/lockstep_devices/host_facts.hpp"
+#include "tools/lockstep_devices/nvml.hpp"
 
 namespace {
 
@@ -37,16 +41,6 @@ struct Options {
   std::int64_t max_bytes = std::int64_t{64} << 20;
   int threads = 0;
 };
-
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name") && line.find(": ") != std::string::npos) {
-      return concat(line.substr(line.find(": ") + 2), ", ", std::thread::hardware_concurrency(), " processors");
-    }
-  }
-  return concat(std::thread::hardware_concurrency(), " processors");
-}
 
 std::string date() {
   const std::time_t now = std::time(nullptr);
@@ -96,8 +90,28 @@ void place(comm::Session& session, const Options& options, lockstep_cost::Survey
                                                               "can use, so only host memory and MPI were measured.";
     return;
   }
-  session.agree([&] { survey.pci = list_gpus().at(static_cast<std::size_t>(placed.device.index)).pci; });
   survey.gpu_missing = "All-reduces between GPUs: ranks on GPUs have no communicator of their own yet.";
+  session.agree([&] {
+    const std::vector<GpuInfo> gpus = list_gpus();
+    const GpuInfo& mine = gpus.at(static_cast<std::size_t>(placed.device.index));
+    const tools::PciFacts pci = tools::read_pci(mine.pci);
+    survey.host_link = lockstep_cost::pcie_limit(pci.generation, pci.width);
+    if (gpus.size() < 2) {
+      return;
+    }
+    const GpuInfo& next = gpus.at((static_cast<std::size_t>(placed.device.index) + 1) % gpus.size());
+    survey.peer = Device::cuda(next.index);
+    std::string why;
+    if (const std::unique_ptr<tools::Nvml> nvml = tools::Nvml::open(why); nvml != nullptr) {
+      survey.peer_link = lockstep_cost::nvlink_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks);
+    }
+  });
+  // All ranks measure the same paths.
+  const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
+  if (*std::min_element(peers.begin(), peers.end()) == 0) {
+    survey.peer.reset();
+    survey.gpu_missing += " Copies between GPUs: not every process sees two.";
+  }
 }
 
 void write(const std::string& folder, const nn::CostFile& file) {
@@ -158,9 +172,10 @@ int run(comm::Session& session, int argc, char** argv) {
   nn::CostFile file = lockstep_cost::survey(session, survey, [&](const Progress& progress) { line(progress); });
   line.end();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const tools::HostFacts cpu = tools::read_host();
   file.about = {{"date", date()},
                 {"host", session.host()},
-                {"cpu", cpu_name()},
+                {"cpu", concat(cpu.processor.empty() ? "?" : cpu.processor, ", ", cpu.processors, " processors")},
                 {"build", build_description()},
                 {"mpi", session.description()},
                 {"threads", concat(survey.threads, " a rank; ", share.description())},

@@ -12,7 +12,6 @@
 #include "bench/support/collectives.hpp"
 #include "bench/support/copy_paths.hpp"
 #include "tools/lockstep_cost/fit.hpp"
-#include "tools/lockstep_cost/pcie.hpp"
 #include "tools/lockstep_cost/units.hpp"
 
 namespace lockstep_cost {
@@ -67,14 +66,21 @@ class Survey {
  private:
   /// The paths that people ask for first; bench_copy has them all.
   [[nodiscard]] std::vector<bench::CopyPath> wanted_copies() const {
+    std::vector<Device> gpus;
+    if (!(options_.device == Device::cpu())) {
+      gpus.push_back(options_.device);
+      if (options_.peer) {
+        gpus.push_back(*options_.peer);
+      }
+    }
     std::vector<bench::CopyPath> wanted;
-    const bool gpu = !(options_.device == Device::cpu());
-    const Device gpus[] = {options_.device};
-    for (const bench::CopyPath& path :
-         bench::copy_paths(gpu ? std::span<const Device>(gpus) : std::span<const Device>())) {
-      const bool host = path.mover == bench::Mover::memcpy || path.mover == bench::Mover::copy ||
-                        path.mover == bench::Mover::streaming;
-      if (!path.both_ways && (host || path.mover == bench::Mover::copy_engine)) {
+    for (const bench::CopyPath& path : bench::copy_paths(gpus)) {
+      const bool on_host = path.mover == bench::Mover::memcpy || path.mover == bench::Mover::copy ||
+                           path.mover == bench::Mover::streaming;
+      const bool mine = path.mover == bench::Mover::copy_engine &&
+                        (path.from.device == options_.device || path.from.device == Device::cpu()) &&
+                        (path.from.device == options_.device || path.to.device == options_.device);
+      if (!path.both_ways && (on_host || mine)) {
         wanted.push_back(path);
       }
     }
@@ -159,6 +165,9 @@ class Survey {
       default:
         break;
     }
+    if (!(path.from.device == path.to.device) && path.from.memory == path.to.memory) {
+      return {.name = "copy/peer", .text = "GPU to GPU"};
+    }
     const auto word = [](const bench::CopyEnd& end) {
       return end.memory == bench::Memory::device ? "device"
                                                  : (end.memory == bench::Memory::pinned ? "pinned" : "pageable");
@@ -218,18 +227,19 @@ class Survey {
         memory = static_cast<double>(path.points.back().bytes) / path.points.back().median_s;
       }
     }
-    const std::optional<PcieLink> link = options_.pci.empty() ? std::nullopt : pcie_link(options_.pci);
     for (nn::CostPath& path : file_.paths) {
-      const bool on_host = path.name.starts_with("copy/host/");
-      const bool over_link = path.name.starts_with("copy/p") || path.name == "copy/device_to_pinned" ||
-                             path.name == "copy/device_to_pageable";
-      if (over_link && link) {
-        path.limit_text = link->text();
-        path.limit_bytes_per_s = link->bytes_per_s();
-      } else if (on_host || (!path.name.starts_with("copy/") && session_.nodes() == 1)) {
-        path.limit_text = "streaming copy";
-        path.limit_bytes_per_s = memory;
+      const bool on_host =
+          path.name.starts_with("copy/host/") || (!path.name.starts_with("copy/") && session_.nodes() == 1);
+      KnownLimit limit;
+      if (on_host) {
+        limit = {"streaming copy", memory};
+      } else if (path.name == "copy/peer") {
+        limit = options_.peer_link;
+      } else if (path.name.starts_with("copy/") && path.name != "copy/device_to_device") {
+        limit = options_.host_link;
       }
+      path.limit_text = limit.text;
+      path.limit_bytes_per_s = limit.bytes_per_s;
     }
   }
 

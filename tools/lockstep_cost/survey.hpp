@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include <lockstep/nn/cost_file.hpp>
 
 #include "bench/support/samples.hpp"
+#include "tools/lockstep_cost/limits.hpp"
 
 namespace lockstep_cost {
 
@@ -17,8 +19,10 @@ struct SurveyOptions {
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
   int threads = 1;                                  ///< of a rank, for copies
   lockstep::Device device;                          ///< of this rank
-  std::string pci{};                                ///< where it is, for the limit of its link; empty on the host
-  std::string gpu_missing{};                        ///< why there is no GPU half; empty where there is one
+  KnownLimit host_link{};                           ///< between that device and the host
+  std::optional<lockstep::Device> peer{};           ///< a GPU to copy to from this rank's
+  KnownLimit peer_link{};
+  std::string gpu_missing{};  ///< why there is no GPU half; empty where there is one
 };
 
 /// What is under way, for a line to those who wait: rank 0's view.

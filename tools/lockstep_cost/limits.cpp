@@ -1,0 +1,33 @@
+#include "tools/lockstep_cost/limits.hpp"
+
+#include <array>
+#include <cstddef>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep_cost {
+
+using lockstep::concat;
+
+KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes) {
+  constexpr std::array<double, 6> kTransfers{2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9};  // a second and lane
+  const int g = generation.value_or(0);
+  const int n = lanes.value_or(0);
+  if (g < 1 || g > static_cast<int>(kTransfers.size()) || n < 1 || n > 32) {
+    return {};
+  }
+  const double data = g <= 2 ? 8.0 / 10 : (g <= 5 ? 128.0 / 130 : 242.0 / 256);
+  return {concat("PCIe ", g, ".0 x", n), kTransfers[static_cast<std::size_t>(g) - 1] * data * n / 8};
+}
+
+KnownLimit nvlink_limit(int major, std::optional<int> links) {
+  constexpr int kVolta = 7;
+  constexpr int kBlackwell = 10;
+  const int n = links.value_or(0);
+  if (n < 1 || major < kVolta) {
+    return {};
+  }
+  return {concat(n, n == 1 ? " NVLink" : " NVLinks"), (major >= kBlackwell ? 50e9 : 25e9) * n};
+}
+
+}  // namespace lockstep_cost

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace lockstep_cost {
+
+/// What a path cannot pass, one way.
+struct KnownLimit {
+  std::string text{};      ///< "PCIe 5.0 x16"; empty: nothing is known
+  double bytes_per_s = 0;  ///< of data, before the headers of packets
+};
+
+/// PCI Express: rate * lanes * the share of the bits that is data (8b/10b in generations 1 and 2, 128b/130b in 3 to 5,
+/// 242 bytes of a flit of 256 in 6; PCI Express Base Specification). Nothing for what is no link: generations that do
+/// not exist, lanes other than 1 to 32, or either not known.
+[[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
+
+/// NVLink between two GPUs of this compute capability: 25 GB/s for each link and direction up to Hopper (generations 2
+/// to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Nothing without links, or before Volta.
+[[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
+
+}  // namespace lockstep_cost
