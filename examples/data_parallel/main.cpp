@@ -34,6 +34,7 @@
 #include <lockstep/runtime/version.hpp>
 
 #include "replicas.hpp"
+#include "support/command_line.hpp"
 
 namespace {
 
@@ -205,7 +206,6 @@ int parse_and_run(int argc, char** argv) {
       "Data parallelism by hand: one process, several devices, no MPI. Shows what a step is made of and costs.",
       "data_parallel");
   app.option_defaults()->always_capture_default();
-  app.set_version_flag("--version", build_description());
   app.add_option("--devices", options.devices,
                  "cpu:N: N parts of the host (auto: 2); GPUs as in docs/devices.md, refused until convolution and "
                  "matrix product run there");
@@ -213,12 +213,10 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--steps", options.steps, "steps that are timed");
   app.add_option("--image-size", options.image_size, "side of the images");
   app.add_option("--threads", options.threads, "of each part of the host; 0: processors / parts");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    throw UsageError(std::string(e.what()) + " (--help lists the options)");
+  const std::string text = examples::parse_command_line(app, argc, argv);
+  if (!text.empty()) {
+    std::printf("%s", text.c_str());
+    return exit_code::kFinished;
   }
   const auto in_range = [](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
     require<UsageError>(value >= least && value <= most, name, " is ", value, ", expected ", least, " to ", most);

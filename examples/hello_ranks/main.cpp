@@ -16,6 +16,7 @@
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/version.hpp>
 
+#include "support/command_line.hpp"
 #include "support/launch_options.hpp"
 
 namespace {
@@ -41,17 +42,11 @@ struct Parsed {
 
 Parsed parse(int argc, const char* const* argv) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
-  app.set_version_flag("--version", build_description());
   examples::LaunchOptions launch;
   examples::add_launch_options(app, launch, "Ranks");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    return {.text = app.help()};
-  } catch (const CLI::CallForVersion&) {
-    return {.text = build_description() + "\n"};
-  } catch (const CLI::ParseError& e) {
-    throw UsageError(e.what());
+  const std::string text = examples::parse_command_line(app, argc, argv);
+  if (!text.empty()) {
+    return {.text = text};
   }
   return {.launch = launch, .ranks = examples::ranks_request(launch)};
 }

@@ -8,7 +8,8 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/version.hpp>
+
+#include "support/command_line.hpp"
 
 namespace train_resnet {
 
@@ -54,7 +55,6 @@ Parsed parse(int argc, const char* const* argv) {
   app.option_defaults()->always_capture_default();
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // what is given last counts
   app.get_formatter()->column_width(32);
-  app.set_version_flag("--version", lockstep::build_description());
   const std::map<std::string, Switch> switches{{"on", Switch::on}, {"off", Switch::off}, {"auto", Switch::automatic}};
   const auto add_switch = [&](const char* name, Switch& value, const char* text, const char* group) {
     app.add_option_function<std::string>(
@@ -148,16 +148,9 @@ Parsed parse(int argc, const char* const* argv) {
   app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test set")->group("Results");
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    parsed.text = app.help();
+  parsed.text = examples::parse_command_line(app, argc, argv);
+  if (!parsed.text.empty()) {
     return parsed;
-  } catch (const CLI::CallForVersion&) {
-    parsed.text = lockstep::build_description() + "\n";
-    return parsed;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }
 
   const auto at_least = [](const char* name, auto value, auto least) {

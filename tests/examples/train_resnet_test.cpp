@@ -287,7 +287,7 @@ TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
   expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
   expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
-  expect_refused(train_resnet(ranks, "--nonsense"), {"--nonsense"});
+  expect_refused(train_resnet(ranks, "--nonsense 7 more"), {"unknown on the command line: --nonsense 7 more ("});
   expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 0"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
   expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});
