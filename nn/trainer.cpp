@@ -135,6 +135,8 @@ std::uint64_t hash_of(Context& context, const TensorView& arena) {
   return hash;
 }
 
+}  // namespace
+
 std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   std::vector<comm::GradientRange> ranges;
   const auto infos = set.parameters();
@@ -144,8 +146,6 @@ std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   }
   return ranges;
 }
-
-}  // namespace
 
 std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data) {
   const auto text = [](const auto&... values) {

@@ -19,6 +19,10 @@
 
 namespace lockstep::nn {
 
+/// The gradients of a parameter set as ranges of its arena, in the order in which they become ready: what
+/// plan_buckets() cuts into buckets.
+[[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
+
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
 /// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps.
 struct Ranks {

@@ -117,8 +117,9 @@ struct CollectiveBench::State {
   comm::Communicator& communicator;
   Context& context;
   Stream& stream;
-  Tensor in;  // u8
-  Tensor out;
+  std::int64_t pool_bytes;
+  Tensor in;   // u8
+  Tensor out;  // made when a case needs it
   std::int64_t next = 0;
   bool turn = false;  // send_recv: who sends
 
@@ -127,12 +128,17 @@ struct CollectiveBench::State {
     const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(dtype));
     require<UsageError>(bytes <= pool.shape()[0], "collective of ", bytes, " bytes, expected at most ",
                         pool.shape()[0]);
-    const std::int64_t begin = next + bytes > pool.shape()[0] ? 0 : next;
-    return {static_cast<std::byte*>(pool.view().data) + begin, dtype, pool.device(), Shape{n}};
+    return {static_cast<std::byte*>(pool.view().data) + next, dtype, pool.device(), Shape{n}};
   }
-  void advance(std::int64_t bytes) {
-    next += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (next + bytes > in.shape()[0]) {
+  void make_out(const CollectiveCase& item) {
+    if (!item.in_place && !(out.shape() == in.shape())) {
+      out = Tensor::zeros(context, in.shape(), DType::u8);
+      context.synchronize();
+    }
+  }
+  /// Calls with another size may come next: they begin anew where they would not fit.
+  void make_room(std::int64_t bytes) {
+    if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;
     }
   }
@@ -207,30 +213,34 @@ CollectiveBench::CollectiveBench(comm::Communicator& communicator, Context& cont
   // Room for one element of each rank, however small the size.
   const std::int64_t least = std::int64_t{8} * communicator.size();
   const Shape pool{std::max({max_bytes, pool_bytes, least})};
-  state_ = std::make_unique<State>(State{communicator, context, stream, Tensor::zeros(context, pool, DType::u8),
-                                         Tensor::zeros(context, pool, DType::u8)});
+  state_ = std::make_unique<State>(
+      State{communicator, context, stream, pool_bytes, Tensor::zeros(context, pool, DType::u8), {}});
   context.synchronize();
 }
 
 CollectiveBench::~CollectiveBench() = default;
 
-std::string CollectiveBench::name(const CollectiveCase& item, std::int64_t bytes) const {
-  const State& s = *state_;
-  std::string text = concat(bench::name_of(item.collective), "/", s.communicator.backend(), "/",
-                            lockstep::name_of(item.dtype), item.in_place ? "/in_place" : "/out_of_place",
-                            s.stream.device() == Device::cpu() && s.stream.is_inline() ? "/blocking" : "/stream");
+std::string collective_name(const comm::Communicator& communicator, const Stream& stream, const CollectiveCase& item,
+                            std::int64_t bytes) {
+  const std::int64_t elements = collective_elements(item, bytes, communicator.size());
+  std::string text = concat(name_of(item.collective), "/", communicator.backend(), "/", name_of(item.dtype),
+                            item.in_place ? "/in_place" : "/out_of_place",
+                            stream.device() == Device::cpu() && stream.is_inline() ? "/blocking" : "/stream");
   if (item.from >= 0) {
     text += concat("/", item.from, "_with_", item.to);
   }
-  return concat(text, "/", bytes);
+  return concat(text, "/", elements * static_cast<std::int64_t>(size_of(item.dtype)));
 }
 
 Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
   State* s = state_.get();
   const std::int64_t elements = collective_elements(item, bytes, s->communicator.size());
+  s->make_out(item);
   const auto start = [s, item, elements] {
+    const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
+    s->make_room(all);
     s->enqueue(item, s->views(item, elements));
-    s->advance(elements * static_cast<std::int64_t>(size_of(item.dtype)));
+    s->next += (all + kAlignment - 1) / kAlignment * kAlignment;
   };
   return {.start = start, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
 }
@@ -240,7 +250,7 @@ Measurement CollectiveBench::measure(comm::Communicator& ranks, const Collective
   const std::int64_t elements = collective_elements(item, bytes, state_->communicator.size());
   Measurement result;
   result.bytes = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  result.name = name(item, result.bytes);
+  result.name = collective_name(state_->communicator, state_->stream, item, bytes);
   result.payload_bytes = static_cast<double>(result.bytes);
   result.traffic_bytes = result.payload_bytes * bus_factor(item.collective, ranks.size()).value_or(0);
   state_->turn = false;
@@ -253,6 +263,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   const int mine = s.communicator.rank();
   const int ranks = s.communicator.size();
   const std::int64_t elements = collective_elements(item, bytes, ranks);
+  s.make_out(item);
   s.next = 0;
   s.turn = false;
   const State::Views views = s.views(item, elements);
@@ -281,8 +292,8 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
       s.context.synchronize();
       for (std::int64_t i = 0; i < view.numel(); ++i) {
         const auto found = static_cast<double>(static_cast<float>(values[static_cast<std::size_t>(i)]));
-        require<StateError>(found == value(i), name(item, bytes), ": element ", i, " of rank ", mine, " is ", found,
-                            ", expected ", value(i));
+        require<StateError>(found == value(i), collective_name(s.communicator, s.stream, item, bytes), ": element ", i,
+                            " of rank ", mine, " is ", found, ", expected ", value(i));
       }
     });
   };

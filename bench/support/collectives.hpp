@@ -50,6 +50,11 @@ struct CollectiveCase {
 /// part, and a multiple of the ranks there. Pure.
 [[nodiscard]] std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes, int ranks);
 
+/// "all_reduce/mpi/f32/in_place/blocking/1048576" ("stream" instead of blocking where the stream is not inline). The
+/// size is that of collective_elements().
+[[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
+                                          const CollectiveCase& item, std::int64_t bytes);
+
 /// Memory and a stream for collectives of one communicator. algbw = bytes / time, where bytes are those of the larger
 /// of a rank's two tensors, as in nccl-tests. Used by one thread; all ranks make the same calls. Timed calls go through
 /// a pool of buffers larger than a cache, on zeros, which stay zeros.
@@ -63,10 +68,8 @@ class CollectiveBench {
   CollectiveBench(const CollectiveBench&) = delete;
   CollectiveBench& operator=(const CollectiveBench&) = delete;
 
-  /// "all_reduce/mpi/f32/in_place/blocking/1048576" ("stream" instead of blocking where the stream is not inline).
-  [[nodiscard]] std::string name(const CollectiveCase& item, std::int64_t bytes) const;
-  /// ranks: a communicator of the same ranks for everything but the operation itself. payload: the bytes; traffic: what
-  /// a rank's link carries, payload * bus_factor(), 0 for one rank.
+  /// ranks: a communicator of the same ranks for everything but the operation itself. Named collective_name(). payload:
+  /// the bytes; traffic: what a rank's link carries, payload * bus_factor(), 0 for one rank.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);

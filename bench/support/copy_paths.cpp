@@ -128,7 +128,8 @@ class Pool {
 /// One direction of a path: a context of its own and both pools.
 class Lane {
  public:
-  Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t pool_bytes, int threads)
+  Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t bytes, std::int64_t pool_bytes,
+       int threads)
       : mover_(path.mover), pool_bytes_(pool_bytes) {
     const Device gpu = from.memory == Memory::device ? from.device : to.device;
     if (on_host(mover_)) {
@@ -139,12 +140,11 @@ class Lane {
     } else {
       context_ = std::make_unique<CudaContext>(gpu);
     }
-    src_ = std::make_unique<Pool>(from, gpu, pool_bytes, *context_, threads);
-    dst_ = std::make_unique<Pool>(to, gpu, pool_bytes, *context_, threads);
+    src_ = std::make_unique<Pool>(from, gpu, bytes, *context_, threads);
+    dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
   void start(const CopySize& size) {
-    const std::int64_t step = (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (next_ + size.bytes > pool_bytes_) {
       next_ = 0;
     }
@@ -156,7 +156,7 @@ class Lane {
         wait();
       }
     }
-    next_ += step;
+    next_ += (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   void wait() { context_->synchronize(); }
 
@@ -282,15 +282,15 @@ struct CopyBench::State {
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
     : state_(std::make_unique<State>(State{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
-  const std::int64_t pool = (std::max(max_bytes, pool_bytes) + kAlignment - 1) / kAlignment * kAlignment;
+  const std::int64_t bytes = std::max(max_bytes, pool_bytes);
   if (!path.both_ways) {
-    state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, pool, threads));
+    state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));
     return;
   }
   // Two directions share the host's threads.
   const int each = std::max((threads > 0 ? threads : CpuContext().threads()) / 2, 1);
-  state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, pool, each));
-  state_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, pool, each));
+  state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, each));
+  state_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, bytes, pool_bytes, each));
 }
 
 CopyBench::~CopyBench() = default;
@@ -310,13 +310,16 @@ Work CopyBench::work(const CopySize& size) {
   return {.start = start, .wait = wait, .prepare = {}};
 }
 
+std::string copy_name(const CopyPath& path, const CopySize& size) {
+  return size.pieces == 1 ? concat(path.name, "/", size.bytes)
+                          : concat(path.name, "/", size.bytes, "/pieces:", size.pieces,
+                                   size.wait_each ? "/wait:each" : "/wait:once");
+}
+
 Measurement CopyBench::measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options) {
   Measurement result;
   result.bytes = size.bytes;
-  result.name = concat(state_->path.name, "/", size.bytes);
-  if (size.pieces > 1) {
-    result.name += concat("/pieces:", size.pieces, size.wait_each ? "/wait:each" : "/wait:once");
-  }
+  result.name = copy_name(state_->path, size);
   result.payload_bytes = state_->path.payload_bytes(size.bytes);
   result.traffic_bytes = state_->path.traffic_bytes(size.bytes);
   result.samples = bench::measure(ranks, options, work(size));

@@ -57,6 +57,9 @@ struct CopySize {
   bool wait_each = false;   ///< waits for every piece; false: once behind the last
 };
 
+/// path/bytes, then pieces and how they are waited for when there are several.
+[[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
+
 /// Memory and contexts for one path. Not thread-safe. Rows that are timed go through a pool of buffers larger than a
 /// cache, one after the other, so that small copies find nothing in a cache but what the hardware fetched ahead.
 class CopyBench {
@@ -68,8 +71,8 @@ class CopyBench {
   CopyBench(const CopyBench&) = delete;
   CopyBench& operator=(const CopyBench&) = delete;
 
-  /// All ranks copy at once, each in its own memory. The name is path/bytes, then pieces and how they are waited for
-  /// when there are several. UsageError unless 1 <= pieces <= bytes <= max_bytes.
+  /// All ranks copy at once, each in its own memory; named copy_name(). UsageError unless 1 <= pieces <= bytes <=
+  /// max_bytes.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options);
   /// One more copy, for callers with a loop of their own: enqueued by start(), done after wait().
   [[nodiscard]] Work work(const CopySize& size);

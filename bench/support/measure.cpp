@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <ctime>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
 constexpr double kShortest = 1e-9;           // a sample that the clock saw as nothing
+
+/// Of all threads of this process.
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
 
 double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -34,6 +42,7 @@ class Measure {
   Samples run() {
     sample(1);  // warm-up
     find_calls();
+    processor_ = 0;
     const Clock::time_point begin = Clock::now();
     std::vector<double> mine;
     for (std::int64_t round = options_.min_iterations; round > 0;) {
@@ -53,6 +62,7 @@ class Measure {
     if (ranks_.size() > 1) {
       ranks_.barrier(inline_);
     }
+    const double processor = processor_seconds();
     const Clock::time_point begin = Clock::now();
     for (std::int64_t i = 0; i < calls; ++i) {
       work_.start();
@@ -60,7 +70,9 @@ class Measure {
     if (work_.wait) {
       work_.wait();
     }
-    return since(begin);
+    const double seconds = since(begin);
+    processor_ += processor_seconds() - processor;
+    return seconds;
   }
 
   /// As many calls behind one value as last for sample_seconds.
@@ -103,6 +115,7 @@ class Measure {
     Samples samples;
     samples.calls = calls_;
     const std::size_t count = mine.size();
+    samples.cpu_seconds = processor_ / static_cast<double>(calls_) / static_cast<double>(count);
     std::vector<double> all(count * static_cast<std::size_t>(ranks_.size()));
     ranks_.all_gather(inline_, view_of(mine), view_of(all));
     samples.seconds.assign(count, 0.0);
@@ -120,6 +133,7 @@ class Measure {
   const Work& work_;
   Stream inline_ = Stream::host_inline();
   std::int64_t calls_ = 1;
+  double processor_ = 0;
 };
 
 }  // namespace

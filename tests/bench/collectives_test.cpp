@@ -124,7 +124,7 @@ TEST(Collectives, MeasuresAndNames) {
     EXPECT_EQ(line.samples.rank_medians.size(), 2U);
     Stream worker = Stream::host_worker("worker");
     CollectiveBench ordered(ranks, context, worker, 4096, 4096);
-    EXPECT_EQ(ordered.name({Collective::send_recv, DType::bf16, true, 1, 0}, 2),
+    EXPECT_EQ(collective_name(ranks, worker, {Collective::send_recv, DType::bf16, true, 1, 0}, 2),
               "send_recv/local/bf16/in_place/stream/1_with_0/2");
     EXPECT_EQ(ordered.measure(*control, {Collective::send_recv, DType::bf16}, 2, quick).bytes, 2);
     EXPECT_THROW((void)bench.work({}, std::int64_t{1} << 30).start(), UsageError);

@@ -1,0 +1,273 @@
+// bench_allreduce: what collectives cost between the ranks.
+//
+//   mpirun -np 4 bench_allreduce --benchmark_out=all_reduce.json
+//   mpirun -np 4 bench_allreduce --benchmark_filter='^all_reduce/.*/stream/'
+//
+// Three kinds of rows: one collective of one size; the all-reduces of a model's gradient buckets, back to back; and an
+// all-reduce beside matrix products. algbw and busbw are those of nccl-tests (bench/support/collectives.hpp);
+// percent_of_copy holds busbw against what a copy (bytes read + bytes written) gets while all ranks copy at once.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/bucket_plan.hpp>
+#include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/text.hpp>
+#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/nn/trainer.hpp>
+#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/version.hpp>
+
+#include "bench/support/collectives.hpp"
+#include "bench/support/load.hpp"
+#include "bench/support/runner.hpp"
+#include "bench/support/timing.hpp"
+
+namespace {
+
+using namespace lockstep;
+using bench::Benchmark;
+using bench::Collective;
+using bench::CollectiveCase;
+
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+constexpr std::int64_t kMaxCheckedBytes = 64 * kMiB;
+constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
+
+struct Options {
+  std::vector<std::string> collectives;
+  std::vector<std::string> dtypes{"f32"};
+  std::string model = "resnet50";
+  std::int64_t min_bytes = 4;
+  std::int64_t max_bytes = 1024 * kMiB;
+  std::int64_t factor = 4;
+  std::int64_t pool_bytes = bench::kPoolBytes;
+};
+
+class CollectiveBenchmarks {
+ public:
+  CollectiveBenchmarks(comm::Session& session, const Options& options)
+      : session_(session),
+        options_(options),
+        threads_(comm::cpu_share(session).threads()),
+        context_({.threads = threads_}) {}
+
+  [[nodiscard]] int threads() const { return threads_; }
+  [[nodiscard]] bool overlaps() const { return session_.grad().can_overlap(); }
+
+  std::vector<Benchmark> list() {
+    std::vector<Collective> collectives(std::begin(bench::kCollectives), std::end(bench::kCollectives));
+    if (!options_.collectives.empty()) {
+      collectives.clear();
+      for (const std::string& name : options_.collectives) {
+        collectives.push_back(bench::parse_collective(name));
+      }
+    }
+    std::vector<DType> dtypes;
+    for (const std::string& name : options_.dtypes) {
+      dtypes.push_back(parse_dtype(name));
+    }
+    std::vector<Stream*> streams{&inline_};
+    if (overlaps()) {
+      streams.push_back(&session_.communication_stream());
+    }
+    std::vector<Benchmark> all;
+    const auto sizes = bench::size_sweep(options_.min_bytes, options_.max_bytes, options_.factor);
+    for (const CollectiveCase& item : bench::collective_cases(collectives, dtypes)) {
+      for (Stream* stream : streams) {
+        for (const std::int64_t bytes : sizes) {
+          add(all, item, *stream, bytes);
+        }
+      }
+    }
+    add_buckets(all, streams);
+    if (overlaps()) {
+      for (const std::int64_t bytes : {64 * 1024L, kMiB, 32 * kMiB}) {
+        if (bytes <= options_.max_bytes) {
+          add_beside_matmul(all, bytes);
+        }
+      }
+    }
+    return all;
+  }
+
+ private:
+  bench::Measurement measure(const CollectiveCase& item, Stream& stream, std::int64_t bytes,
+                             const bench::MeasureOptions& options) {
+    if (&stream != stream_ || bytes > bytes_) {
+      bench_.reset();
+      bytes_ = std::max(bytes, options_.pool_bytes);
+      stream_ = &stream;
+      bench_.emplace(session_.grad(), context_, stream, bytes_, options_.pool_bytes);
+    }
+    session_.agree([&] { bench_->check(item, std::min(bytes, kMaxCheckedBytes)); });
+    return bench_->measure(session_.control(), item, bytes, options);
+  }
+
+  /// Bytes read and written a second by the rank that gets least of the memory while all copy. Measured once.
+  double copy_bandwidth() {
+    if (std::isnan(copy_)) {
+      constexpr double kCopySeconds = 0.3;
+      session_.control().barrier(inline_);
+      const std::vector<double> ranks =
+          comm::all_gather_value(session_.control(), bench::copy_bandwidth(context_, kCopySeconds));
+      copy_ = *std::min_element(ranks.begin(), ranks.end());
+    }
+    return copy_;
+  }
+
+  bench::Line line_of(const bench::Measurement& measured) {
+    bench::Line line{measured, {}, "algbw_bytes_per_second", "busbw_bytes_per_second"};
+    const double busbw = session_.size() > 1 ? measured.traffic_per_second() : kDoesNotApply;
+    line.counters.push_back({"percent_of_copy", 100 * busbw / copy_bandwidth()});
+    return line;
+  }
+
+  void add(std::vector<Benchmark>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
+    const std::string name = bench::collective_name(session_.grad(), stream, item, bytes);
+    if (!all.empty() && all.back().name == name) {
+      return;  // too small for a part for each rank: the same as the size before
+    }
+    all.push_back({name, [this, item, &stream, bytes](const bench::MeasureOptions& options) {
+                     return line_of(measure(item, stream, bytes, options));
+                   }});
+  }
+
+  void add_beside_matmul(std::vector<Benchmark>& all, std::int64_t bytes) {
+    const CollectiveCase item{Collective::all_reduce, DType::f32};
+    Stream& stream = session_.communication_stream();
+    all.push_back({bench::collective_name(session_.grad(), stream, item, bytes) + "/beside:matmul",
+                   [this, item, &stream, bytes](const bench::MeasureOptions& options) {
+                     CpuContext context({.threads = threads_});
+                     const std::unique_ptr<bench::Load> load = bench::matmul_load(context);
+                     bench::Line line = bench::measure_beside(session_.control(), *load,
+                                                              [&] { return measure(item, stream, bytes, options); });
+                     line.payload_name = "algbw_bytes_per_second";
+                     line.traffic_name = "busbw_bytes_per_second";
+                     return line;
+                   }});
+  }
+
+  void add_buckets(std::vector<Benchmark>& all, const std::vector<Stream*>& streams) {
+    if (options_.model.empty()) {
+      return;
+    }
+    (void)model();  // known?
+    const std::pair<const char*, comm::BucketOptions> plans[] = {
+        {"default", {}},
+        {"cap_25MiB", {.bucket_bytes = 25 * kMiB}},  // what PyTorch's DDP takes unless told
+        {"one_bucket", {.bucket_bytes = std::numeric_limits<std::int64_t>::max()}},
+        {"one_a_tensor", {.bucket_bytes = 1}}};
+    for (const auto& [name, plan] : plans) {
+      for (Stream* stream : streams) {
+        all.push_back({concat("ddp_buckets/", session_.grad().backend(), "/f32/", options_.model, "/", name,
+                              stream->is_inline() ? "/blocking" : "/stream"),
+                       [this, plan = plan, stream](const bench::MeasureOptions& options) {
+                         return run_buckets(comm::plan_buckets(gradients(), plan), *stream, options);
+                       }});
+      }
+    }
+  }
+
+  [[nodiscard]] nn::Model model() const {
+    return nn::make_model({.name = options_.model, .classes = 1000, .height = 224, .width = 224});
+  }
+
+  /// Of the model, in the order in which they become ready.
+  const std::vector<comm::GradientRange>& gradients() {
+    if (gradients_.empty()) {
+      gradients_ = nn::gradient_ranges(nn::ParameterSet(context_, model(), DType::f32));
+    }
+    return gradients_;
+  }
+
+  /// One call is the all-reduces of a step, in the order in which they start.
+  bench::Line run_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream,
+                          const bench::MeasureOptions& options) {
+    const std::int64_t elements = buckets.back().end;
+    const Tensor arena = Tensor::zeros(context_, Shape{elements}, DType::f32);
+    const auto start = [&] {
+      for (const comm::Bucket& bucket : buckets) {
+        session_.grad().all_reduce(stream, arena.view().slice(0, bucket.begin, bucket.end));
+      }
+    };
+    bench::Measurement measured;
+    measured.bytes = elements * 4;
+    measured.payload_bytes = static_cast<double>(measured.bytes);
+    measured.traffic_bytes =
+        measured.payload_bytes * bench::bus_factor(Collective::all_reduce, session_.size()).value_or(0);
+    measured.samples = bench::measure(session_.control(), options, {start, [&] { stream.synchronize(); }, {}});
+    bench::Line line = line_of(measured);
+    line.counters.push_back({"buckets", static_cast<double>(buckets.size())});
+    return line;
+  }
+
+  comm::Session& session_;
+  const Options& options_;
+  int threads_;
+  CpuContext context_;
+  Stream inline_ = Stream::host_inline();
+  std::optional<bench::CollectiveBench> bench_;
+  Stream* stream_ = nullptr;
+  std::int64_t bytes_ = 0;
+  double copy_ = kDoesNotApply;
+  std::vector<comm::GradientRange> gradients_;
+};
+
+int run(comm::Session& session, int argc, char** argv) {
+  Options options;
+  bench::RunnerOptions runner;
+  CLI::App app("What collectives cost between the ranks that mpirun started.", "bench_allreduce");
+  app.set_version_flag("--version", build_description());
+  app.add_option("--collectives", options.collectives,
+                 "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
+      ->delimiter(',');
+  app.add_option("--dtypes", options.dtypes, "f32, f64, i32, i64, u64; and bf16, f16, u8 where nothing is added")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none")->capture_default_str();
+  const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
+  app.add_option("--min-bytes", options.min_bytes, "smallest size")->capture_default_str()->check(bytes);
+  app.add_option("--max-bytes", options.max_bytes, "largest size; a rank holds up to twice that")
+      ->capture_default_str()
+      ->check(bytes);
+  app.add_option("--factor", options.factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--pool-bytes", options.pool_bytes, "memory that small messages go through, one after the other")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+  bench::add_runner_options(app, runner);
+  if (!bench::parse_arguments(session, app, argc, argv)) {
+    return exit_code::kFinished;
+  }
+  CollectiveBenchmarks benchmarks(session, options);
+  std::vector<Benchmark> all;
+  session.agree([&] { all = benchmarks.list(); });
+  bench::RunContext context{
+      {"threads", concat(benchmarks.threads())},
+      {"algbw_bytes_per_second", "bytes of the larger of a rank's two tensors, over the time"},
+      {"busbw_bytes_per_second",
+       "algbw times the share that passes a rank's link, as in nccl-tests; none for one rank"},
+      {"percent_of_copy", "busbw over what a copy in memory reads and writes while all ranks copy"}};
+  if (!benchmarks.overlaps()) {
+    context.emplace_back("left_out", "stream, beside: MPI calls cannot run beside others here");
+  }
+  return bench::run_benchmarks(session, runner, context, all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::comm::run_program(argc, argv, run);
+}

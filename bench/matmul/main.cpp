@@ -1,0 +1,324 @@
+// bench_matmul: matrix products on the CPU and on a GPU, and what waiting for small results costs.
+//
+//   bench_matmul --benchmark_filter=/f32/
+//
+//   matmul/cpu/f32/onednn/n:1024            one product of two n x n matrices: a size sweep for each provider and
+//   device matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices with the norm of each brought to
+//   the host matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
+//   matmul/cpu_and_cpu/two/n:1024/at_once   two products at once, each on its device or its half of the threads
+//
+// Where a GPU has products, the smallest size from which on it is faster is printed (the crossover).
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/session.hpp>
+#include <lockstep/kernels/matmul.hpp>
+#include <lockstep/kernels/reduce.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/version.hpp>
+
+#include "bench/support/gpus.hpp"
+#include "bench/support/runner.hpp"
+
+namespace {
+
+using namespace lockstep;
+using bench::Benchmark;
+using bench::Line;
+using bench::MeasureOptions;
+
+struct Options {
+  std::string devices = "auto";
+  int threads = 0;
+  std::int64_t min_size = 16;
+  std::int64_t max_size = 2048;
+  std::int64_t pair_size = 1024;
+  std::int64_t products = 1000;
+};
+
+ops::MatmulDesc square(std::int64_t n) {
+  ops::MatmulDesc desc;
+  desc.m = desc.n = desc.k = n;
+  return desc;
+}
+
+/// One product with its memory. The context outlives it.
+class Product {
+ public:
+  Product(Context& context, std::int64_t n, const std::string& choice)
+      : context_(context),
+        plan_(ops::plan_matmul(context, square(n), choice)),
+        a_(Tensor::ones(context, Shape{n, n}, DType::f32)),
+        b_(Tensor::ones(context, Shape{n, n}, DType::f32)),
+        c_(Tensor::zeros(context, Shape{n, n}, DType::f32)),
+        workspace_(Tensor::empty(context, Shape{static_cast<std::int64_t>(plan_->workspace_bytes())}, DType::u8)) {
+    context.synchronize();
+  }
+  void enqueue() { ops::matmul(context_, *plan_, a_, b_, {}, c_, workspace_); }
+  [[nodiscard]] const TensorView& result() const { return c_; }
+
+  /// Every element is n. StateError otherwise.
+  void check() {
+    enqueue();
+    std::vector<float> values(static_cast<std::size_t>(c_.shape().numel()));
+    copy(context_, c_, {std::span(values), c_.shape()});
+    context_.synchronize();
+    const auto n = static_cast<float>(c_.shape()[0]);
+    for (const float value : values) {
+      require<StateError>(value == n, "matmul ", plan_->choice(), ": an element is ", value, ", expected ", n);
+    }
+  }
+
+ private:
+  Context& context_;
+  std::unique_ptr<ops::MatmulPlan> plan_;
+  Tensor a_, b_, c_, workspace_;
+};
+
+/// A context whose work runs beside the calling thread: on a worker for the CPU.
+struct Place {
+  std::string name;
+  Device device;
+  int threads = 1;
+  std::unique_ptr<Stream> worker{};
+  std::unique_ptr<Context> context{};
+
+  void open() {
+    if (context) {
+      return;
+    }
+    if (device.kind == DeviceKind::cuda) {
+      context = make_context(device);
+      return;
+    }
+    worker = std::make_unique<Stream>(Stream::host_worker("matmul"));
+    context = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker.get()});
+  }
+};
+
+class MatmulBenchmarks {
+ public:
+  MatmulBenchmarks(comm::Session& session, const Options& options, int threads, const std::vector<Device>& gpus)
+      : session_(session), options_(options), threads_(threads) {
+    places_.push_back({"cpu", Device::cpu(), threads_});
+    for (const Device gpu : gpus) {
+      const std::unique_ptr<Context> context = make_context(gpu);
+      if (ops::matmul_choices(*context, square(1)).empty()) {
+        left_out_ = concat("matmul on ", gpu, ": this build has no provider for it");
+      } else {
+        places_.push_back({to_string(gpu), gpu});
+      }
+    }
+    if (gpus.empty()) {
+      left_out_ = "GPU against CPU: no GPU";
+    }
+    half_[0] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
+    half_[1] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
+  }
+
+  [[nodiscard]] const std::string& left_out() const { return left_out_; }
+
+  std::vector<Benchmark> list() {
+    std::vector<Benchmark> all;
+    for (Place& place : places_) {
+      place.open();
+      for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
+        const bool slow = choice.starts_with("reference");  // for comparison: nobody waits for its large sizes
+        for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
+          if (!slow || n <= 512) {
+            add_size(all, place, choice, n);
+          }
+        }
+      }
+    }
+    for (Place& place : places_) {
+      for (const bool each : {true, false}) {
+        all.push_back({concat("matmul/", place.name, "/norms/", each ? "logged_each" : "kept"),
+                       [this, &place, each](const MeasureOptions& o) { return norms(place, each, o); }});
+      }
+    }
+    Place& first = places_.size() > 2 ? places_[1] : half_[0];
+    Place& second = places_.size() > 2 ? places_[2] : half_[1];
+    for (const bool at_once : {false, true}) {
+      all.push_back(
+          {concat("matmul/", first.name, "_and_", second.name, "/two/n:", options_.pair_size,
+                  at_once ? "/at_once" : "/one_after_the_other"),
+           [this, &first, &second, at_once](const MeasureOptions& o) { return two(first, second, at_once, o); }});
+    }
+    return all;
+  }
+
+  /// Of sizes measured on both, the smallest from which on the GPU takes less time; empty without a GPU.
+  [[nodiscard]] std::string crossover() const {
+    const auto cpu = best_.find("cpu");
+    std::string text;
+    for (const auto& [name, times] : best_) {
+      if (cpu == best_.end() || name == "cpu") {
+        continue;
+      }
+      std::optional<std::int64_t> from;
+      for (const auto& [n, seconds] : times) {
+        const auto other = cpu->second.find(n);
+        if (other != cpu->second.end() && seconds < other->second) {
+          from = from.value_or(n);
+        } else {
+          from.reset();
+        }
+      }
+      text += from ? concat("crossover: from ", *from, " x ", *from, " on ", name, " is faster than the CPU\n")
+                   : concat("crossover: none, the CPU is faster than ", name, " at the largest size\n");
+    }
+    return text;
+  }
+
+ private:
+  void add_size(std::vector<Benchmark>& all, Place& place, const std::string& choice, std::int64_t n) {
+    all.push_back(
+        {concat("matmul/", place.name, "/f32/", choice, "/n:", n), [this, &place, choice, n](MeasureOptions options) {
+           Product product(*place.context, n, choice);
+           session_.agree([&] { product.check(); });
+           options.sample_seconds = 1e-4;  // as many products are under way as a program would have
+           Line line;
+           line.measurement.samples = bench::measure(
+               session_.control(), options, {[&] { product.enqueue(); }, [&] { place.context->synchronize(); }, {}});
+           const double seconds = line.measurement.samples.median();
+           auto [at, first] = best_[place.name].try_emplace(n, seconds);
+           at->second = std::min(at->second, seconds);
+           line.counters = {{"gflop_per_second", square(n).flops() / seconds * 1e-9}};
+           return line;
+         }});
+  }
+
+  /// One call: the products and their norms, which are what a program would log.
+  Line norms(Place& place, bool each, const MeasureOptions& options) {
+    constexpr std::int64_t kSize = 100;
+    Context& context = *place.context;
+    Product product(context, kSize, {});
+    const Tensor squares = Tensor::zeros(context, Shape{options_.products}, DType::f64);
+    const Tensor scratch = Tensor::empty(
+        context, Shape{static_cast<std::int64_t>(ops::squared_norm_workspace_bytes(context, product.result()))},
+        DType::u8);
+    std::vector<double> logged(static_cast<std::size_t>(options_.products));
+    const auto start = [&] {
+      for (std::int64_t i = 0; i < options_.products; ++i) {
+        const TensorView norm = squares.view().slice(0, i, i + 1).reshape(Shape{});
+        product.enqueue();
+        ops::squared_norm(context, product.result(), norm, scratch);
+        if (each) {
+          copy(context, norm, {std::span(logged).subspan(static_cast<std::size_t>(i), 1), Shape{}});
+          context.synchronize();
+        }
+      }
+      if (!each) {
+        copy(context, squares, {std::span(logged), squares.shape()});
+      }
+    };
+    Line line;
+    line.measurement.samples = bench::measure(session_.control(), options, {start, [&] { context.synchronize(); }, {}});
+    session_.agree([&] {
+      for (const double value : logged) {  // 100 x 100 elements of 100
+        require<StateError>(value == 1e8, "a squared norm is ", value, ", expected 1e8");
+      }
+    });
+    line.counters = {{"products", static_cast<double>(options_.products)}};
+    return line;
+  }
+
+  /// One call: two products. One after the other: the first with all threads of the CPU, or on the first device, then
+  /// the second in the same place.
+  Line two(Place& first, Place& second, bool at_once, const MeasureOptions& options) {
+    first.open();
+    second.open();
+    const bool halves = first.device == Device::cpu();
+    Place& whole = halves ? places_[0] : first;
+    Product one(at_once ? *first.context : *whole.context, options_.pair_size, {});
+    Product other(at_once ? *second.context : *whole.context, options_.pair_size, {});
+    const auto start = [&] {
+      one.enqueue();
+      other.enqueue();
+    };
+    const auto wait = [&] {
+      if (!at_once) {
+        whole.context->synchronize();
+        return;
+      }
+      first.context->synchronize();
+      second.context->synchronize();
+    };
+    Line line;
+    line.measurement.samples = bench::measure(session_.control(), options, {start, wait, {}});
+    line.counters = {
+        {"gflop_per_second", 2 * square(options_.pair_size).flops() / line.measurement.samples.median() * 1e-9}};
+    return line;
+  }
+
+  comm::Session& session_;
+  const Options& options_;
+  int threads_;
+  std::vector<Place> places_;
+  Place half_[2];
+  std::string left_out_;
+  std::map<std::string, std::map<std::int64_t, double>> best_;  ///< seconds by device and size
+};
+
+int run(comm::Session& session, int argc, char** argv) {
+  Options options;
+  bench::RunnerOptions runner;
+  CLI::App app("Matrix products: sizes, devices, waiting for small results, two at once.", "bench_matmul");
+  app.set_version_flag("--version", build_description());
+  app.add_option("--devices", options.devices, "GPUs of each node, as for every program (docs/devices.md)")
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "on the CPU; 0: this rank's share of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
+  const CLI::Range sizes(1, 1 << 17);
+  app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")
+      ->capture_default_str()
+      ->check(sizes);
+  app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")
+      ->capture_default_str()
+      ->check(sizes);
+  app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")
+      ->capture_default_str()
+      ->check(sizes);
+  app.add_option("--products", options.products, "of 100 x 100 matrices whose norms are logged")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  bench::add_runner_options(app, runner);
+  if (!bench::parse_arguments(session, app, argc, argv)) {
+    return exit_code::kFinished;
+  }
+  const std::vector<Device> gpus = bench::gpus_of_process(session, options.devices);
+  const int threads = options.threads > 0 ? options.threads : comm::cpu_share(session).threads();
+  std::optional<MatmulBenchmarks> benchmarks;
+  std::vector<Benchmark> all;
+  session.agree([&] {
+    benchmarks.emplace(session, options, threads, gpus);
+    all = benchmarks->list();
+  });
+  bench::RunContext context{{"threads", concat(threads)}};
+  if (!benchmarks->left_out().empty()) {
+    context.emplace_back("left_out", benchmarks->left_out());
+  }
+  const int code = bench::run_benchmarks(session, runner, context, all);
+  if (session.rank() == 0) {
+    std::printf("%s", benchmarks->crossover().c_str());
+  }
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return lockstep::comm::run_program(argc, argv, run);
+}

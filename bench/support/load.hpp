@@ -1,0 +1,52 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/context.hpp>
+
+#include "bench/support/measure.hpp"
+#include "bench/support/runner.hpp"
+
+namespace lockstep::bench {
+
+/// Work that a thread of its own does over and over while something else is timed: what a copy costs while a matrix
+/// product runs, and the product while the copy does. One object, any number of rounds.
+class Load {
+ public:
+  virtual ~Load();
+  Load();
+  Load(const Load&) = delete;
+  Load& operator=(const Load&) = delete;
+
+  /// Returns when the first piece of work is done. All ranks together where the work is collective.
+  void start();
+  /// Ends it. Pieces of work a second since start(); rethrows what the work threw. Collective as start() is.
+  double stop();
+
+ protected:
+  /// Does the work until stopped() says so; calls done() after each piece.
+  virtual void run() = 0;
+  [[nodiscard]] bool stopped() const;
+  void done();
+  /// For the destructor of a class that has run().
+  void end() noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Products of two 512 x 512 matrices, f32, on the device of `context`, which only the load uses until it is gone.
+[[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
+/// All-reduces of `bytes` in host memory over a communicator that only the load uses meanwhile. The ranks agree inside
+/// the all-reduce on when to end. StateError when the communicator cannot overlap, UsageError for one rank.
+[[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int64_t bytes);
+
+/// What two things do to each other: measure() alone, the load alone for as long, then both. The line is that of
+/// measure() with the load; counters: alone_ns, slowdown (median with / without) and load_slowdown (rate without /
+/// with, of the rank where it is largest). Collective over `ranks`.
+[[nodiscard]] Line measure_beside(comm::Communicator& ranks, Load& load, const std::function<Measurement()>& measure);
+
+}  // namespace lockstep::bench

@@ -1,0 +1,72 @@
+#include "bench/support/load.hpp"
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+Measurement quick() {
+  Measurement line;
+  line.name = "nothing";
+  line.samples = measure({.target_seconds = 0.02, .min_iterations = 3}, {[] {}});
+  return line;
+}
+
+TEST(Load, AMatmulRunsUntilItIsStopped) {
+  CpuContext context({.threads = 1});
+  const std::unique_ptr<Load> load = matmul_load(context);
+  for (int round = 0; round < 2; ++round) {
+    load->start();
+    EXPECT_GE(load->stop(), 0);
+  }
+  EXPECT_THROW(load->stop(), StateError);
+  load->start();
+  EXPECT_THROW(load->start(), StateError);
+}
+
+TEST(Load, AllReducesEndOnAllRanksTogether) {
+  const auto errors = comm::run_ranks(3, [](comm::Communicator& ranks) {
+    const std::unique_ptr<comm::Communicator> control = ranks.split(0, ranks.rank());
+    const std::unique_ptr<Load> load = all_reduce_load(ranks, 4096);
+    const Line line = measure_beside(*control, *load, quick);
+    EXPECT_EQ(line.measurement.name, "nothing");
+    ASSERT_EQ(line.counters.size(), 3U);
+    EXPECT_EQ(line.counters[1].name, "slowdown");
+    EXPECT_GT(line.counters[1].value, 0);
+    EXPECT_EQ(line.counters[2].name, "load_slowdown");
+    load->start();
+    (void)load->stop();  // the ranks are still in step
+  });
+  EXPECT_EQ(errors, comm::none_failed(3));
+}
+
+TEST(Load, OneRankHasNobodyToReduceWith) {
+  const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+  EXPECT_THROW((void)all_reduce_load(*alone, 4), UsageError);
+}
+
+class Failing final : public Load {
+ public:
+  ~Failing() override { end(); }
+
+ private:
+  void run() override {
+    done();
+    throw StateError("the load broke");
+  }
+};
+
+TEST(Load, WhatItThrowsComesOutOfStop) {
+  Failing load;
+  load.start();
+  EXPECT_THROW(load.stop(), StateError);
+  load.start();
+}
+
+}  // namespace
+}  // namespace lockstep::bench
