@@ -104,11 +104,12 @@ class Survey {
     bench::MeasureOptions options;
     options.min_iterations = 2;
     options.sample_seconds = kSampleSeconds;
-    options.target_seconds = share_ / 20;
-    (void)measure(sizes_.front(), options);  // the processor wakes up, pages and caches settle
-    options.target_seconds = share_ / static_cast<double>(sizes_.size()) / kRounds * 0.7;  // the rest: warming up
     std::vector<bench::Samples> all;
     for (int round = 0; round < kRounds; ++round) {
+      // The processor wakes up, and small sizes find in caches what is not left there by the largest of the last round.
+      options.target_seconds = share_ / kRounds * 0.1;
+      (void)measure(sizes_.front(), options);
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // each warms up itself
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), since(begin))[0];
