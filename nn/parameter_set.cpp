@@ -7,7 +7,6 @@
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/random.hpp>
-#include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::nn {
 
@@ -29,13 +28,6 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
   return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
           arena.device, shape};
-}
-
-/// The window that `logical` is on a parameter, on a copy of the stored tensor.
-TensorView logical_of(TensorView logical, const TensorView& stored) {
-  logical.data = stored.data;
-  logical.device = stored.device;
-  return logical;
 }
 
 void require_host_value(const std::string& name, const ParameterSpec& spec, const TensorView& view) {
@@ -138,45 +130,15 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
 void ParameterSet::read(Context& context, const std::string& name, const TensorView& out) const {
   const int index = find(name);
   require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, out);
-  read_value(context, index, out);
+  const SyncScope scope(context.stream(), "ParameterSet::read", SyncReason::host_data, out.bytes());
+  copy_now(context, logical(index, values()), out);
 }
 
 void ParameterSet::write(Context& context, const std::string& name, const TensorView& value) {
   const int index = find(name);
   require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, value);
-  write_value(context, index, value);
-}
-
-// Strides and types are converted on the host: between devices goes the contiguous stored tensor.
-
-void ParameterSet::read_value(Context& context, int index, const TensorView& out) const {
-  const TensorView source = logical(index, values());
-  if (device_.kind == DeviceKind::cpu) {
-    copy(context, source, out);
-    context.synchronize();
-    return;
-  }
-  CpuContext host;
-  const TensorView stored = value(index);
-  const Tensor staged = Tensor::empty(host, stored.shape, dtype_);
-  copy(context, stored, staged);
-  context.synchronize();
-  copy(host, logical_of(source, staged), out);
-}
-
-void ParameterSet::write_value(Context& context, int index, const TensorView& from) {
-  const TensorView target = logical(index, values());
-  if (device_.kind == DeviceKind::cpu) {
-    copy(context, from, target);
-    context.synchronize();
-    return;
-  }
-  CpuContext host;
-  const TensorView stored = value(index);
-  const Tensor staged = Tensor::zeros(host, stored.shape, dtype_);
-  copy(host, from, logical_of(target, staged));
-  copy(context, staged, stored);
-  context.synchronize();
+  const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
+  copy_now(context, value, logical(index, values()));
 }
 
 TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
@@ -251,6 +213,7 @@ TensorView ParameterSet::logical_buffer(int index, const TensorView& stored) con
 }
 
 void ParameterSet::initialise(Context& context, std::uint64_t seed) {
+  const SyncScope scope(context.stream(), "ParameterSet::initialise", SyncReason::host_data);
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients());
   for (const State& state : states_) {
@@ -272,7 +235,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
                                                             : (2 * random.uniform() - 1) * spec.init.value;
       }
     }
-    write_value(context, static_cast<int>(i), TensorView(std::span<double>(drawn), spec.dims));
+    copy_now(context, TensorView(std::span<double>(drawn), spec.dims), logical(static_cast<int>(i), values()));
   }
   for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
     ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));

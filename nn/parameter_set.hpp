@@ -88,9 +88,6 @@ class ParameterSet {
   [[nodiscard]] static std::vector<std::string> names_of(const std::vector<State>& states);
   [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
 
-  void read_value(Context& context, int index, const TensorView& out) const;
-  void write_value(Context& context, int index, const TensorView& value);
-
   DType dtype_;
   Device device_;
   MemoryResource* memory_;

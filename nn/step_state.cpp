@@ -89,6 +89,7 @@ void StepState::set(Context& context, const Scalars& scalars) {
 }
 
 StepState::Metrics StepState::metrics(Context& context) const {
+  const SyncScope scope(context.stream(), "StepState::metrics", SyncReason::host_data);
   std::array<double, kMetrics> host{};
   copy(context, view(StateField::metrics), TensorView(std::span(host), {kMetrics}));
   context.synchronize();

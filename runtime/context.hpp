@@ -35,6 +35,8 @@ class Context {
   [[nodiscard]] MemoryResource& memory() { return *memory_; }
   [[nodiscard]] CopyCounts& copied() { return copied_; }
   void synchronize() { stream_->synchronize(); }
+  /// Reports every call that makes its caller wait for this context's stream (Stream::on_synchronisation).
+  void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
   /// State of a library (oneDNN engine, cuDNN handle) that lives as long as the context: made by `make()` on first
   /// use, found by its type afterwards. Library<T>() of a provider is its only caller.

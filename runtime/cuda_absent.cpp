@@ -64,6 +64,9 @@ std::shared_ptr<EventState> make_cuda_event_state(Device device, bool) {
 void cuda_copy(Context& context, const TensorView&, const TensorView&) {
   throw_absent(context.device());
 }
+DeviceMemory cuda_memory(Device device) {
+  throw_absent(device);
+}
 void cuda_zero(Context& context, void*, std::size_t) {
   throw_absent(context.device());
 }

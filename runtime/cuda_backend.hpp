@@ -24,6 +24,12 @@ void require_cuda_device(Device device);
 /// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
 /// element, context's device is that of src or dst, no overlap. Strides and types may be anything.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
+/// What cudaMemGetInfo answers; makes the device's primary context when there is none.
+struct DeviceMemory {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+[[nodiscard]] DeviceMemory cuda_memory(Device device);
 /// Enqueues setting bytes of the context's device to zero.
 void cuda_zero(Context& context, void* data, std::size_t bytes);
 

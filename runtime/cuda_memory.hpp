@@ -14,9 +14,11 @@ class CudaMemoryResource final : public MemoryResource {
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return device_; }
+  std::optional<MemoryUsage> usage() const override { return counter_.usage(); }
 
  private:
   Device device_;
+  MemoryCounter counter_;
 };
 
 /// Page-locked host memory (cudaMallocHost): the host side of copies that overlap with work. device() is the CPU.
@@ -26,9 +28,11 @@ class PinnedMemoryResource final : public MemoryResource {
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return Device::cpu(); }
+  std::optional<MemoryUsage> usage() const override { return counter_.usage(); }
 
  private:
   Device device_;
+  MemoryCounter counter_;
 };
 
 }  // namespace lockstep

@@ -134,7 +134,14 @@ class InlineStreamState final : public StreamState {
     auto& host = static_cast<HostEventState&>(*event);
     host.stamp(host.set({}));
   }
-  void wait(const std::shared_ptr<EventState>& event) override { event->synchronize(); }
+  void wait(const std::shared_ptr<EventState>& event) override {
+    if (event->complete()) {
+      event->synchronize();  // does not wait; rethrows
+      return;
+    }
+    const SyncScope scope(sync_log, device, "wait", SyncReason::event);
+    event->synchronize();
+  }
   void synchronize() override {}
 };
 
@@ -146,6 +153,7 @@ class WorkerStreamState final : public StreamState {
   }
 
   ~WorkerStreamState() override {
+    const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
     {
       const std::lock_guard lock(mutex_);
       stop_ = true;
@@ -210,7 +218,8 @@ class WorkerStreamState final : public StreamState {
   /// Waits until the ring has room.
   void* free_slot() {
     const std::uint64_t index = published_.load(std::memory_order_relaxed);
-    if (index >= Stream::kQueueSlots) {
+    if (index >= Stream::kQueueSlots && !timeline_->reached(index - Stream::kQueueSlots + 1)) {
+      const SyncScope scope(sync_log, device, "enqueue", SyncReason::queue_full);
       timeline_->wait_until_reached(index - Stream::kQueueSlots + 1);
     }
     return slots_[index % Stream::kQueueSlots].object;

@@ -31,10 +31,14 @@ void* HostMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
     madvise(pointer, bytes, MADV_HUGEPAGE);  // a wish; ordinary pages are right too
   }
 #endif
+  counter_.add(bytes);
   return pointer;
 }
 
-void HostMemoryResource::deallocate(void* pointer, std::size_t, std::size_t, Stream&) noexcept {
+void HostMemoryResource::deallocate(void* pointer, std::size_t bytes, std::size_t, Stream&) noexcept {
+  if (pointer != nullptr) {
+    counter_.subtract(bytes);
+  }
   std::free(pointer);
 }
 
@@ -73,6 +77,13 @@ void TrackingMemoryResource::deallocate(void* pointer, std::size_t bytes, std::s
   upstream_.deallocate(pointer, bytes, alignment, stream);
   ++deallocations_;
   bytes_in_use_ -= bytes;
+}
+
+std::optional<MemoryUsage> TrackingMemoryResource::usage() const {
+  const std::optional<MemoryUsage> upstream = upstream_.usage();
+  return MemoryUsage{.in_use = bytes_in_use_.load(),
+                     .cached = upstream.has_value() ? upstream->cached : 0,
+                     .peak = peak_bytes_.load()};
 }
 
 TrackingMemoryResource::Counts TrackingMemoryResource::counts() const {

@@ -39,7 +39,7 @@ class Window {
   /// Copies what is shown into `to`, axis by axis.
   void copy_shown(Context& context, const TensorView& from, const TensorView& to, int axis = 0) const {
     if (axis == from.shape.rank()) {
-      copy_pieces(context, from, to, 0);
+      copy(context, from, to);
     } else if (cut_[static_cast<std::size_t>(axis)]) {
       const std::int64_t extent = from.shape[axis];
       copy_shown(context, from.slice(axis, 0, edge_), to.slice(axis, 0, edge_), axis + 1);
@@ -50,17 +50,6 @@ class Window {
   }
 
  private:
-  /// From a device only what has no gaps can be copied at once.
-  static void copy_pieces(Context& context, const TensorView& from, const TensorView& to, int axis) {
-    if (from.device == to.device || (from.is_contiguous() && to.is_contiguous())) {
-      copy(context, from, to);
-      return;
-    }
-    for (std::int64_t i = 0; i < from.shape[axis]; ++i) {
-      copy_pieces(context, from.slice(axis, i, i + 1), to.slice(axis, i, i + 1), axis + 1);
-    }
-  }
-
   std::int64_t edge_;
   Shape shown_;
   std::array<bool, Dims::kMaxRank> cut_{};
@@ -204,6 +193,7 @@ std::string to_string(Context& context, const TensorView& view, const PrintOptio
     return concat("[] ", view);
   }
   require<ShapeError>(view.data != nullptr, "to_string: tensor ", view, " has no memory");
+  const SyncScope scope(context.stream(), "to_string", SyncReason::host_data);
   const Window window(view.shape, options);
   CpuContext host;
   const Tensor shown = Tensor::empty(host, window.shape(), view.dtype);

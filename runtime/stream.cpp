@@ -33,7 +33,7 @@ State& used(const State* state, const char* what) {
 Stream::Stream(std::unique_ptr<detail::StreamState> state) : state_(std::move(state)) {}
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
-Stream::~Stream() = default;
+Stream::~Stream() = default;  // the states report their own last wait
 
 Stream Stream::host_inline() {
   return Stream(detail::make_inline_stream_state());
@@ -68,7 +68,19 @@ void Stream::publish_slot(const detail::TaskVTable& vtable) {
   state_->publish_slot(vtable);
 }
 void Stream::synchronize() {
-  used(state_.get(), "stream").synchronize();
+  auto& state = used(state_.get(), "stream");
+  if (state.is_inline) {
+    return state.synchronize();  // nothing to wait for
+  }
+  const SyncScope scope(state.sync_log, state.device, "synchronize", SyncReason::requested);
+  state.synchronize();
+}
+
+void Stream::on_synchronisation(SyncReport report) {
+  used(state_.get(), "stream").sync_log.report = std::move(report);
+}
+detail::SyncLog* Stream::sync_log() const noexcept {
+  return state_ != nullptr && state_->sync_log.report ? &state_->sync_log : nullptr;
 }
 
 void Stream::record(Event& event) {

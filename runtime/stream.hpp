@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/synchronisation.hpp>
 
 struct CUstream_st;  // cudaStream_t is CUstream_st*; no CUDA header is needed to pass one through
 
@@ -74,6 +75,12 @@ class Stream {
   void record(Event& event);      ///< the event completes when all work enqueued so far has
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
   void synchronize();             ///< blocks the caller until all work is done; rethrows a worker's exception
+
+  /// From now on reports every call that makes its caller wait for this stream, whether it was asked to or not: waits
+  /// of the stream itself, of copies and factories on it, of memory taken and given back with it. Event::synchronize()
+  /// is not seen: an event belongs to no stream. An empty function switches it off. Not from inside a report.
+  void on_synchronisation(SyncReport report);
+  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr when nobody listens
 
  private:
   explicit Stream(std::unique_ptr<detail::StreamState> state);

@@ -67,6 +67,7 @@ struct StreamState {
 
   const Device device;
   const bool is_inline;
+  SyncLog sync_log;
 };
 
 // Host implementations (host_stream.cpp); those of CUDA are in cuda_backend.hpp.

@@ -143,25 +143,27 @@ struct Normal {
   }
 };
 
-/// A tensor whose elements `fill` makes.
+/// A tensor whose elements `fill` makes, for `call`.
 template <class T, class Fill>
-Tensor made(Context& context, const Shape& shape, const Fill& fill) {
-  Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
-  const std::int64_t count = tensor.view().numel();
+Tensor made(std::string_view call, Context& context, const Shape& shape, const Fill& fill) {
+  const std::int64_t count = shape.numel();
   // The one place that calls it: hosts and GPUs have the same machine code and with it the same bits.
   const auto run = [fill](const CpuContext& host, std::int64_t first, std::int64_t last, T* out) {
     parallel_ranges(host, last - first, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { fill(first + begin, first + end, out + begin); });
   };
   if (count == 0) {
-    return tensor;
+    return Tensor::empty(context, shape, dtype_of<T>);
   }
   if (context.device().kind == DeviceKind::cpu) {
     const auto& host = static_cast<const CpuContext&>(context);
+    Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
     // The task holds the memory: the tensor may be gone before a worker comes to it.
     context.stream().enqueue([run, &host, count, tensor] { run(host, 0, count, tensor.view().as<T>()); });
     return tensor;
   }
+  const SyncScope scope(context.stream(), call, SyncReason::host_data, static_cast<std::size_t>(count) * sizeof(T));
+  Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
   CpuContext host;
   const std::int64_t piece = std::min<std::int64_t>(count, kPieceBytes / static_cast<std::int64_t>(sizeof(T)));
   const Tensor staging = Tensor::empty(host, Shape{piece}, dtype_of<T>);
@@ -183,7 +185,7 @@ Tensor drawn(std::string_view op, Context& context, const Shape& shape, DType dt
     if constexpr (std::is_integral_v<T>) {
       return {};
     } else {
-      return made<T>(context, shape, Fill<T>{{random_key(seed, RandomUse::tensor, sequence), b}});
+      return made<T>(op, context, shape, Fill<T>{{random_key(seed, RandomUse::tensor, sequence), b}});
     }
   });
 }
@@ -197,7 +199,7 @@ Tensor Tensor::ones(Context& context, const Shape& shape, DType dtype) {
 Tensor Tensor::full(Context& context, const Shape& shape, double value, DType dtype) {
   return visit_dtype(dtype, [&]<class T>(std::type_identity<T>) {
     require_fits<T>("full", value);
-    return made<T>(context, shape, Constant<T>{element<T>(value)});
+    return made<T>("full", context, shape, Constant<T>{element<T>(value)});
   });
 }
 
@@ -222,13 +224,13 @@ Tensor Tensor::arange(Context& context, double begin, double end, double step, D
                             ", expected whole numbers up to 2^53");
       }
     }
-    return made<T>(context, Shape{count}, Progression<T>{begin, step});
+    return made<T>("arange", context, Shape{count}, Progression<T>{begin, step});
   });
 }
 
 Tensor Tensor::eye(Context& context, std::int64_t rows, std::int64_t columns, DType dtype) {
   return visit_dtype(dtype, [&]<class T>(std::type_identity<T>) {
-    return made<T>(context, Shape{rows, columns}, Diagonal<T>{rows, columns});
+    return made<T>("eye", context, Shape{rows, columns}, Diagonal<T>{rows, columns});
   });
 }
 

@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include <lockstep/runtime/copy_blocks.hpp>
@@ -38,11 +39,17 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   const std::size_t size = size_of(device.dtype);
   bool direct = host.dtype == device.dtype && detail::has_rows(loops);
   cuda::Staging* staging = nullptr;
+  bool blocks = false;
   if (direct && is_pageable(here, host)) {
+    blocks = true;
     staging = &cuda::Staging::of(context);
     direct = loops.rank == 1 && device.bytes() <= staging->options().driver_bytes;
   } else if (direct) {
     direct = detail::plan_blocks(loops, size).blocks() <= kMostBlocks;
+  }
+  std::optional<SyncScope> scope;
+  if (blocks || !direct) {
+    scope.emplace(context.stream(), "copy", SyncReason::host_copy, device.bytes());
   }
   if (direct && to_device) {
     cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,

@@ -38,11 +38,12 @@ CudaMemoryResource::CudaMemoryResource(Device device) : device_(device) {
   detail::require_cuda_device(device);
 }
 
-void* CudaMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Stream& /*stream*/) {
+void* CudaMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Stream& stream) {
   check_alignment(alignment);
   if (bytes == 0) {
     return nullptr;
   }
+  const SyncScope scope(stream, "CudaMemoryResource::allocate", SyncReason::allocation, bytes);
   const cuda::DeviceGuard guard(device_);
   void* pointer = nullptr;
   const cudaError_t status = cudaMalloc(&pointer, bytes);
@@ -58,14 +59,17 @@ void* CudaMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
     cuda::ignore(cudaFree(pointer));
     throw_unaligned(alignment, "cudaMalloc", device_);
   }
+  counter_.add(bytes);
   return pointer;
 }
 
-void CudaMemoryResource::deallocate(void* pointer, std::size_t /*bytes*/, std::size_t /*alignment*/,
+void CudaMemoryResource::deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/,
                                     Stream& stream) noexcept {
   if (pointer == nullptr) {
     return;
   }
+  const SyncScope scope(stream, "CudaMemoryResource::deallocate", SyncReason::release, bytes);
+  counter_.subtract(bytes);
   const cuda::DeviceGuard guard(device_, std::nothrow);
   wait_for_users(stream);
   cuda::ignore(cudaFree(pointer));
@@ -75,11 +79,12 @@ PinnedMemoryResource::PinnedMemoryResource(Device device) : device_(device) {
   detail::require_cuda_device(device);
 }
 
-void* PinnedMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Stream& /*stream*/) {
+void* PinnedMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Stream& stream) {
   check_alignment(alignment);
   if (bytes == 0) {
     return nullptr;
   }
+  const SyncScope scope(stream, "PinnedMemoryResource::allocate", SyncReason::allocation, bytes);
   const cuda::DeviceGuard guard(device_);
   void* pointer = nullptr;
   const cudaError_t status = cudaMallocHost(&pointer, bytes);
@@ -93,17 +98,31 @@ void* PinnedMemoryResource::allocate(std::size_t bytes, std::size_t alignment, S
     cuda::ignore(cudaFreeHost(pointer));
     throw_unaligned(alignment, "cudaMallocHost", device_);
   }
+  counter_.add(bytes);
   return pointer;
 }
 
-void PinnedMemoryResource::deallocate(void* pointer, std::size_t /*bytes*/, std::size_t /*alignment*/,
+void PinnedMemoryResource::deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/,
                                       Stream& stream) noexcept {
   if (pointer == nullptr) {
     return;
   }
+  const SyncScope scope(stream, "PinnedMemoryResource::deallocate", SyncReason::release, bytes);
+  counter_.subtract(bytes);
   const cuda::DeviceGuard guard(device_, std::nothrow);
   wait_for_users(stream);
   cuda::ignore(cudaFreeHost(pointer));
 }
 
+namespace detail {
+
+DeviceMemory cuda_memory(Device device) {
+  require_cuda_device(device);
+  const cuda::DeviceGuard guard(device);
+  DeviceMemory memory;
+  LOCKSTEP_CUDA_CHECK(device, cudaMemGetInfo(&memory.free, &memory.total));
+  return memory;
+}
+
+}  // namespace detail
 }  // namespace lockstep

@@ -76,6 +76,7 @@ void Staging::configure(const StagingOptions& options) {
   require<UsageError>(options.half_bytes >= kLeastHalf && options.half_bytes <= kMostHalf, "staging: half_bytes is ",
                       options.half_bytes, ", expected ", kLeastHalf, " to ", kMostHalf);
   require<UsageError>(options.threads >= 0, "staging: threads is ", options.threads, ", expected at least 0");
+  const SyncScope scope(context_.stream(), "configure_staging", SyncReason::allocation, 2 * options.half_bytes);
   context_.synchronize();
   memory_ = {};
   host_.reset();

@@ -183,6 +183,7 @@ class CudaStreamState final : public StreamState {
     const bool host_waits_run = std::any_of(
         waits_.begin(), waits_.end(), [](const auto& wait) { return !wait->finished.load(std::memory_order_acquire); });
     if (owned_ || host_waits_run) {  // host functions use waits_
+      const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
       cuda::ignore(cudaStreamSynchronize(stream_));
     }
     if (owned_) {

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include <lockstep/runtime/memory_summary.hpp>
 #include <lockstep/runtime/print.hpp>
 
 #include "cuda_support.hpp"
@@ -115,7 +116,89 @@ TEST_F(CudaTensorTest, Printed) {
   EXPECT_EQ(to_string(context, late), "[5., 5.] f32 (2) on cuda:0");
 }
 
+using Waits = std::vector<std::string>;  // "call: reason, bytes"
+
+TEST_F(CudaTensorTest, WaitsAreReported) {
+  Waits waits;
+  {
+    CudaContext context(Device::cuda(0));
+    const testing::Pinned pinned(context, 16, 1.0F);
+    context.on_synchronisation([&](const Synchronisation& wait) {
+      EXPECT_EQ(wait.device, Device::cuda(0));
+      waits.push_back(concat(wait.call, ": ", name_of(wait.reason), ", ", wait.bytes));
+    });
+    const auto taken = [&] { return std::exchange(waits, {}); };
+    std::vector<float> pageable(16);
+    const TensorView host{std::span(pageable), Shape{16}};
+    {
+      const Tensor tensor = Tensor::empty(context, Shape{16}, DType::f32);
+      EXPECT_EQ(taken(), Waits{"CudaMemoryResource::allocate: allocation, 64"});
+      copy(context, pinned, tensor);
+      copy(context, tensor, pinned);
+      EXPECT_EQ(taken(), Waits{});  // these do not block
+      copy(context, host, tensor);
+      copy(context, tensor, host);
+      EXPECT_EQ(taken(), (Waits{"copy: host copy, 64", "copy: host copy, 64"}));
+      const Tensor wide = Tensor::zeros(context, Shape{16}, DType::f64);
+      waits.clear();
+      copy(context, pinned, wide);  // converted on the way
+      EXPECT_EQ(taken(), Waits{"copy: host copy, 128"});
+      static_cast<void>(to_string(context, tensor));
+      EXPECT_EQ(taken(), Waits{"to_string: host data, 0"});
+      Event event(Device::cuda(0));
+      context.stream().record(event);
+      context.stream().wait(event);
+      static_cast<void>(event.complete());
+      EXPECT_EQ(taken(), Waits{});
+      context.synchronize();
+      EXPECT_EQ(taken(), Waits{"synchronize: requested, 0"});
+    }
+    EXPECT_EQ(taken(),
+              (Waits{"CudaMemoryResource::deallocate: release, 128", "CudaMemoryResource::deallocate: release, 64"}));
+    { const Tensor drawn = Tensor::rand(context, Shape{4}, DType::f32, 1); }
+    EXPECT_EQ(taken(), (Waits{"rand: host data, 16", "CudaMemoryResource::deallocate: release, 16"}));
+    configure_staging(context);
+    EXPECT_EQ(taken(), Waits{"configure_staging: allocation, 8388608"});
+    context.on_synchronisation({});
+    context.synchronize();
+    EXPECT_EQ(waits, Waits{});
+    context.on_synchronisation([&](const Synchronisation& wait) { waits.emplace_back(wait.call); });
+  }
+  ASSERT_FALSE(waits.empty());
+  EXPECT_EQ(waits.back(), "~Stream");
+}
+
+TEST_F(CudaTensorPairTest, MemorySummaryOfEachDevice) {
+  CudaContext second(Device::cuda(1));
+  const Tensor tensor = Tensor::empty(second, Shape{1000}, DType::u8);
+  const MemorySummary summary = memory_summary(second);
+  EXPECT_EQ(summary.device, Device::cuda(1));
+  EXPECT_EQ(summary.resource->in_use, 1000U);
+  EXPECT_FALSE(summary.process.has_value());
+  EXPECT_GT(summary.total, summary.free);
+  EXPECT_EQ(summary.total, summary.resource->in_use + summary.others + summary.free);
+  EXPECT_EQ(current_device(), 0);
+}
+
 #if LOCKSTEP_CUDA_STANDIN
+
+// Who asks for one device leaves the others alone; what others hold there is told apart.
+TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
+  standin::reset({.devices = 3, .bytes_per_device = 10000});
+  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
+  {
+    CudaContext context(Device::cuda(1));
+    CudaContext other(Device::cuda(1));
+    const Tensor ours = Tensor::empty(context, Shape{1000}, DType::u8);
+    const Tensor theirs = Tensor::empty(other, Shape{300}, DType::u8);
+    const MemorySummary summary = memory_summary(context);
+    EXPECT_EQ(summary.others, 300U);
+    EXPECT_EQ(summary.free, 8700U);
+    EXPECT_EQ(summary.total, 10000U);
+    EXPECT_EQ(memory_summary(other).others, 1000U);
+    EXPECT_EQ(standin::devices_in_use(), std::vector<int>{1});
+  }
+}
 
 // Three devices, each with room for its own tensors only.
 TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
