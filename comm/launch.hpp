@@ -38,13 +38,17 @@ struct Launch {
 inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
 
 /// The first of these that says rank and size:
-///   given      by the program
-///   mpi        mpirun or mpiexec of Open MPI (OMPI_COMM_WORLD_*), MVAPICH (MV2_COMM_WORLD_*), MPICH and Intel MPI
-///   (PMI_*) torchrun   RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT, all of
-///   them slurm      a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
-///   batch
-///              script is no task, and what mpirun or torchrun start there inherits variables that mean the script
-///   single     nothing of these
+///   given     by the program
+///
+///   mpi       mpirun or mpiexec: of Open MPI (OMPI_COMM_WORLD_*), MVAPICH (MV2_COMM_WORLD_*), MPICH, Intel MPI (PMI_*)
+///
+///   torchrun  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT, all of them
+///
+///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS; a batch
+///             script is no task, and what mpirun or torchrun start there inherits variables that mean the script
+///
+///   single    nothing of these
+///
 /// A variable that is set to nothing counts as not set. UsageError that names the variables and their values when a
 /// source says other than 0 <= rank < size, is there in part only, or disagrees with a second one: two MPI launchers,
 /// or RANK and WORLD_SIZE with MPI or a step. RANK, WORLD_SIZE and the others of torchrun may be there in part beside

@@ -79,6 +79,9 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
   if (!has(environment, "SLURM_MPI_TYPE")) {
     start.arguments.emplace_back("--mpi=pmix");
   }
+  if (nodes > 1 && !has(environment, "SLURM_PMIX_FENCE")) {
+    start.variables["SLURM_PMIX_FENCE"] = "ring";  // its tree and Open MPI 4 crash now and then (docs/launch.md)
+  }
   if (const int processors = count_in(environment, "SLURM_CPUS_PER_TASK"); processors > 0) {
     start.arguments.push_back(concat("--cpus-per-task=", processors));  // srun does not inherit it by itself
   } else {
@@ -232,7 +235,13 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
   std::vector<std::string> command = start->arguments;
   command.insert(command.end(), argv, argv + argc);
   const std::string note = start->note.empty() ? "" : " (" + start->note + ")";
-  return detail::run_launcher(command, kStartedWith, joined(start->arguments) + note);
+  Environment variables = start->variables;
+  std::string started_with = joined(start->arguments) + note;
+  for (const auto& [name, value] : start->variables) {
+    started_with = concat(name, '=', value, ' ', started_with);
+  }
+  variables[kStartedWith] = started_with;
+  return detail::run_launcher(command, variables);
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,

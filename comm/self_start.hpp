@@ -35,7 +35,8 @@ struct StartSite {
 
 struct SelfStart {
   std::vector<std::string> arguments;  ///< the launcher and its options; the program and its own follow
-  std::string note;                    ///< what was allowed without being asked for, and why; or empty
+  Environment variables{};             ///< that the launcher gets besides those that are there
+  std::string note{};                  ///< what was allowed without being asked for, and why; or empty
 };
 
 /// The launcher's command line; nothing when this process is to be the only rank, or is one of several already.

@@ -43,8 +43,8 @@ sigset_t awaited() {
   return set;
 }
 
-[[noreturn]] void become(const std::vector<std::string>& command, const std::string& name, const std::string& value,
-                         pid_t parent, const sigset_t& mask) {
+[[noreturn]] void become(const std::vector<std::string>& command, const Environment& variables, pid_t parent,
+                         const sigset_t& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
     std::_Exit(128 + SIGTERM);  // it died before the line above
@@ -57,7 +57,9 @@ sigset_t awaited() {
       ::close(null);
     }
   }
-  ::setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : variables) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
   std::vector<std::string> arguments = command;
   std::vector<char*> pointers;
   pointers.reserve(arguments.size() + 1);
@@ -96,7 +98,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
 
 }  // namespace
 
-int run_launcher(const std::vector<std::string>& command, const std::string& name, const std::string& value) {
+int run_launcher(const std::vector<std::string>& command, const Environment& variables) {
   std::fflush(nullptr);
   const sigset_t set = awaited();
   sigset_t before;
@@ -104,7 +106,7 @@ int run_launcher(const std::vector<std::string>& command, const std::string& nam
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child == 0) {
-    become(command, name, value, parent, before);
+    become(command, variables, parent, before);
   }
   const int reason = errno;
   int stopped_by = 0;

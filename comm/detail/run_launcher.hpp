@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/launch.hpp>
+
 namespace lockstep::comm::detail {
 
-/// Runs a command (found on PATH) with one more environment variable, waits for it, passes signals on as self_start()
+/// Runs a command (found on PATH) with more environment variables, waits for it, passes signals on as self_start()
 /// says, and returns its exit code: 128 + n when signal n ended it, also when it ended by a SIGUSR1 that stood for n;
 /// 127 when it cannot be run. When this process dies the command gets SIGTERM. Blocks and restores the signals of the
 /// calling thread; the process must have no other threads.
-[[nodiscard]] int run_launcher(const std::vector<std::string>& command, const std::string& name,
-                               const std::string& value);
+[[nodiscard]] int run_launcher(const std::vector<std::string>& command, const Environment& variables);
 
 /// The file that a command of this name is, or nothing.
 [[nodiscard]] std::string find_on_path(const std::string& name);

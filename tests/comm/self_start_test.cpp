@@ -117,11 +117,16 @@ TEST(SelfStart, InAnAllocation) {
   EXPECT_EQ(joined(plan_self_start(ask("1"), batch, kNoGpu)),
             "srun --ntasks-per-node=1 --nodes=2 --ntasks=2 --mpi=pmix --cpus-per-task=4 --gpu-bind=none --wait=60")
       << "one rank for the GPU of each node";
+  EXPECT_EQ(plan_self_start(ask("1"), batch, kNoGpu)->variables, (Environment{{"SLURM_PMIX_FENCE", "ring"}}));
+  Environment chosen = batch;
+  chosen["SLURM_PMIX_FENCE"] = "tree";
+  EXPECT_TRUE(plan_self_start(ask("1"), chosen, kNoGpu)->variables.empty());
   RanksRequest here = ask("cpu:20");
   here.nodes = 1;
   const auto start =
       plan_self_start(here, {{"SLURM_JOB_ID", "7"}, {"SLURM_CPUS_ON_NODE", "16"}, {"SLURM_MPI_TYPE", "pmix"}}, kNoGpu);
   EXPECT_EQ(joined(start), "srun --ntasks-per-node=20 --nodes=1 --ntasks=20 --cpu-bind=none --overcommit --wait=60");
+  EXPECT_TRUE(start->variables.empty()) << "one node";
   EXPECT_EQ(start->note, "--overcommit for 20 ranks on 16 processors of a node");
   EXPECT_FALSE(plan_self_start(ask("cpu"), batch, kNoGpu));
   EXPECT_FALSE(plan_self_start(ask("auto"), {{"SLURM_JOB_ID", "7"}, {"SLURM_NNODES", "2"}}, kNoGpu));
@@ -148,7 +153,7 @@ TEST(SelfStart, Launchers) {
 }
 
 int shell(const std::string& script, const std::string& value = "") {
-  return detail::run_launcher({"sh", "-c", script}, kStartedWith, value);
+  return detail::run_launcher({"sh", "-c", script}, {{std::string(kStartedWith), value}});
 }
 
 TEST(RunLauncher, ExitCodesComeThrough) {
@@ -158,7 +163,7 @@ TEST(RunLauncher, ExitCodesComeThrough) {
   EXPECT_EQ(shell("kill -USR1 $$"), 128 + SIGUSR1);
   EXPECT_EQ(shell("test \"$LOCKSTEP_STARTED_WITH\" = 'mpirun -np 4'", "mpirun -np 4"), 0);
   EXPECT_EQ(std::getenv(kStartedWith), nullptr);
-  EXPECT_EQ(detail::run_launcher({"no-such-program"}, kStartedWith, ""), 127);
+  EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}), 127);
 }
 
 /// run_launcher() in a process of its own, which gets signals[i] once `script` has made the file ${1}i; its exit code.
@@ -167,7 +172,7 @@ int with_signals(const std::string& script, const std::vector<int>& signals) {
   const std::string ready = folder / "ready";
   const pid_t runner = ::fork();
   if (runner == 0) {
-    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, kStartedWith, ""));
+    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}));
   }
   for (std::size_t i = 0; i < signals.size(); ++i) {
     const std::string name = ready + std::to_string(i);
