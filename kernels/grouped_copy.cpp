@@ -7,8 +7,13 @@ namespace lockstep::ops {
 void grouped_copy(Context& context, std::span<const CopyPair> pairs) {
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     const auto& [src, dst] = pairs[i];
-    require_on(context.device(), "grouped_copy", {&src, &dst});
-    require_copyable("grouped_copy", src, dst);
+    try {
+      require_on(context.device(), "grouped_copy", {&src, &dst});
+      require_copyable("grouped_copy", src, dst);
+    } catch (Error& e) {
+      e.annotate(concat("pair ", i));
+      throw;
+    }
     require<DTypeError>(src.dtype == dst.dtype, "grouped_copy: src of pair ", i, " is ", src.dtype, ", dst is ",
                         dst.dtype);
     require<ShapeError>(src.is_contiguous() && dst.is_contiguous(), "grouped_copy: pair ", i, " is ", src,

@@ -16,9 +16,9 @@ namespace lockstep {
 /// one device, with kernels, which runtime/ has none of). Overlapping views are not allowed (ShapeError when both are
 /// contiguous and overlap), nor is a dst that has stride 0 on an axis of more than one element (ShapeError).
 ///
-/// Between host and CUDA device: page-locked host memory (PinnedMemoryResource) of one type with contiguous rows must
-/// stay alive and unchanged until the stream has passed the copy, and does not block. All other host memory makes the
-/// call block: afterwards src may be changed or freed, and a dst on the host is complete. docs/copies.md has the paths.
+/// Between host and CUDA device: page-locked host memory (PinnedMemoryResource) of one type with contiguous rows, in at
+/// most 64 blocks (docs/copies.md), must stay alive and unchanged until the stream has passed the copy, and does not
+/// block. All other host memory makes the call block: afterwards src may be changed or freed, and dst is complete.
 void copy(Context& context, const TensorView& src, const TensorView& dst);
 
 /// copy(), and waits until it and what was enqueued on the context's stream before it is done; no other stream is

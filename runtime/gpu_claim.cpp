@@ -9,9 +9,11 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <lockstep/runtime/error.hpp>
@@ -79,6 +81,12 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
         static_cast<void>(::fchmod(file, kFileMode));
       } else if (errno == EEXIST) {
         continue;
+      } else if (errno == EACCES) {  // the folder's maker is about to open it to all
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        errno = EACCES;
+        if (i + 1 < kRaces) {
+          continue;
+        }
       }
     }
     if (file < 0) {

@@ -59,12 +59,25 @@ Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
   return tensor;
 }
 
+namespace {
+
+/// A worker may come to the copy when both tensors are gone: a task behind it holds them. CUDA's memory is freed in the
+/// order of the stream.
+void keep_until_passed(Stream& stream, const Tensor& source, const Tensor& result) {
+  if (stream.device().kind == DeviceKind::cpu && !stream.is_inline()) {
+    stream.enqueue([source, result] {});
+  }
+}
+
+}  // namespace
+
 Tensor Tensor::to(Context& context, DType dtype) const {
   if (device() == context.device() && dtype == view_.dtype) {
     return *this;
   }
   Tensor result = empty(context, shape(), dtype);
   copy(context, view_, result.view_);
+  keep_until_passed(context.stream(), *this, result);
   return result;
 }
 
@@ -74,6 +87,7 @@ Tensor Tensor::to(Context& target, Context& carrier) const {
   }
   Tensor result = empty(target, shape(), dtype());
   copy(carrier, view_, result.view_);
+  keep_until_passed(carrier.stream(), *this, result);
   return result;
 }
 

@@ -23,6 +23,15 @@ GpuClaim begin_search(const GpuSearch& search) {
   }
 }
 
+/// Empty: usable. A card that answers with an error is not, and the others are tried all the same.
+std::string reason_against(const GpuSearch& search, const GpuInfo& gpu, std::optional<std::size_t> min_free_bytes) {
+  try {
+    return search.probe(gpu, min_free_bytes.value_or(not_occupied_bytes(gpu)));
+  } catch (const CudaError& e) {
+    return e.what();
+  }
+}
+
 }  // namespace
 
 std::size_t not_occupied_bytes(const GpuInfo& gpu) {
@@ -45,8 +54,8 @@ UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes
         break;
       }
       GpuClaim::Attempt attempt = GpuClaim::attempt(search.claim_folder, gpu.uuid);
-      const std::string why = attempt.claim ? search.probe(gpu, min_free_bytes.value_or(not_occupied_bytes(gpu)))
-                                            : "claimed by " + attempt.holder;
+      const std::string why =
+          attempt.claim ? reason_against(search, gpu, min_free_bytes) : "claimed by " + attempt.holder;
       if (why.empty()) {
         found.gpus.push_back(gpu);
         found.claims.push_back(std::move(*attempt.claim));

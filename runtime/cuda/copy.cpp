@@ -51,6 +51,10 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   if (blocks || !direct) {
     scope.emplace(context.stream(), "copy", SyncReason::host_copy, device.bytes());
   }
+  const bool by_driver = direct && blocks;
+  if (by_driver && to_device) {
+    context.stream().synchronize();  // the driver reads src now, and work before this may still write it
+  }
   if (direct && to_device) {
     cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,
                          cuda::element(host, host_offset), loops, size);
@@ -59,6 +63,9 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
     std::swap(back.src, back.dst);
     cuda::enqueue_blocks(context.stream(), host.device, cuda::element(host, host_offset), device.device,
                          cuda::element(device, device_offset), back, size);
+    if (by_driver) {
+      context.stream().synchronize();  // complete, and with an error of the work before, if there was one
+    }
   } else {
     staging = staging != nullptr ? staging : &cuda::Staging::of(context);
     to_device ? staging->from_host(host, device) : staging->to_host(device, host);

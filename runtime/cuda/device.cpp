@@ -1,6 +1,8 @@
 #include <lockstep/runtime/device.hpp>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -56,6 +58,9 @@ std::vector<GpuInfo> list_gpus() {
     LOCKSTEP_CUDA_CHECK(device, cudaGetDeviceProperties(&properties, index));
     std::array<char, 32> pci{};
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), index));
+    std::transform(pci.begin(), pci.end(), pci.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));  // as the kernel's files have it
+    });
     gpus.push_back({.index = index,
                     .uuid = uuid_text(properties.uuid),
                     .pci = pci.data(),

@@ -28,7 +28,7 @@ std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
 }
 
 /// The plan that cuts after gradient i when bit i of `cuts` is set.
-std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, unsigned cuts) {
+std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
   std::vector<Bucket> plan;
   int first = 0;
   const int n = static_cast<int>(gradients.size());

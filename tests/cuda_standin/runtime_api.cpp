@@ -59,11 +59,8 @@ cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const v
                             .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
     return cudaSuccess;
   }
-  // From pageable memory: the stream is waited for, then the data is staged; only the transfer is left for later.
-  status = machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
-  if (status != cudaSuccess) {
-    return status;
-  }
+  // From pageable memory: the data is staged at the call, whatever the stream has still to do (CUDA may wait for it, and
+  // may not); only the transfer is left for later.
   std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + rows.src_bytes());
   machine.enqueue(queue,
                   {.name = name,
@@ -203,7 +200,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (device < 0 || device >= call.machine.options.devices) {
     return cudaErrorInvalidDevice;
   }
-  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", 0x3a + device);
   return cudaSuccess;
 }
 

@@ -255,12 +255,27 @@ TEST_F(CudaCopyPathsTest, SubBlocksOnOneDevice) {
   }
 }
 
+/// Small copies are the driver's, which reads the host's memory at the call and knows nothing of a worker's failure.
+TEST_F(CudaCopyPathsTest, SmallPageableCopiesTellOfAFailureBeforeThem) {
+  CudaContext context(Device::cuda(0));
+  const Tensor device = Tensor::zeros(context, Shape{4}, DType::f32);
+  context.synchronize();
+  std::vector<float> host(4, 1);
+  Stream worker = Stream::host_worker("source");
+  Event made(Device::cpu());
+  worker.enqueue([] { throw DataError("no numbers"); });
+  worker.record(made);
+  context.stream().wait(made);
+  EXPECT_THROW(copy(context, device, TensorView{std::span(host), Shape{4}}), DataError);
+}
+
 /// A host worker makes what is then copied: the copy reads it after the stream's wait, whatever the memory is.
 TEST_F(CudaCopyPathsTest, ReadsTheHostInStreamOrder) {
   for_seeds(
-      [](std::uint64_t) {
+      [](std::uint64_t seed) {
         CudaContext context(Device::cuda(0));
-        configure_staging(context, {.half_bytes = 64, .driver_bytes = 0, .threads = 1});
+        const std::size_t to_driver = seed % 2 == 0 ? 0 : 1024;
+        configure_staging(context, {.half_bytes = 64, .driver_bytes = to_driver, .threads = 1});
         const Tensor device = Tensor::zeros(context, Shape{100}, DType::f32);
         const Tensor wide = Tensor::zeros(context, Shape{100}, DType::f64);
         std::vector<float> source(100, 0);

@@ -44,7 +44,7 @@ TEST_F(CudaFailureTest, ListingGpusMakesNoContext) {
   ASSERT_EQ(gpus.size(), 3U);
   EXPECT_EQ(gpus[2].index, 2);
   EXPECT_EQ(gpus[2].uuid, "GPU-02020202-0202-0202-0202-020202020202");
-  EXPECT_EQ(gpus[2].pci, "0000:02:00.0");
+  EXPECT_EQ(gpus[2].pci, "0000:3c:00.0") << "in lower case, as the kernel has it";
   EXPECT_EQ(gpus[2].name, "Stand-in 2");
   EXPECT_EQ(gpus[2].memory_bytes, 12345U);
   EXPECT_EQ(gpus[2].major, 9);

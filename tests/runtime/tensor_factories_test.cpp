@@ -216,6 +216,15 @@ TEST(TensorFactories, OnAWorkerTheTensorMayGoFirst) {
   context.synchronize();
 }
 
+TEST(TensorFactories, OnAWorkerBothEndsOfAConversionMayGoFirst) {
+  Stream worker = Stream::host_worker("w");
+  CpuContext context({.stream = &worker});
+  const Tensor kept = Tensor::ones(context, Shape{100000}, DType::f32).to(context, DType::f64);
+  static_cast<void>(kept.to(context, DType::f16));
+  worker.synchronize();
+  EXPECT_EQ(values(kept), Values(100000, 1.0));
+}
+
 TEST(TensorFactories, Like) {
   CpuContext context;
   for (const DType dtype : kFloating) {

@@ -128,7 +128,7 @@ TEST_F(UsableGpusTest, TooFewNamesTheBusyOnesAndKeepsNothing) {
   machine.probe = [](const GpuInfo&, std::size_t) { return std::string("busy"); };
   expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
   machine.probe = [](const GpuInfo&, std::size_t) -> std::string { throw CudaError("broken"); };
-  expect_throws<CudaError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"broken"});
+  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
   machine.probe = usable;
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, machine)), (std::vector<int>{1, 2}));
 }
