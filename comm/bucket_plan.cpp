@@ -64,6 +64,7 @@ std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const
     return buckets;
   }
   if (!options.all_reduce.empty()) {
+    comm::check(options.all_reduce, "plan_buckets");
     const auto bytes = static_cast<double>((gradients.back().end - gradients[0].begin) * options.element_bytes);
     const double backward_s = options.backward_s > 0 ? options.backward_s : options.all_reduce.predict(bytes);
     return plan_buckets_by_cost(gradients, even_ready_times(gradients, backward_s), options.all_reduce,

@@ -288,10 +288,13 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
 }
 
 int likely_rank(const Environment& environment) noexcept {
-  constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "RANK",
-                                    "SLURM_PROCID"};
+  constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                    kTorchrun.rank,         "SLURM_PROCID"};
+  // RANK alone is left over from something else: who took it for a rank other than 0 would keep its error to itself.
+  const bool torchrun = std::all_of(kTorchrunSet.begin(), kTorchrunSet.end(),
+                                    [&](const char* name) { return find(environment, name) != nullptr; });
   for (const char* name : kRanks) {
-    const std::string* text = find(environment, name);
+    const std::string* text = name == kTorchrun.rank && !torchrun ? nullptr : find(environment, name);
     const auto value = text == nullptr ? std::nullopt : whole_number(*text);
     if (value && *value >= 0 && *value < (std::int64_t{1} << 31)) {
       return static_cast<int>(*value);

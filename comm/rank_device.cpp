@@ -188,6 +188,8 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
 }
 
 RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine) {
+  // What follows depends on the request, collective calls too.
+  require_same_on_all_ranks(session.control(), "devices " + request.text());
   std::vector<GpuInfo> gpus;
   session.agree([&] {
     if (!for_host(request)) {

@@ -56,9 +56,8 @@ struct NodeGpus {
 };
 
 /// The device of this rank of the session; asks for GPUs only when the request is not for the host. Nodes must have
-/// equal GPUs. With usable:N local
-/// rank 0 of each node finds and claims them and tells the node's ranks. Collective; what goes wrong on one rank is
-/// said once and ends all.
+/// equal GPUs. With usable:N local rank 0 of each node finds and claims them and tells the node's ranks. Collective;
+/// what goes wrong on one rank is said once and ends all. UsageError on all ranks when their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
 }  // namespace lockstep::comm

@@ -1,6 +1,7 @@
 #include <lockstep/comm/self_start.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +17,10 @@
 namespace lockstep::comm {
 
 namespace {
+
+/// How the names begin of what ranks on other nodes need too.
+constexpr std::array kForAllNodes{
+    "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER"};
 
 bool has(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
@@ -65,6 +70,12 @@ void require_start(bool ok, const Parts&... parts) {
   require<UsageError>(ok, "launch: ", parts...);
 }
 
+int in_all(int ranks, int nodes) {
+  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", nodes,
+                nodes == 1 ? " node" : " nodes", ", expected at most ", 1 << 20, " in all");
+  return ranks * nodes;
+}
+
 void add_note(SelfStart& start, const std::string& note) {
   start.note += (start.note.empty() ? "" : "; ") + note;
 }
@@ -75,22 +86,24 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
   SelfStart start{{"srun", concat("--ntasks-per-node=", ranks)}};
   const int nodes = request.nodes > 0 ? request.nodes : std::max(1, count_in(environment, "SLURM_NNODES"));
   start.arguments.push_back(concat("--nodes=", nodes));
-  start.arguments.push_back(concat("--ntasks=", ranks * nodes));
+  start.arguments.push_back(concat("--ntasks=", in_all(ranks, nodes)));
   if (!has(environment, "SLURM_MPI_TYPE")) {
     start.arguments.emplace_back("--mpi=pmix");
   }
   if (nodes > 1 && !has(environment, "SLURM_PMIX_FENCE")) {
     start.variables["SLURM_PMIX_FENCE"] = "ring";  // its tree and Open MPI 4 crash now and then (docs/launch.md)
   }
-  if (const int processors = count_in(environment, "SLURM_CPUS_PER_TASK"); processors > 0) {
-    start.arguments.push_back(concat("--cpus-per-task=", processors));  // srun does not inherit it by itself
+  const int processors = count_in(environment, "SLURM_CPUS_ON_NODE");
+  if (const int each = count_in(environment, "SLURM_CPUS_PER_TASK"); each > 0) {
+    // srun does not inherit it by itself. The job may have been made for fewer tasks than there are ranks now.
+    const int share = processors > 0 ? std::min(each, std::max(1, processors / ranks)) : each;
+    start.arguments.push_back(concat("--cpus-per-task=", share));
   } else {
     start.arguments.emplace_back("--cpu-bind=none");
   }
   if (gpus) {
     start.arguments.emplace_back("--gpu-bind=none");  // all ranks of a node see all its GPUs
   }
-  const int processors = count_in(environment, "SLURM_CPUS_ON_NODE");
   if (processors > 0 && ranks > processors) {
     start.arguments.emplace_back("--overcommit");
     add_note(start, concat("--overcommit for ", ranks, " ranks on ", processors, " processors of a node"));
@@ -114,20 +127,20 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
       // Nothing is started elsewhere: no ssh is looked for.
       arguments.insert(arguments.end(), {"--mca", "plm", "isolated"});
     }
-    arguments.insert(arguments.end(), {"-np", std::to_string(ranks)});
+    arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, 1))});
   } else {
     if (!request.hostfile.empty()) {
       arguments.insert(arguments.end(), {"--hostfile", request.hostfile});
     }
     if (request.nodes > 0) {  // else as many nodes as the file or the allocation has
-      arguments.insert(arguments.end(), {"-np", std::to_string(ranks * request.nodes)});
+      arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, request.nodes))});
     }
     arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
     // What is set here and not Open MPI's own does not reach other nodes by itself.
     arguments.insert(arguments.end(), {"-x", kStartedWith});
     for (const auto& [name, value] : environment) {
-      const std::string_view n = name;
-      if (n.starts_with("OMP_") || n.starts_with("CUDA_") || n.starts_with("NCCL_") || n == "LD_LIBRARY_PATH") {
+      const auto begins = [&n = name](const char* prefix) { return n.starts_with(prefix); };
+      if (std::any_of(kForAllNodes.begin(), kForAllNodes.end(), begins)) {
         arguments.insert(arguments.end(), {"-x", name});
       }
     }
@@ -169,7 +182,7 @@ Launcher parse_launcher(std::string_view text) {
 
 std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                          const StartSite& site) {
-  require_start(request.nodes >= 0, "--nodes is ", request.nodes, ", expected at least 1");
+  require_start(request.nodes >= 0, "--nodes is ", request.nodes, ", expected at least 0");
   if (request.launcher == Launcher::none || detect_launch(environment).source != LaunchSource::single) {
     return std::nullopt;
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,8 @@ namespace {
 
 constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
+/// One request to stop may arrive twice: when a terminal closes, from the shell and from the kernel.
+constexpr std::chrono::seconds kSameRequest{1};
 
 /// Those of the signals that are not ignored (nohup ignores SIGHUP), and the end of the child.
 sigset_t awaited() {
@@ -75,6 +78,7 @@ sigset_t awaited() {
 
 /// Until the child has ended: its status.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
+  std::chrono::steady_clock::time_point first;
   for (;;) {
     siginfo_t info{};
     const int number = ::sigwaitinfo(&set, &info);
@@ -89,8 +93,12 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       }
     } else if (number == SIGUSR1 || number == SIGUSR2) {
       ::kill(child, number);
-    } else {
-      ::kill(child, stopped_by == 0 ? SIGUSR1 : SIGTERM);
+    } else if (stopped_by == 0) {
+      ::kill(child, SIGUSR1);
+      first = std::chrono::steady_clock::now();
+      stopped_by = number;
+    } else if (std::chrono::steady_clock::now() - first > kSameRequest) {
+      ::kill(child, SIGTERM);
       stopped_by = number;
     }
   }
@@ -103,6 +111,11 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
   const sigset_t set = awaited();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &set, &before);
+  // Who started this process may ignore it, which lasts: then there is no signal at the end of a child, and no status.
+  struct sigaction child_action {};
+  struct sigaction child_action_before {};
+  child_action.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &child_action, &child_action_before);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -115,6 +128,7 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
     ::setpgid(child, child);  // whoever of the two is first
     status = wait_and_pass_on(child, set, stopped_by);
   }
+  ::sigaction(SIGCHLD, &child_action_before, nullptr);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
   const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

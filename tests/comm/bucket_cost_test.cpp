@@ -121,6 +121,9 @@ TEST(BucketCost, PlanBucketsTakesTheModel) {
   options.bucket_bytes = 1000;
   EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);
   options.bucket_bytes = 0;
+  options.all_reduce = CostModel{{{0, -1, 0}}};
+  EXPECT_THROW((void)plan_buckets(gradients, options), DataError) << "not an error of the times made of it";
+  options.all_reduce = kLine;
   options.backward_s = std::nan("");
   EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);
 }

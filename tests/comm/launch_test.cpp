@@ -204,6 +204,7 @@ TEST(Launch, ARankForMessages) {
   EXPECT_EQ(likely_rank(kMpirun), 3);
   EXPECT_EQ(likely_rank(kTorchrun), 5);
   EXPECT_EQ(likely_rank(kStep), 3);
+  EXPECT_EQ(likely_rank({{"RANK", "3"}}), -1);
   EXPECT_EQ(likely_rank({{"PMI_RANK", "many"}, {"SLURM_PROCID", "2"}}), 2);
 }
 

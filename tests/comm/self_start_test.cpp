@@ -1,5 +1,7 @@
 #include <lockstep/comm/self_start.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <string>
@@ -92,9 +94,13 @@ TEST(SelfStart, SeveralNodes) {
   request.nodes = 3;
   EXPECT_THROW((void)plan_self_start(request, {}, kSite), UsageError);
   request.hostfile = "hosts";
-  EXPECT_EQ(joined(plan_self_start(request, {{"OMP_NUM_THREADS", "2"}, {"HOME", "/"}}, kSite)),
-            "mpirun --hostfile hosts -np 6 --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH -x OMP_NUM_THREADS "
+  EXPECT_EQ(joined(plan_self_start(request, {{"OMP_NUM_THREADS", "2"}, {"HOME", "/"}, {"UCX_TLS", "tcp"}}, kSite)),
+            "mpirun --hostfile hosts -np 6 --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH -x OMP_NUM_THREADS -x UCX_TLS "
             "--bind-to none");
+  RanksRequest too_many = ask("cpu:2147483647");
+  too_many.hostfile = "hosts";
+  too_many.nodes = 2;
+  EXPECT_THROW((void)plan_self_start(too_many, {}, kSite), UsageError);
   request.nodes = 0;
   EXPECT_EQ(joined(plan_self_start(request, {}, kSite)),
             "mpirun --hostfile hosts --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH --bind-to none");
@@ -117,6 +123,8 @@ TEST(SelfStart, InAnAllocation) {
   EXPECT_EQ(joined(plan_self_start(ask("1"), batch, kNoGpu)),
             "srun --ntasks-per-node=1 --nodes=2 --ntasks=2 --mpi=pmix --cpus-per-task=4 --gpu-bind=none --wait=60")
       << "one rank for the GPU of each node";
+  EXPECT_NE(joined(plan_self_start(ask("cpu:8"), batch, kNoGpu)).find(" --cpus-per-task=2 "), std::string::npos)
+      << "8 ranks share the 16 processors that the job has of a node";
   EXPECT_EQ(plan_self_start(ask("1"), batch, kNoGpu)->variables, (Environment{{"SLURM_PMIX_FENCE", "ring"}}));
   Environment chosen = batch;
   chosen["SLURM_PMIX_FENCE"] = "tree";
@@ -166,18 +174,26 @@ TEST(RunLauncher, ExitCodesComeThrough) {
   EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}), 127);
 }
 
-/// run_launcher() in a process of its own, which gets signals[i] once `script` has made the file ${1}i; its exit code.
-int with_signals(const std::string& script, const std::vector<int>& signals) {
+/// run_launcher() in a process of its own, which ignores the signals `ignored` and no others, whatever this one does.
+/// It gets signals[i] once `script` has made the file ${1}i, all but the first after a pause; its exit code.
+int with_signals(const std::string& script, const std::vector<int>& signals, std::chrono::milliseconds pause = {},
+                 const std::vector<int>& ignored = {}) {
   testing::TemporaryFolder folder;
   const std::string ready = folder / "ready";
   const pid_t runner = ::fork();
   if (runner == 0) {
+    for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
+      ::signal(number, std::find(ignored.begin(), ignored.end(), number) == ignored.end() ? SIG_DFL : SIG_IGN);
+    }
     std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}));
   }
   for (std::size_t i = 0; i < signals.size(); ++i) {
     const std::string name = ready + std::to_string(i);
     while (::access(name.c_str(), F_OK) != 0) {
-      std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (i > 0) {
+      std::this_thread::sleep_for(pause);
     }
     ::kill(runner, signals[i]);
   }
@@ -196,8 +212,19 @@ TEST(RunLauncher, SignalsArePassedOn) {
   // A program that does not know SIGUSR1 ends by what it was sent.
   EXPECT_EQ(with_signals("true" + wait, {SIGTERM}), 128 + SIGTERM);
   EXPECT_EQ(with_signals("true" + wait, {SIGUSR1}), 128 + SIGUSR1);
-  // The second time the launcher is to end.
-  EXPECT_EQ(with_signals("trap ': > ${1}1' USR1; trap 'exit 9' TERM" + wait, {SIGTERM, SIGTERM}), 9);
+  // The second time the launcher is to end, unless both belong to one request, as when a terminal closes.
+  EXPECT_EQ(with_signals("trap ': > ${1}1' USR1; trap 'exit 9' TERM" + wait, {SIGTERM, SIGTERM},
+                         std::chrono::milliseconds(1100)),
+            9);
+  EXPECT_EQ(with_signals("trap ': > ${1}1; sleep 0.2; exit 75' USR1" + wait, {SIGHUP, SIGHUP}), 75);
+}
+
+TEST(RunLauncher, WhatIsIgnoredFromTheStart) {
+  // nohup
+  EXPECT_EQ(with_signals("trap 'exit 9' USR1; : > ${1}0; sleep 0.2; exit 0", {SIGHUP}, {}, {SIGHUP}), 0);
+  // Without SIGCHLD nobody would learn that the launcher has ended.
+  EXPECT_EQ(with_signals("exit 5", {}, {}, {SIGCHLD}), 5);
+  EXPECT_EQ(with_signals("(exit 6) & wait $!", {}, {}, {SIGCHLD}), 6) << "the launcher waits for processes too";
 }
 
 TEST(RunLauncher, AnswersOfAChild) {

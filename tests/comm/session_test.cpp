@@ -202,6 +202,11 @@ TEST(Session, DevicesOfRanks) {
   EXPECT_EQ(refused.count("lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3"), 1) << refused.all();
   EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.all();
   EXPECT_EQ(run(2, "device 1,,3").code, 2);
+  const Outcome differ = shell("env " + kWaitForAll + " " + kMpirun + " -np 1 " + kProgram + " device cpu : -np 1 " +
+                               kProgram + " device auto");
+  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.all();
+  EXPECT_EQ(differ.count("devices auto"), 1) << differ.all();
+  EXPECT_EQ(differ.count("ended with 2"), 2) << differ.all();
 }
 
 TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
@@ -233,6 +238,10 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
   EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
   // Only one of them says so.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 0);
+  // RANK alone belongs to nothing.
+  const Outcome left_over = run(0, "ok", "RANK=3");
+  EXPECT_EQ(left_over.code, 2) << left_over.all();
+  EXPECT_EQ(left_over.count("lockstep: error: launch: RANK=3 without "), 1) << left_over.all();
   // Tasks of an allocation without a step are no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
   // A step of one task needs nobody, and keeps its variables.
