@@ -27,13 +27,13 @@ std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
   return result;
 }
 
-/// The plan that cuts after gradient i when bit i of `cuts` is set.
+/// The plan that cuts after gradient i when bit i of `cuts` is set; never after the 64th.
 std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
   std::vector<Bucket> plan;
   int first = 0;
   const int n = static_cast<int>(gradients.size());
   for (int i = 0; i < n; ++i) {
-    if (i == n - 1 || ((cuts >> i) & 1U) != 0) {
+    if (i == n - 1 || (i < 64 && ((cuts >> i) & 1U) != 0)) {
       plan.push_back(
           {first, i + 1, gradients[static_cast<std::size_t>(first)].begin, gradients[static_cast<std::size_t>(i)].end});
       first = i + 1;

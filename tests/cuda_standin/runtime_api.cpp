@@ -59,8 +59,8 @@ cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const v
                             .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
     return cudaSuccess;
   }
-  // From pageable memory: the data is staged at the call, whatever the stream has still to do (CUDA may wait for it, and
-  // may not); only the transfer is left for later.
+  // From pageable memory: the data is staged at the call, whatever the stream has still to do (CUDA may wait for it or
+  // not); only the transfer is left for later.
   std::vector<std::byte> staged(bytes_of(src), bytes_of(src) + rows.src_bytes());
   machine.enqueue(queue,
                   {.name = name,
