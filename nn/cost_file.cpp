@@ -17,11 +17,6 @@ Json optional_json(const std::optional<double>& value) {
   return value ? Json(*value) : Json();
 }
 
-std::optional<double> optional_value(const Json& json, const std::string& key, const std::string& source) {
-  const Json& value = json.member(key, source);
-  return value.is_null() ? std::nullopt : std::optional<double>(value.as<double>(concat(source, ": '", key, "'")));
-}
-
 /// A double that is finite and at least `least`.
 double number(const Json& json, const std::string& key, const std::string& source, double least) {
   const auto value = json.get<double>(key, source);
@@ -34,6 +29,16 @@ double seconds(const Json& json, const std::string& key, const std::string& sour
   const auto value = json.get<double>(key, source);
   require<DataError>(std::isfinite(value) && value > 0, source, ": '", key, "' is ", value,
                      ", expected seconds above 0");
+  return value;
+}
+
+std::optional<double> optional_seconds(const Json& json, const std::string& key, const std::string& source) {
+  return json.member(key, source).is_null() ? std::nullopt : std::optional(seconds(json, key, source));
+}
+
+std::int64_t not_negative(const Json& json, const std::string& key, const std::string& source) {
+  const auto value = json.get<std::int64_t>(key, source);
+  require<DataError>(value >= 0, source, ": '", key, "' is ", value, ", expected at least 0");
   return value;
 }
 
@@ -95,8 +100,8 @@ CostPath path_of(const Json& json, const std::string& file) {
     point.median_s = seconds(item, "median_s", place);
     point.min_s = seconds(item, "min_s", place);
     point.max_s = seconds(item, "max_s", place);
-    point.p95_s = optional_value(item, "p95_s", place);
-    point.p99_s = optional_value(item, "p99_s", place);
+    point.p95_s = optional_seconds(item, "p95_s", place);
+    point.p99_s = optional_seconds(item, "p99_s", place);
     path.points.push_back(point);
   }
   for (const Json& item : json.get<Json::Array>("model", source)) {
@@ -106,14 +111,14 @@ CostPath path_of(const Json& json, const std::string& file) {
   }
   comm::check(path.model, source);
   const Json& held_out = json.member("held_out", source);
-  path.held_out = {held_out.get<std::int64_t>("count", source), number(held_out, "median", source, 0),
+  path.held_out = {not_negative(held_out, "count", source), number(held_out, "median", source, 0),
                    number(held_out, "p90", source, 0), number(held_out, "worst", source, 0)};
   return path;
 }
 
 CostPairs pairs_of(const Json& json, const std::string& source) {
   CostPairs pairs;
-  pairs.bytes = json.get<std::int64_t>("bytes", source);
+  pairs.bytes = not_negative(json, "bytes", source);
   for (const Json& rank : json.get<Json::Array>("ranks", source)) {
     pairs.ranks.push_back(rank.as<int>(source + ": a rank"));
   }
@@ -123,7 +128,12 @@ CostPairs pairs_of(const Json& json, const std::string& source) {
   for (const Json& row : rows) {
     std::vector<double>& values = pairs.seconds.emplace_back();
     for (const Json& value : row.as<Json::Array>(source + ": a row")) {
-      values.push_back(value.as<double>(source + ": a time"));
+      const auto time = value.as<double>(source + ": a time");
+      const bool same_rank = values.size() + 1 == pairs.seconds.size();
+      require<DataError>(std::isfinite(time) && (same_rank ? time == 0 : time > 0), source, ": time ", values.size(),
+                         " of row ", pairs.seconds.size() - 1, " is ", time, ", expected ",
+                         same_rank ? "0 for the same rank" : "seconds above 0");
+      values.push_back(time);
     }
     require<DataError>(values.size() == rows.size(), source, ": a row has ", values.size(), " times, expected ",
                        rows.size());

@@ -63,6 +63,11 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
     EXPECT_NE(at, std::string::npos) << from;
     return text.replace(at, from.size(), to);
   };
+  const auto replaced_pair = [](double seconds) {
+    CostFile file = made_up();
+    file.pairs.seconds[1][0] = seconds;
+    return cost_text(file);
+  };
   const struct {
     std::string text;
     const char* says;
@@ -78,6 +83,12 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
       {replaced("\"samples\": 7", "\"samples\": 0"), "'samples' is 0"},
       {replaced("\"median_s\": 1e-06", "\"median_s\": -1"), "point 0: 'median_s' is -1, expected seconds above 0"},
       {replaced("\"alpha_s\": 1e-06", "\"alpha_s\": -1"), "alpha_s of piece 0 is -1"},
+      {replaced("\"p95_s\": 2e-06", "\"p95_s\": -1"), "point 0: 'p95_s' is -1, expected seconds above 0"},
+      {replaced("\"p99_s\": 2.5e-06", "\"p99_s\": 0"), "point 0: 'p99_s' is 0, expected seconds above 0"},
+      {replaced("\"count\": 1", "\"count\": -3"), "'count' is -3, expected at least 0"},
+      {replaced("\"bytes\": 1024", "\"bytes\": -5"), "'pairs': 'bytes' is -5, expected at least 0"},
+      {replaced_pair(-1), "'pairs': time 0 of row 1 is -1, expected seconds above 0"},
+      {replaced_pair(0), "'pairs': time 0 of row 1 is 0, expected seconds above 0"},
       {replaced("\"left_out\"", "\"left_over\""), "left_out"},
   };
   for (const auto& item : cases) {
