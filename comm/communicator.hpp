@@ -37,6 +37,10 @@ class Communicator {
   /// True when operations may run on a host worker while the calling thread computes or communicates elsewhere
   /// (MPI: thread level SERIALIZED or better). False: only inline streams are taken (StateError otherwise).
   [[nodiscard]] virtual bool can_overlap() const = 0;
+  /// True when another communicator of the process may be used by another thread at the same time, each on a stream of
+  /// its own (MPI: thread level MULTIPLE; with SERIALIZED all calls share one worker, and threads would mix their
+  /// order).
+  [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
   virtual void all_reduce(Stream& stream, const TensorView& data) = 0;  ///< in place: data = sum over ranks
   /// out (n) = the rank-th n elements of the sum over ranks of in (size() * n); no overlap

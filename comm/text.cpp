@@ -82,6 +82,14 @@ void require_same_on_all_ranks(Communicator& communicator, const std::string& te
   }
 }
 
+std::string arguments_text(int argc, const char* const* argv) {
+  std::string text;
+  for (int i = 1; i < argc; ++i) {
+    text += concat("argument ", i, ": ", argv[i], '\n');
+  }
+  return text;
+}
+
 std::vector<double> all_gather_value(Communicator& communicator, double value) {
   return all_gather_one(communicator, value);
 }

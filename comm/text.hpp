@@ -16,6 +16,8 @@ namespace lockstep::comm {
 /// Throws UsageError on every rank (comm/error.hpp) when `text`, one item a line, differs between ranks; names the
 /// first line that differs and the ranks. For what must be equal before the first step.
 void require_same_on_all_ranks(Communicator& communicator, const std::string& text);
+/// A command line for it, one argument a line, without the program's name.
+[[nodiscard]] std::string arguments_text(int argc, const char* const* argv);
 [[nodiscard]] std::vector<double> all_gather_value(Communicator& communicator, double value);
 
 }  // namespace lockstep::comm

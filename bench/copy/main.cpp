@@ -72,7 +72,7 @@ class CopyBenchmarks {
     for (const CopyPath& path : paths) {
       if (!path.both_ways && (path.mover == bench::Mover::copy || path.mover == bench::Mover::copy_engine)) {
         add_beside(all, path, "matmul");
-        if (session_.size() > 1 && session_.grad().can_overlap()) {
+        if (session_.size() > 1 && session_.grad().any_thread()) {
           add_beside(all, path, "all_reduce");
         }
       }
@@ -163,7 +163,8 @@ int run(comm::Session& session, int argc, char** argv) {
   if (!bench::parse_arguments(session, app, argc, argv)) {
     return exit_code::kFinished;
   }
-  const std::vector<Device> gpus = bench::gpus_of_process(session, options.devices);
+  const bench::ProcessGpus mine = bench::gpus_of_process(session, options.devices);
+  const std::vector<Device>& gpus = mine.devices;
   CopyBenchmarks benchmarks(session, options, gpus);
   std::vector<Benchmark> all;
   session.agree([&] { all = benchmarks.list(); });

@@ -2,9 +2,12 @@
 //
 //   bench_matmul --benchmark_filter=/f32/
 //
-//   matmul/cpu/f32/onednn/n:1024            one product of two n x n matrices: a size sweep for each provider and
-//   device matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices with the norm of each brought to
-//   the host matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
+//   matmul/cpu/f32/onednn/n:1024            one product of two n x n matrices, by size, provider and device
+//
+//   matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices, the norm of each brought to the host
+//
+//   matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
+//
 //   matmul/cpu_and_cpu/two/n:1024/at_once   two products at once, each on its device or its half of the threads
 //
 // Where a GPU has products, the smallest size from which on it is faster is printed (the crossover).
@@ -298,7 +301,8 @@ int run(comm::Session& session, int argc, char** argv) {
   if (!bench::parse_arguments(session, app, argc, argv)) {
     return exit_code::kFinished;
   }
-  const std::vector<Device> gpus = bench::gpus_of_process(session, options.devices);
+  const bench::ProcessGpus mine = bench::gpus_of_process(session, options.devices);
+  const std::vector<Device>& gpus = mine.devices;
   const int threads = options.threads > 0 ? options.threads : comm::cpu_share(session).threads();
   std::optional<MatmulBenchmarks> benchmarks;
   std::vector<Benchmark> all;

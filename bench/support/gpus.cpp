@@ -1,21 +1,35 @@
 #include "bench/support/gpus.hpp"
 
+#include <variant>
+
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/runtime/device_selection.hpp>
 
 namespace lockstep::bench {
 
-std::vector<Device> gpus_of_process(comm::Session& session, const std::string& request) {
+ProcessGpus gpus_of_process(comm::Session& session, const std::string& request) {
   DeviceRequest wanted;
-  std::vector<Device> devices;
+  ProcessGpus found;
   session.agree([&] { wanted = DeviceRequest::parse(request); });
   if (session.size() > 1) {
-    devices = {comm::device_of_rank(session, wanted).device};
+    const comm::RankDevice placed = comm::device_of_rank(session, wanted);
+    found = {.devices = {placed.device}, .claims = placed.claims};
   } else {
-    session.agree([&] { devices = select_devices(wanted, list_gpus()).devices; });
+    session.agree([&] {
+      const std::vector<GpuInfo> gpus = list_gpus();
+      if (const auto* usable = std::get_if<DeviceRequest::Usable>(&wanted.form())) {
+        found.claims = std::make_shared<const UsableGpus>(find_usable_gpus(usable->count));
+        std::vector<std::string> uuids;
+        for (const GpuInfo& gpu : found.claims->gpus) {
+          uuids.push_back(gpu.uuid);
+        }
+        wanted = wanted.with_gpus(uuids);
+      }
+      found.devices = select_devices(wanted, gpus).devices;
+    });
   }
-  std::erase_if(devices, [](const Device& device) { return device.kind == DeviceKind::cpu; });
-  return devices;
+  std::erase_if(found.devices, [](const Device& device) { return device.kind == DeviceKind::cpu; });
+  return found;
 }
 
 }  // namespace lockstep::bench

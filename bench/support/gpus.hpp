@@ -1,15 +1,22 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/session.hpp>
 #include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/usable_gpus.hpp>
 
 namespace lockstep::bench {
 
+struct ProcessGpus {
+  std::vector<Device> devices{};
+  std::shared_ptr<const UsableGpus> claims{};  ///< with usable:N; to be kept for as long as is measured
+};
+
 /// The GPUs that this process measures: all that were asked for (--devices, docs/devices.md) when it is alone, its own
-/// among several ranks. Empty on the host. UsageError on all ranks. Collective.
-[[nodiscard]] std::vector<Device> gpus_of_process(comm::Session& session, const std::string& request);
+/// among several ranks. Empty on the host. UsageError on all ranks, DeviceError for usable:N. Collective.
+[[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const std::string& request);
 
 }  // namespace lockstep::bench

@@ -150,8 +150,8 @@ std::unique_ptr<Load> matmul_load(Context& context) {
 std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int64_t bytes) {
   require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
   require<StateError>(
-      communicator.can_overlap(),
-      "all-reduces as a load need a communicator that may run beside other calls (MPI_THREAD_SERIALIZED)");
+      communicator.any_thread(),
+      "all-reduces as a load need a communicator that a thread may use beside others (MPI_THREAD_MULTIPLE)");
   return std::make_unique<AllReduceLoad>(communicator, bytes);
 }
 

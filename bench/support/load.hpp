@@ -41,7 +41,7 @@ class Load {
 /// Products of two 512 x 512 matrices, f32, on the device of `context`, which only the load uses until it is gone.
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
 /// All-reduces of `bytes` in host memory over a communicator that only the load uses meanwhile. The ranks agree inside
-/// the all-reduce on when to end. StateError when the communicator cannot overlap, UsageError for one rank.
+/// the all-reduce on when to end. StateError unless any_thread(), UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int64_t bytes);
 
 /// What two things do to each other: measure() alone, the load alone for as long, then both. The line is that of

@@ -94,6 +94,7 @@ bool parse_arguments(comm::Session& session, CLI::App& app, int argc, char** arg
       throw UsageError(e.what());
     }
   });
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   return go_on;
 }
 

@@ -55,7 +55,7 @@ using RunContext = std::vector<std::pair<std::string, std::string>>;
 void add_runner_options(CLI::App& app, RunnerOptions& options);
 
 /// Parses the command line on all ranks. True when the program goes on; false after --help and --version, which rank 0
-/// prints. UsageError on all ranks, printed once, by way of Session::agree().
+/// prints. UsageError on all ranks, printed once: for what does not parse, and for ranks with different arguments.
 [[nodiscard]] bool parse_arguments(comm::Session& session, CLI::App& app, int argc, char** argv);
 
 /// Which names contain a match of the regular expression (ECMAScript), or no match where it begins with "-"; "" and

@@ -275,6 +275,7 @@ class MpiCommunicator final : public Communicator {
 
   [[nodiscard]] std::string_view backend() const override { return "mpi"; }
   [[nodiscard]] bool can_overlap() const override { return path_ != Path::inline_only; }
+  [[nodiscard]] bool any_thread() const override { return path_ == Path::on_any_stream; }
 
   void all_reduce(Stream& stream, const TensorView& data) override {
     detail::check_host("all_reduce", stream, data);

@@ -275,15 +275,6 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   out << std::flush;
 }
 
-/// The command line, one argument a line.
-std::string arguments_text(int argc, char** argv) {
-  std::string text;
-  for (int i = 1; i < argc; ++i) {
-    text += concat("argument ", i, ": ", argv[i], '\n');
-  }
-  return text;
-}
-
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   train_resnet::Parsed parsed;
@@ -295,7 +286,7 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   Options& o = parsed.options;
-  comm::require_same_on_all_ranks(session.control(), arguments_text(argc, argv));
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   const comm::RanksRequest ranks = train_resnet::requested_ranks(o);
   comm::require_ranks_as_requested(session, ranks);
   const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices);

@@ -90,6 +90,10 @@ TEST(BenchCopy, NamesAndBadInput) {
   EXPECT_EQ(listed.output,
             "copy/host_to_host/pageable/both_ways/memcpy/4\ncopy/host_to_host/pageable/both_ways/streaming/4\n"
             "copy/host_to_host/pageable/both_ways/copy/4\n");
+  if (!kMpirun.empty()) {  // ranks with other sizes would wait for each other for ever
+    const std::string program = " -np 1 " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
+    expect_refused(run_command(kMpirun + program + " : " + program + " --min-bytes 8"), "the ranks do not agree");
+  }
   expect_refused(run(0, "bench_copy", "--min-bytes 64 --max-bytes 4"), "sizes are 64 to 4 bytes");
   expect_refused(run(0, "bench_copy", "--min-bytes -4"), "--min-bytes");
   expect_refused(run(0, "bench_copy", "--benchmark_filter='('"), "no regular expression");

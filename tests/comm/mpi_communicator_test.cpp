@@ -50,6 +50,9 @@ TEST(MpiCommunicator, KnowsItsPlace) {
   EXPECT_EQ(comm->size(), size);
   EXPECT_EQ(comm->backend(), "mpi");
   EXPECT_EQ(comm->can_overlap(), overlaps_here());
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  EXPECT_EQ(comm->any_thread(), level == MPI_THREAD_MULTIPLE);
 }
 
 TEST(MpiCommunicator, OperationsOnInlineStreams) {
