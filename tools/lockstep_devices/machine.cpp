@@ -8,6 +8,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <system_error>
 #include <thread>
 
 #include <lockstep/runtime/error.hpp>
@@ -31,7 +32,8 @@ std::string process_name(int pid, const std::string& root) {
 /// Who claims each GPU.
 std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const std::string& folder) {
   std::vector<std::string> holders(gpus.size());
-  if (!std::filesystem::is_directory(folder)) {
+  std::error_code error;  // a folder that we may not look into
+  if (!std::filesystem::is_directory(folder, error)) {
     return holders;
   }
   try {

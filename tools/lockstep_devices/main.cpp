@@ -23,7 +23,10 @@ int run(bool json, bool measure) {
   const bool found = tools::find_gpus(machine, list_gpus, default_claim_folder());
   if (measure) {
     constexpr double kSeconds = 0.5;
-    machine.copy = tools::measure_copy(tools::copy_array_bytes(machine.host), kSeconds);
+    try {
+      machine.copy = tools::measure_copy(tools::copy_array_bytes(machine.host), kSeconds);
+    } catch (const OutOfMemory&) {  // NOLINT(bugprone-empty-catch): then the speed is what is not known
+    }
   }
   const std::string text = json ? tools::to_json(machine).text(2) + "\n" : tools::report(machine);
   std::fputs(text.c_str(), stdout);
