@@ -65,13 +65,23 @@ TEST(CostSurvey, NoiseIsThatOfTheMedians) {
   EXPECT_EQ(noise_of({wild, wild, quiet}), 0.3);
 }
 
+TEST(CostSurvey, PeersAreAmongTheGpusThatWereGiven) {
+  const std::vector<GpuInfo> gpus{{.index = 0, .uuid = "a"}, {.index = 1, .uuid = "b"}, {.index = 2, .uuid = "c"}};
+  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "c"}), Device::cuda(2));  // 1 was not asked for
+  EXPECT_EQ(peer_gpu(gpus, "c", {"a", "c"}), Device::cuda(0));
+  EXPECT_EQ(peer_gpu(gpus, "b", {"c", "b", "a"}), Device::cuda(0));
+  EXPECT_EQ(peer_gpu(gpus, "a", {"a"}), std::nullopt);
+  EXPECT_EQ(peer_gpu({gpus[0]}, "a", {"a", "b"}), std::nullopt);  // each rank sees its own
+  EXPECT_EQ(peer_gpu(gpus, "a", {"a", "a"}), std::nullopt);
+}
+
 TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   const lockstep::testing::TemporaryFolder folder;
   const std::string out = folder / "cost";
   const bool mpi = LOCKSTEP_HAS_MPI != 0;
-  const std::string start = mpi ? std::string(MPIRUN) + " -np 2 " : "";
-  const Ended ended =
-      run_command(start + LOCKSTEP_COST + " --devices cpu --seconds 0.6 --max-bytes 65536 --out " + out);
+  const Ended ended =  // starts its two ranks itself
+      run_command(std::string(LOCKSTEP_COST) + " --devices " + (mpi ? "cpu:2" : "cpu") +
+                  " --seconds 0.6 --max-bytes 65536 --out " + out);
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_LT(ended.seconds, 60);
   const nn::CostFile file = nn::read_cost(out + "/cost.json");
@@ -107,13 +117,26 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   EXPECT_NE(ended.output.find("left: memcpy, 8 B"), std::string::npos) << ended.output;
   EXPECT_EQ(nn::file_exists(out + "/all_reduce.svg"), mpi);
   EXPECT_TRUE(nn::file_exists(out + "/copies.svg"));
-  EXPECT_NE(nn::read_file(out + "/cost.md", 1 << 20).find("## To remember"), std::string::npos);
+  const std::string report = nn::read_file(out + "/cost.md", 1 << 20);
+  EXPECT_NE(report.find("## To remember"), std::string::npos);
+  EXPECT_NE(report.find("- threads: "), std::string::npos);
+
+  const Ended one =
+      run_command(std::string(LOCKSTEP_COST) + " --devices cpu --seconds 0.05 --max-bytes 64 --out " + out);
+  ASSERT_EQ(one.code, 0) << one.output;
+  EXPECT_FALSE(nn::file_exists(out + "/all_reduce.svg")) << "of the run before";
+  EXPECT_FALSE(nn::file_exists(out + "/pairs.svg"));
+  EXPECT_TRUE(nn::read_cost(out + "/cost.json").about.at("command").starts_with("lockstep-cost --devices cpu "));
 }
 
 TEST(CostProgram, BadInputIsNamed) {
   const Ended without = run_command(LOCKSTEP_COST);
   EXPECT_EQ(without.code, 2);
   EXPECT_NE(without.output.find("--out"), std::string::npos) << without.output;
+  const Ended nowhere = run_command(std::string(LOCKSTEP_COST) + " --devices cpu --out /dev/null/cost");
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
+  EXPECT_NE(nowhere.output.find("/dev/null/cost: cannot be made"), std::string::npos) << nowhere.output;
   const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
   EXPECT_EQ(small.code, 2);
   EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;

@@ -126,6 +126,27 @@ TEST(CostPlot, EverythingDrawnIsWellFormedAndInside) {
   EXPECT_EQ(count(drawn[2].second, "class=\"value\""), 12);
 }
 
+TEST(CostPlot, NineCopiesAreTwoPanels) {
+  CostFile file = made_up();
+  file.paths.clear();
+  for (const char* name : {"host/memcpy", "host/streaming", "host/copy", "pinned_to_device", "pageable_to_device",
+                           "device_to_pinned", "device_to_pageable", "device_to_device", "peer"}) {
+    file.paths.push_back(path_of(std::string("copy/") + name, name, 1e-7, 1e-10));
+  }
+  const auto both = plots(file);
+  ASSERT_EQ(both.at(0).first, kPlotNames[0]);
+  const std::string& svg = both[0].second;
+  EXPECT_EQ(fault_of(svg), "");
+  for (const char* title : {"of one rank, host memory", "of one rank, GPU"}) {
+    EXPECT_NE(svg.find(title), std::string::npos) << title;
+  }
+  for (const CostPath& path : file.paths) {
+    EXPECT_NE(svg.find(path.text), std::string::npos) << path.text;
+  }
+  file.paths.resize(3);
+  EXPECT_EQ(plots(file).at(0).second.find("of one rank, GPU"), std::string::npos);  // the control
+}
+
 TEST(CostPlot, OddDataDraw) {
   Panel one{.title = "one", .curves = {{"a <b>", {{8, 1e-6}}}}};
   Panel none{.title = "none", .curves = {{"empty", {}}}};

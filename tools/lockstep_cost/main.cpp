@@ -7,7 +7,10 @@
 #include <ctime>
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <unistd.h>
@@ -16,6 +19,7 @@
 
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/rank_device.hpp>
+#include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/nn/cost_file.hpp>
@@ -36,7 +40,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string out;
-  std::string devices = "auto";
+  comm::RanksRequest ranks{};
   double seconds = 60;
   std::int64_t max_bytes = std::int64_t{64} << 20;
   int threads = 0;
@@ -78,29 +82,60 @@ class ProgressLine {
   Clock::time_point said_ = Clock::now() - std::chrono::hours(1);
 };
 
-/// The device of this rank, and what a report says when that is the host.
-void place(comm::Session& session, const Options& options, lockstep_cost::SurveyOptions& survey) {
-  DeviceRequest request;
-  session.agree([&] { request = DeviceRequest::parse(options.devices); });
-  const comm::RankDevice placed = comm::device_of_rank(session, request);
-  survey.device = placed.device;
-  if (placed.device == Device::cpu()) {
-    survey.gpu_missing = options.devices.starts_with("cpu") ? "The GPU half: the host was asked for (--devices)."
-                                                            : "The GPU half: this machine has no GPU that this build "
-                                                              "can use, so only host memory and MPI were measured.";
-    return;
-  }
-  survey.gpu_missing = "All-reduces between GPUs: ranks on GPUs have no communicator of their own yet.";
+/// The UUIDs of the GPUs that the ranks of this node were given, in their order; a rank alone: that were asked for.
+std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
+                                      const std::vector<GpuInfo>& gpus, const std::string& mine) {
+  std::vector<std::string> given;
   session.agree([&] {
-    const std::vector<GpuInfo> gpus = list_gpus();
-    const GpuInfo& mine = gpus.at(static_cast<std::size_t>(placed.device.index));
-    const tools::PciFacts pci = tools::read_pci(mine.pci);
-    survey.host_link = lockstep_cost::pcie_limit(pci.generation, pci.width);
-    if (gpus.size() < 2) {
+    if (session.local_size() > 1) {
       return;
     }
-    const GpuInfo& next = gpus.at((static_cast<std::size_t>(placed.device.index) + 1) % gpus.size());
-    survey.peer = Device::cuda(next.index);
+    if (std::holds_alternative<DeviceRequest::Usable>(request.form())) {
+      given = {mine};
+      return;
+    }
+    for (const Device& device : select_devices(request, gpus).devices) {
+      given.push_back(gpus.at(static_cast<std::size_t>(device.index)).uuid);
+    }
+  });
+  const std::vector<std::string> all = comm::all_gather_text(session.control(), concat(session.node(), ' ', mine));
+  const std::string own_node = concat(session.node(), ' ');
+  for (const std::string& text : all) {
+    if (session.local_size() > 1 && text.starts_with(own_node)) {
+      given.push_back(text.substr(own_node.size()));
+    }
+  }
+  return given;
+}
+
+/// The device of this rank, and what a report says when that is the host. The result's claims are for as long as is
+/// measured.
+comm::RankDevice place(comm::Session& session, const Options& options, lockstep_cost::SurveyOptions& survey) {
+  const DeviceRequest request = options.ranks.devices;
+  comm::RankDevice placed = comm::device_of_rank(session, request);
+  survey.device = placed.device;
+  if (placed.device == Device::cpu()) {
+    survey.gpu_missing = request.text().starts_with("cpu") ? "The GPU half: the host was asked for (--devices)."
+                                                           : "The GPU half: this machine has no GPU that this build "
+                                                             "can use, so only host memory and MPI were measured.";
+    return placed;
+  }
+  survey.gpu_missing = "All-reduces between GPUs: ranks on GPUs have no communicator of their own yet.";
+  std::vector<GpuInfo> gpus;
+  GpuInfo mine;
+  session.agree([&] {
+    gpus = list_gpus();
+    mine = gpus.at(static_cast<std::size_t>(placed.device.index));
+  });
+  const std::vector<std::string> given = gpus_of_node(session, request, gpus, mine.uuid);
+  session.agree([&] {
+    const tools::PciFacts pci = tools::read_pci(mine.pci);
+    survey.host_link = lockstep_cost::pcie_limit(pci.generation, pci.width);
+    survey.peer = lockstep_cost::peer_gpu(gpus, mine.uuid, given);
+    if (!survey.peer) {
+      return;
+    }
+    const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
     std::string why;
     if (const std::unique_ptr<tools::Nvml> nvml = tools::Nvml::open(why); nvml != nullptr) {
       survey.peer_link = lockstep_cost::nvlink_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks);
@@ -110,29 +145,62 @@ void place(comm::Session& session, const Options& options, lockstep_cost::Survey
   const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
   if (*std::min_element(peers.begin(), peers.end()) == 0) {
     survey.peer.reset();
-    survey.gpu_missing += " Copies between GPUs: not every process sees two.";
+    survey.gpu_missing += " Copies between GPUs: not every rank has a second one that was asked for and that it sees.";
   }
+  return placed;
+}
+
+/// Before minutes are spent on what cannot be kept.
+void require_writable(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  require<DataError>(!error, folder, ": cannot be made: ", error.message());
+  const std::string probe = concat(folder, "/.probe-", getpid());
+  nn::replace_file(probe, "");
+  std::filesystem::remove(probe, error);
+}
+
+/// How to do it again.
+std::string command_of(const comm::Session& session, int argc, char** argv) {
+  const comm::Launch& launch = session.launch();
+  std::string command = "lockstep-cost";
+  if (launch.started_with.empty() && session.size() > 1) {
+    const bool srun = launch.source == comm::LaunchSource::slurm;
+    command = concat(srun ? "srun -n " : "mpirun -np ", session.size(), " ", command);
+  }
+  for (int i = 1; i < argc; ++i) {
+    command += concat(" ", argv[i]);
+  }
+  return command;
 }
 
 void write(const std::string& folder, const nn::CostFile& file) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  require<DataError>(!error, folder, ": cannot be made: ", error.message());
   nn::replace_file(folder + "/cost.json", nn::cost_text(file));
+  for (const char* name : lockstep_cost::kPlotNames) {  // those of an earlier run with more ranks
+    std::filesystem::remove(concat(folder, "/", name), error);
+  }
   for (const auto& [name, svg] : lockstep_cost::plots(file)) {
     nn::replace_file(concat(folder, "/", name), svg);
   }
   nn::replace_file(folder + "/cost.md", lockstep_cost::report(file));
 }
 
-int run(comm::Session& session, int argc, char** argv) {
-  const bool first = session.rank() == 0;
+/// The options, or a text to print instead of a run (--help, --version).
+struct Parsed {
+  Options options{};
+  std::string text{};
+};
+
+/// UsageError.
+Parsed parse(int argc, const char* const* argv) {
   Options options;
+  std::string devices = "auto";
   CLI::App app(
       "What moving data costs on this machine: copies, all-reduces, messages between ranks. Fits latency and "
       "bandwidth\n"
       "(alpha-beta) to every path, holds them against limits, and writes a report, plots and a file for --cost of\n"
-      "train_resnet. mpirun -np N lockstep-cost --out DIR",
+      "train_resnet. mpirun -np N lockstep-cost --out DIR, or lockstep-cost --devices cpu:N --out DIR",
       "lockstep-cost");
   app.set_version_flag("--version", build_description());
   app.add_option("--out", options.out, "folder for cost.json, cost.md and plots; what is there is replaced")
@@ -146,18 +214,41 @@ int run(comm::Session& session, int argc, char** argv) {
   app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  app.add_option("--devices", options.devices, "whose memory: auto, cpu, gpu, ... (docs/devices.md)")
-      ->capture_default_str();
+  app.add_option("--devices", devices, "whose memory: auto, cpu, gpu, ... (docs/devices.md)")->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& e) {
-    return first ? app.exit(e) : 0;
+    std::ostringstream text;
+    app.exit(e, text, text);
+    return {.text = text.str()};
   } catch (const CLI::ParseError& e) {
-    session.agree([&] { throw UsageError(std::string(e.what()) + " (--help lists the options)"); });
+    throw UsageError(std::string(e.what()) + " (--help lists the options)");
   }
+  options.ranks.devices = DeviceRequest::parse(devices);
+  return {.options = options};
+}
+
+int run(comm::Session& session, int argc, char** argv) {
+  const bool first = session.rank() == 0;
+  Parsed parsed;
+  session.agree([&] { parsed = parse(argc, argv); });
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
+  if (!parsed.text.empty()) {
+    if (first) {
+      std::printf("%s", parsed.text.c_str());
+    }
+    return exit_code::kFinished;
+  }
+  const Options& options = parsed.options;
+  comm::require_ranks_as_requested(session, options.ranks);
+  session.agree([&] {
+    if (first) {
+      require_writable(options.out);
+    }
+  });
 
   lockstep_cost::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
-  place(session, options, survey);
+  const comm::RankDevice placed = place(session, options, survey);  // holds the claims of usable:N until the end
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {
@@ -180,11 +271,7 @@ int run(comm::Session& session, int argc, char** argv) {
                 {"mpi", session.description()},
                 {"threads", concat(survey.threads, " a rank; ", share.description())},
                 {"duration", concat(lockstep_cost::digits(seconds, 0), " s")}};
-  std::string command = concat("mpirun -np ", session.size(), " lockstep-cost");
-  for (int i = 1; i < argc; ++i) {
-    command += concat(" ", argv[i]);
-  }
-  file.about["command"] = command;
+  file.about["command"] = command_of(session, argc, argv);
   if (!(survey.device == Device::cpu())) {
     file.about["gpu"] = list_gpus().at(static_cast<std::size_t>(survey.device.index)).name;
   }
@@ -213,5 +300,8 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
+    const Parsed parsed = parse(argc, argv);
+    return parsed.text.empty() ? std::optional(parsed.options.ranks) : std::nullopt;
+  });
 }

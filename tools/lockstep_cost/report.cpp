@@ -228,17 +228,25 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
   std::vector<std::pair<std::string, std::string>> result;
   const std::string where = concat(about(file, "cpu"), ", ", ranks_text(file));
   const std::string how = "; dots: medians, lines: the fitted alpha-beta model";
-  Panel copies{.title = "Payload per second of one rank", .scale = Scale::bytes_per_second};
-  std::vector<const CostPath*> copy_paths;
-  for (const CostPath& path : file.paths) {
-    if (is_copy(path) && !path.points.empty()) {
-      copies.curves.push_back(curve(path, Value::rate));
-      copy_paths.push_back(&path);
+  // Two panels: on a machine with a GPU one would have more curves than there are colours.
+  std::vector<Panel> copies;
+  for (const bool on_host : {true, false}) {
+    Panel panel{.title = concat("Payload per second of one rank, ", on_host ? "host memory" : "GPU"),
+                .scale = Scale::bytes_per_second};
+    std::vector<const CostPath*> shown;
+    for (const CostPath& path : file.paths) {
+      if (is_copy(path) && path.name.starts_with("copy/host/") == on_host && !path.points.empty()) {
+        panel.curves.push_back(curve(path, Value::rate));
+        shown.push_back(&path);
+      }
+    }
+    panel.limits = limits_of(shown);
+    if (!panel.curves.empty()) {
+      copies.push_back(std::move(panel));
     }
   }
-  copies.limits = limits_of(copy_paths);
-  if (!copies.curves.empty()) {
-    result.emplace_back("copies.svg", line_plots("What a copy costs", where + how, {copies}));
+  if (!copies.empty()) {
+    result.emplace_back("copies.svg", line_plots("What a copy costs", where + how, copies));
   }
   if (const CostPath* path = file.find("all_reduce"); path != nullptr && !path->points.empty()) {
     const std::string label = concat(file.ranks, " ranks");
@@ -269,7 +277,7 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
 
 std::string report(const CostFile& file) {
   std::string text = concat("# What moving data costs on ", about(file, "host"), "\n\n");
-  for (const char* key : {"date", "cpu", "gpu", "build", "mpi", "command", "duration"}) {
+  for (const char* key : {"date", "cpu", "gpu", "build", "mpi", "threads", "command", "duration"}) {
     if (file.about.count(key) > 0) {
       text += concat("- ", key, ": ", about(file, key), "\n");
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@ namespace lockstep_cost {
 /// What a user should remember: a small all-reduce, a large one, a copy (two lines for it on one rank). Sentences.
 [[nodiscard]] std::vector<std::string> remember(const lockstep::nn::CostFile& file);
 
+inline constexpr std::array<const char*, 3> kPlotNames{"copies.svg", "all_reduce.svg", "pairs.svg"};
 /// The plots of a file as (file name, SVG): copies.svg, all_reduce.svg, pairs.svg, each where there is something in it.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> plots(const lockstep::nn::CostFile& file);
 

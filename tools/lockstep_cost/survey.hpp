@@ -8,6 +8,7 @@
 
 #include <lockstep/comm/session.hpp>
 #include <lockstep/nn/cost_file.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 
 #include "bench/support/samples.hpp"
 #include "tools/lockstep_cost/limits.hpp"
@@ -33,6 +34,12 @@ struct Progress {
   double seconds_left = 0;
   std::string what;  ///< "all-reduce, 64 KiB"
 };
+
+/// The GPU that a rank copies to: the one after `mine` among those that the ranks of its node were `given` (UUIDs, in
+/// the order of the local ranks), by its index in `gpus`, what this rank sees. Nothing for a rank alone, and when it
+/// does not see that GPU. Pure.
+[[nodiscard]] std::optional<lockstep::Device> peer_gpu(const std::vector<lockstep::GpuInfo>& gpus,
+                                                       const std::string& mine, const std::vector<std::string>& given);
 
 /// 8, 16, 32, ... up to max_bytes, and at most 24 of them: larger steps where there would be more. Ascending.
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
