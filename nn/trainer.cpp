@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -36,14 +37,19 @@ class IdleAtEnd {
   Stream& stream_;
 };
 
-/// Metrics travel to the host one step late: a ring of two host slots, each with the event that completes it.
+/// Metrics travel to the host one step late: a ring of host slots for two steps, one for each of a step's passes, each
+/// with the event that completes it.
 class MetricsRing {
  public:
-  explicit MetricsRing(Device device) : slots_{Slot(device), Slot(device)} {}
+  explicit MetricsRing(Device device, std::int64_t passes = 1) {
+    for (std::int64_t i = 0; i < 2 * passes; ++i) {
+      slots_.emplace_back(device);
+    }
+  }
 
-  /// Fetches the slot that this step will reuse, then enqueues the copy of this step's metrics.
+  /// Fetches the slot that this pass will reuse, then enqueues the copy of this pass's metrics.
   void push(Context& context, const TensorView& metrics, double samples, Metrics& sums) {
-    Slot& slot = slots_[next_ % 2];
+    Slot& slot = slots_[next_ % slots_.size()];
     take(slot, sums);
     copy(context, metrics, TensorView(std::span<double>(slot.values), metrics.shape));
     context.stream().record(slot.ready);
@@ -52,8 +58,9 @@ class MetricsRing {
     ++next_;
   }
   void flush(Metrics& sums) {
-    take(slots_[next_ % 2], sums);
-    take(slots_[(next_ + 1) % 2], sums);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      take(slots_[(next_ + i) % slots_.size()], sums);
+    }
   }
 
  private:
@@ -76,7 +83,7 @@ class MetricsRing {
     sums.top_k_correct += slot.values[3];
     sums.samples += slot.samples;
   }
-  std::array<Slot, 2> slots_;
+  std::deque<Slot> slots_;  // slots stay where they are: copies write there
   std::uint64_t next_ = 0;
 };
 
@@ -228,7 +235,7 @@ struct Trainer::State {
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients()),
         written([this](int parameter) { reducer.written(parameter); }),
-        ring(ctx.device()),
+        ring(ctx.device(), o.accumulate),
         contract(nn::contract(m, d, o, train.choices())),
         idle(ctx.stream()) {
     train.bind(parameters, step_state, workspace);
