@@ -54,6 +54,7 @@ Parsed parse(int argc, const char* const* argv) {
 int run(comm::Session& session, int argc, char** argv) {
   Parsed parsed;
   session.agree([&] { parsed = parse(argc, argv); });
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
     if (session.rank() == 0) {
       std::printf("%s", parsed.text.c_str());

@@ -279,6 +279,7 @@ int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   train_resnet::Parsed parsed;
   session.agree([&] { parsed = train_resnet::parse(argc, argv); });
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
     if (first) {
       std::cout << parsed.text << std::flush;
@@ -286,7 +287,6 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   Options& o = parsed.options;
-  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   const comm::RanksRequest ranks = train_resnet::requested_ranks(o);
   comm::require_ranks_as_requested(session, ranks);
   const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices);

@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <optional>
+#include <string>
 #include <variant>
 
 #include <CLI/CLI.hpp>
@@ -37,8 +39,9 @@ constexpr const char* kFooter =
 double megabytes(const std::string& text) {
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  require<UsageError>(error == std::errc() && stop == text.data() + text.size() && value >= 0 && value <= 1e6,
-                      "--bucket-mb is '", text, "', expected 0 to 1000000, or auto");
+  require<UsageError>(error == std::errc() && stop == text.data() + text.size() &&
+                          (value == 0 || (value * (1 << 20) >= 1 && value <= 1e6)),
+                      "--bucket-mb is '", text, "', expected 0, a byte (1e-6) to 1000000, or auto");
   return value;
 }
 
@@ -49,7 +52,7 @@ constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the 
 Parsed parse(int argc, const char* const* argv) {
   Parsed parsed;
   Options& o = parsed.options;
-  std::string bucket_mb = "0";
+  std::optional<std::string> bucket_mb;
   CLI::App app(kAbout, "train_resnet");
   app.footer(kFooter);
   app.option_defaults()->always_capture_default();
@@ -132,6 +135,7 @@ Parsed parse(int argc, const char* const* argv) {
       ->group("Ranks");
   app.add_option("--bucket-mb", bucket_mb,
                  "gradient bucket size in MB, or auto: by --cost; 0: large ones and a small last")
+      ->default_str("0, with --cost auto")
       ->group("Ranks");
   app.add_option("--cost", o.cost,
                  "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs")
@@ -177,9 +181,10 @@ Parsed parse(int argc, const char* const* argv) {
                       ", expected 0 <= value < 1");
   require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
                       ", expected a number of at least 0");
-  o.bucket_auto = bucket_mb == "auto" || (!o.cost.empty() && bucket_mb == "0");
-  o.bucket_mb = o.bucket_auto ? 0 : megabytes(bucket_mb);
-  require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", bucket_mb, "' and --cost is '", o.cost,
+  const std::string buckets = bucket_mb.value_or(o.cost.empty() ? "0" : "auto");
+  o.bucket_auto = buckets == "auto";
+  o.bucket_mb = o.bucket_auto ? 0 : megabytes(buckets);
+  require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", buckets, "' and --cost is '", o.cost,
                       "', expected a file of lockstep-cost with auto, and none with a size");
   (void)requested_ranks(o);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");

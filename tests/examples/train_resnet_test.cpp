@@ -294,7 +294,13 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});
   expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
                  {"--epochs", "2000000000000000000", "at most"});
+  if (kMpi) {  // the rank that only prints its help would leave the other alone
+    const std::string one = std::string(" -np 1 ") + TRAIN_RESNET;
+    expect_refused(run_command(MPIRUN + one + " --help :" + one + kTiny), {"do not agree", "argument 1: --help"});
+  }
   expect_refused(train_resnet(0, "--bucket-mb auto"), {"--bucket-mb", "auto", "lockstep-cost"});
+  expect_refused(train_resnet(0, "--bucket-mb 0 --cost c.json"), {"--bucket-mb", "'0'", "c.json", "auto"});
+  expect_refused(train_resnet(0, "--bucket-mb 1e-7"), {"--bucket-mb", "1e-7", "a byte"});
   expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
