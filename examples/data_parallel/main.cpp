@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -31,6 +32,7 @@
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/usable_gpus.hpp>
 #include <lockstep/runtime/version.hpp>
 
 #include "replicas.hpp"
@@ -62,15 +64,28 @@ nn::Model small_cnn(std::int64_t side, int classes) {
   return b.build();
 }
 
+struct Devices {
+  std::vector<Device> all;
+  UsableGpus usable{};  ///< with usable:N the claims to them, to be held while the program runs
+};
+
 /// The host without an explicit request for GPUs: convolution and matrix product are still missing there.
-std::vector<Device> devices_of(const DeviceRequest& request) {
+Devices devices_of(const DeviceRequest& request) {
   if (std::holds_alternative<DeviceRequest::Automatic>(request.form())) {
-    return {Device::cpu(), Device::cpu()};
+    return {.all = {Device::cpu(), Device::cpu()}};
   }
   if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
-    return std::vector<Device>(static_cast<std::size_t>(host->ranks > 0 ? host->ranks : 2), Device::cpu());
+    return {.all = std::vector<Device>(static_cast<std::size_t>(host->ranks > 0 ? host->ranks : 2), Device::cpu())};
   }
-  return select_devices(request, list_gpus()).devices;
+  if (const auto* usable = std::get_if<DeviceRequest::Usable>(&request.form())) {
+    UsableGpus found = find_usable_gpus(usable->count);
+    std::vector<std::string> uuids;
+    for (const GpuInfo& gpu : found.gpus) {
+      uuids.push_back(gpu.uuid);
+    }
+    return {.all = select_devices(request.with_gpus(uuids), list_gpus()).devices, .usable = std::move(found)};
+  }
+  return {.all = select_devices(request, list_gpus()).devices};
 }
 
 double now_ms() {
@@ -136,7 +151,8 @@ void print_row(const std::string& name, const StepTimes& t) {
 }
 
 int run(const Options& options) {
-  const std::vector<Device> devices = devices_of(DeviceRequest::parse(options.devices));
+  const Devices selected = devices_of(DeviceRequest::parse(options.devices));
+  const std::vector<Device>& devices = selected.all;
   const auto count = static_cast<std::int64_t>(devices.size());
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, omp_get_num_procs() / static_cast<int>(devices.size()));

@@ -180,8 +180,9 @@ TEST(DataParallelByHand, TheProgram) {
   };
   for (const Case& item : {Case{" --nonsense", "--nonsense"}, Case{" --devices 0", "devices '0'"},
                            Case{" --devices cpu:9 --batch-size 8", "each of the 9 devices"},
+                           Case{" --devices usable:2", "usable GPUs: this process can use no GPU"},
                            Case{" --steps 0", "--steps is 0, expected 1"}}) {
-    const testing::Ended refused = testing::run_command(program + item.command);
+    const testing::Ended refused = testing::run_command("env CUDA_VISIBLE_DEVICES= " + program + item.command);
     EXPECT_EQ(refused.code, 2) << refused.output;
     EXPECT_EQ(refused.error_lines().size(), 1U) << refused.output;
     testing::expect_holds(refused.output, item.text);
