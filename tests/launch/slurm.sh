@@ -117,7 +117,7 @@ is_over() { [ -z "$(slurm node1 squeue --noheader --jobs="$1")" ]; }
 ended() {
   wait_until 30 is_over "$1"
   slurm node1 scontrol --oneliner show job "$1" > "$work/$2.state"
-  if [ "$(grep -vc -- "$3" "$work/$2.state")" = 0 ]; then
+  if [ -s "$work/$2.state" ] && [ "$(grep -vc -- "$3" "$work/$2.state")" = 0 ]; then
     passed "$2: $3"
   else
     failed "$2 is not '$3'"
@@ -155,6 +155,7 @@ for rate in 0.03 0.1 0.3 1; do lines 1 "learning rate $rate "; done
 
 submit mistake one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 -- --model resnet19
 ended "$job" mistake 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
+lines 1 '^lockstep: error: .*resnet19'
 
 # mpirun in a job takes nodes and slots from SLURM and starts its helpers through srun.
 run 0 "mpirun in a job" slurm node1 salloc --quiet --nodes=2 --ntasks-per-node=2 "$mpirun" "$bin/hello_ranks" --devices cpu
