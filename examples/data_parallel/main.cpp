@@ -27,6 +27,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/launch.hpp>
+#include <lockstep/comm/run_alone.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/copy.hpp>
@@ -250,13 +251,5 @@ int parse_and_run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return parse_and_run(argc, argv);
-  } catch (const Error& e) {
-    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
-    return e.code();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
-    return exit_code::kFailure;
-  }
+  return lockstep::comm::run_alone([&] { return parse_and_run(argc, argv); });
 }

@@ -3,11 +3,11 @@
 // none; without GPUs the second context is one more on the CPU. ./first_steps
 
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/run_alone.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/nn/model.hpp>
 #include <lockstep/nn/parameter_set.hpp>
@@ -157,7 +157,7 @@ void show_network(Context& first) {
 }  // namespace
 
 int main() {
-  try {
+  return comm::run_alone([] {
     show_devices();
     const std::vector<Device> devices = try_all_gpus();
     const std::unique_ptr<Context> first = make_context(devices.front());
@@ -165,11 +165,5 @@ int main() {
     show_tensors(*first, *second);
     show_network(*first);
     return exit_code::kFinished;
-  } catch (const Error& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return error.code();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return exit_code::kFailure;
-  }
+  });
 }

@@ -2,11 +2,11 @@
 // and its links. Makes no context on a GPU. One process, no mpirun.
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/comm/run_alone.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/gpu_claim.hpp>
 #include <lockstep/runtime/version.hpp>
@@ -63,13 +63,5 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "lockstep: error: %s; see --help\n", e.what());
     return exit_code::kBadInput;
   }
-  try {
-    return run(json, !no_measure);
-  } catch (const Error& e) {
-    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
-    return e.code();
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "lockstep: error: %s\n", e.what());
-    return exit_code::kFailure;
-  }
+  return comm::run_alone([&] { return run(json, !no_measure); });
 }
