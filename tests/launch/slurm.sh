@@ -99,7 +99,7 @@ run 0 "srun of one task without --mpi=pmix" slurm node1 srun --ntasks=1 "$bin/he
 lines 1 '^1 rank on 1 node'
 
 # submit NAME FILE OPTIONS.. -- ARGUMENTS..: a file of examples/slurm as it is, with options of sbatch before it and
-# arguments behind it. Sets `job`; the log is jobs/NAME.log, of an array jobs/NAME.log.TASK.
+# arguments behind it; LIVES is a folder of programs in bin's place. Sets `job`; the log is jobs/NAME.log, of an array jobs/NAME.log.TASK.
 submit() {
   local name=$1 file=$2 options=()
   shift 2
@@ -108,7 +108,7 @@ submit() {
     shift
   done
   shift
-  run 0 "sbatch $file ($name)" slurm node1 env LOCKSTEP_BIN="$bin" LOCKSTEP_OUT="$work/jobs" LOCKSTEP_INTERFACE=eth0 \
+  run 0 "sbatch $file ($name)" slurm node1 env LOCKSTEP_BIN="${LIVES:-$bin}" LOCKSTEP_OUT="$work/jobs" LOCKSTEP_INTERFACE=eth0 \
     sbatch --parsable --chdir="$work/jobs" --output="$work/jobs/$name.log" "${options[@]}" "$examples/$file" "$@"
   job=$(cat "$work/output")
 }
@@ -128,8 +128,19 @@ ended() {
 tiny=(--devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --workers 0)
 
 # The signal before the time limit, sent now: checkpoint and exit code 75, so the job is queued again. SLURM starts it
-# when the credentials of its first life have expired; until then there are other things to do.
-submit stopped one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 -- "${tiny[@]}" --epochs 600
+# when the credentials of its first life have expired; until then there are other things to do. The first life has more
+# epochs than it could do before the signal comes, on any machine; the second one ends a few steps after the first.
+lives=$work/lives
+mkdir "$lives"
+ln -s "$bin/hello_ranks" "$lives"
+cat > "$lives/train_resnet" <<END
+#!/bin/sh
+at=\$(sed -n 's/^stopped by a signal at step \([0-9]*\).*/\1/p' "$work/jobs/stopped.log")
+exec "$bin/train_resnet" "\$@" --steps \$((at > 0 ? at + 8 : 0))
+END
+chmod +x "$lives/train_resnet"
+LIVES=$lives submit stopped one_node.sbatch --ntasks-per-node=2 --gpus-per-node=0 --cpus-per-task=1 -- "${tiny[@]}" \
+  --epochs 1000000
 stopped=$job
 wait_until 20 test -s "$work/jobs/$stopped/metrics.jsonl" || failed "the job to be stopped does not start"
 run 0 "a signal to the job's ranks" slurm node1 scancel --signal=USR1 "$stopped"
