@@ -48,11 +48,12 @@ void check_desc(const ConvDesc& desc, ConvPass pass) {
   (void)desc.y_shape().numel();
 }
 
-void check_operand(const TensorView& view, std::string_view name, const ConvPlan& plan, const Shape& shape) {
+void check_operand(const TensorView& view, std::string_view name, const ConvPlan& plan, DType dtype,
+                   const Shape& shape) {
   require<ShapeError>(view.shape == shape, "conv2d ", pass_name(plan.pass()), ": ", name, " is ", view.shape,
                       ", expected ", shape);
-  require<DTypeError>(view.dtype == plan.desc().dtype, "conv2d ", pass_name(plan.pass()), ": ", name, " is ",
-                      view.dtype, ", expected ", plan.desc().dtype);
+  require<DTypeError>(view.dtype == dtype, "conv2d ", pass_name(plan.pass()), ": ", name, " is ", view.dtype,
+                      ", expected ", dtype);
   require<ShapeError>(view.is_contiguous(), "conv2d ", pass_name(plan.pass()), ": ", name, " ", view.shape,
                       " with strides ", view.strides, " is not contiguous");
 }
@@ -145,26 +146,26 @@ void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const T
   require_on(context.device(), "conv2d", {&a, &b, &bias, &out, &workspace});
   switch (plan.pass()) {
     case ConvPass::forward:
-      check_operand(a, "x", plan, desc.x_shape());
-      check_operand(b, "weights", plan, desc.weights_shape());
-      check_operand(out, "y", plan, desc.y_shape());
+      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
+      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
+      check_operand(out, "y", plan, desc.dtype, desc.y_shape());
       break;
     case ConvPass::backward_data:
-      check_operand(a, "dy", plan, desc.y_shape());
-      check_operand(b, "weights", plan, desc.weights_shape());
-      check_operand(out, "dx", plan, desc.x_shape());
+      check_operand(a, "dy", plan, desc.dtype, desc.y_shape());
+      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
+      check_operand(out, "dx", plan, desc.dtype, desc.x_shape());
       break;
     case ConvPass::backward_weights:
-      check_operand(a, "x", plan, desc.x_shape());
-      check_operand(b, "dy", plan, desc.y_shape());
-      check_operand(out, "dweights", plan, desc.weights_shape());
+      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
+      check_operand(b, "dy", plan, desc.dtype, desc.y_shape());
+      check_operand(out, "dweights", plan, accumulation_dtype(desc.dtype), desc.weights_shape());
       break;
   }
   const bool with_bias = desc.bias && plan.pass() == ConvPass::forward;
   require<ShapeError>(bias.given() == with_bias, "conv2d ", pass_name(plan.pass()), ": bias is ",
                       bias.given() ? "given" : "missing", ", the plan says otherwise");
   if (with_bias) {
-    check_operand(bias, "bias", plan, Shape{desc.out_channels});
+    check_operand(bias, "bias", plan, accumulation_dtype(desc.dtype), Shape{desc.out_channels});
   }
   const std::size_t bytes = plan.workspace_bytes();
   if (bytes > 0) {

@@ -18,6 +18,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
+/// Sums run in accumulation_dtype(dtype), which the bias and the gradient of the weights are stored in, too: f32 beside
+/// 16-bit x, y and weights.
 /// A provider that cannot do what is asked throws UnsupportedError when planning.
 struct ConvDesc {
   int spatial_rank = 2;
@@ -35,6 +37,7 @@ struct ConvDesc {
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< forward adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replace the output or add to it
+  bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
@@ -80,7 +83,8 @@ class ConvPlan {
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
-/// All contiguous, of desc.dtype, with the shapes of desc; out overlaps nothing. workspace: u8, at least
+/// All contiguous, of desc.dtype (bias and dweights: its accumulation_dtype), with the shapes of desc; out overlaps
+/// nothing. workspace: u8, at least
 /// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);

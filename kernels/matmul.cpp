@@ -68,11 +68,11 @@ void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const
   require_on(context.device(), "matmul", {&a, &b, &bias, &c, &workspace});
   require_tensor("matmul", {a, "a"}, desc.dtype, desc.a_shape());
   require_tensor("matmul", {b, "b"}, desc.dtype, desc.b_shape());
-  require_tensor("matmul", {c, "c"}, desc.dtype, desc.c_shape());
+  require_tensor("matmul", {c, "c"}, desc.c_dtype(), desc.c_shape());
   require<ShapeError>(bias.given() == desc.bias, "matmul: bias is ", bias.given() ? "given" : "missing",
                       ", the plan says otherwise");
   if (desc.bias) {
-    require_tensor("matmul", {bias, "bias"}, desc.dtype, Shape{desc.n});
+    require_tensor("matmul", {bias, "bias"}, accumulation_dtype(desc.dtype), Shape{desc.n});
   }
   if (const std::size_t bytes = plan.workspace_bytes(); bytes > 0) {
     require_workspace("matmul", workspace, bytes, kWorkspaceAlignment);

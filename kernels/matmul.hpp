@@ -13,7 +13,8 @@ namespace lockstep::ops {
 
 /// c (m, n) = or += op(a) op(b) [+ bias (n), broadcast over rows]
 ///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
-/// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself.
+/// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself. Sums run in
+/// accumulation_dtype(dtype), which the bias is stored in, too.
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< products that are done together; 0: one, and no leading axis
@@ -22,7 +23,10 @@ struct MatmulDesc {
   bool transpose_b = false;
   bool bias = false;                         ///< not together with accumulate
   GradMode grad_mode = GradMode::overwrite;  ///< replace c or add to it
+  bool accumulator_output = false;           ///< c is of accumulation_dtype(dtype): f32 beside 16-bit a and b
+  bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
   [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
+  [[nodiscard]] DType c_dtype() const { return accumulator_output ? accumulation_dtype(dtype) : dtype; }
   [[nodiscard]] Shape a_shape() const { return with_batch(transpose_a ? Shape{k, m} : Shape{m, k}); }
   [[nodiscard]] Shape b_shape() const { return with_batch(transpose_b ? Shape{n, k} : Shape{k, n}); }
   [[nodiscard]] Shape c_shape() const { return with_batch({m, n}); }
