@@ -6,7 +6,8 @@
 #                                   of it is started here; tests/launch/slurm.sh makes a cluster of its own)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev)
+packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
+  libtomlplusplus-dev)
 test_packages=(libgtest-dev iproute2 procps)  # the latter two make and watch the two hosts of tests/launch
 slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in

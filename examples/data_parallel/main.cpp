@@ -230,7 +230,7 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--steps", options.steps, "steps that are timed");
   app.add_option("--image-size", options.image_size, "side of the images");
   app.add_option("--threads", options.threads, "of each part of the host; 0: processors / parts");
-  const std::string text = examples::parse_command_line(app, argc, argv);
+  const std::string text = examples::parse_command_line(app, argc, argv, examples::read_config_file(argc, argv));
   if (!text.empty()) {
     std::printf("%s", text.c_str());
     return exit_code::kFinished;

@@ -40,11 +40,11 @@ struct Parsed {
   std::string text;
 };
 
-Parsed parse(int argc, const char* const* argv) {
+Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
   examples::LaunchOptions launch;
   examples::add_launch_options(app, launch, "Ranks");
-  const std::string text = examples::parse_command_line(app, argc, argv);
+  const std::string text = examples::parse_command_line(app, argc, argv, config);
   if (!text.empty()) {
     return {.text = text};
   }
@@ -53,7 +53,8 @@ Parsed parse(int argc, const char* const* argv) {
 
 int run(comm::Session& session, int argc, char** argv) {
   Parsed parsed;
-  session.agree([&] { parsed = parse(argc, argv); });
+  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  session.agree([&] { parsed = parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
     if (session.rank() == 0) {
@@ -94,7 +95,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const Parsed parsed = parse(argc, argv);
+    const Parsed parsed = parse(argc, argv, examples::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(parsed.ranks) : std::nullopt;
   });
 }

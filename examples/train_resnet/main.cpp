@@ -278,7 +278,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   train_resnet::Parsed parsed;
-  session.agree([&] { parsed = train_resnet::parse(argc, argv); });
+  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  session.agree([&] { parsed = train_resnet::parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
     if (first) {
@@ -450,7 +451,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const train_resnet::Parsed parsed = train_resnet::parse(argc, argv);
+    const train_resnet::Parsed parsed = train_resnet::parse(argc, argv, examples::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(train_resnet::requested_ranks(parsed.options)) : std::nullopt;
   });
 }

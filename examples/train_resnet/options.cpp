@@ -49,7 +49,7 @@ constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the 
 
 }  // namespace
 
-Parsed parse(int argc, const char* const* argv) {
+Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
   Parsed parsed;
   Options& o = parsed.options;
   std::optional<std::string> bucket_mb;
@@ -152,7 +152,7 @@ Parsed parse(int argc, const char* const* argv) {
   app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test set")->group("Results");
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 
-  parsed.text = examples::parse_command_line(app, argc, argv);
+  parsed.text = examples::parse_command_line(app, argc, argv, config);
   if (!parsed.text.empty()) {
     return parsed;
   }

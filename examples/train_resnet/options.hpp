@@ -9,6 +9,7 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/trainer.hpp>
 
+#include "support/config_file.hpp"
 #include "support/launch_options.hpp"
 
 namespace train_resnet {
@@ -68,8 +69,8 @@ struct Parsed {
   std::string text;
 };
 
-/// UsageError naming the option and what was expected.
-[[nodiscard]] Parsed parse(int argc, const char* const* argv);
+/// UsageError naming the option and what was expected. `config`: the file of --config.
+[[nodiscard]] Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config);
 
 /// The ranks that --devices and its companions ask for. Training runs on the host so far: auto is one rank there.
 [[nodiscard]] lockstep::comm::RanksRequest requested_ranks(const Options& options);

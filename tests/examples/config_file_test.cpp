@@ -1,0 +1,122 @@
+// --config FILE: what a file says stands in for options that the command line does not give.
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "support/command_line.hpp"
+#include "support/launch_options.hpp"
+
+namespace {
+
+using lockstep::DataError;
+using lockstep::UsageError;
+
+/// Some options of each kind, read from a command line and a file.
+struct Read {
+  explicit Read(const std::string& toml, std::vector<const char*> arguments = {}) {
+    CLI::App app;
+    examples::add_launch_options(app, launch, "");
+    app.add_option("--hidden", hidden)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    app.add_option("--epochs", epochs);
+    app.add_option("--lr", rate);
+    app.add_flag("--nesterov", nesterov);
+    arguments.insert(arguments.begin(), "program");
+    text = examples::parse_command_line(app, static_cast<int>(arguments.size()), arguments.data(), {"run.toml", toml});
+  }
+  examples::LaunchOptions launch;
+  std::vector<int> hidden;
+  int epochs = 0;
+  double rate = 0;
+  bool nesterov = false;
+  std::string text;
+};
+
+template <class Kind>
+std::string failure(const std::string& toml, const std::vector<const char*>& arguments = {}) {
+  try {
+    (void)Read(toml, arguments);
+  } catch (const Kind& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ConfigFile, GivesOptionsOfEveryKind) {
+  const Read read("hidden = [ 256, 128 ] # two\nepochs = 20\nlr = 1e-2\nnesterov = true\nlauncher = \"none\"\n");
+  EXPECT_EQ(read.hidden, (std::vector<int>{256, 128}));
+  EXPECT_EQ(read.epochs, 20);
+  EXPECT_EQ(read.rate, 0.01);
+  EXPECT_TRUE(read.nesterov);
+  EXPECT_EQ(read.launch.launcher, "none");
+  EXPECT_FALSE(Read("nesterov = false").nesterov);
+}
+
+TEST(ConfigFile, CommandLineWins) {
+  EXPECT_EQ(Read("epochs = 20", {"--epochs", "3"}).epochs, 3);
+  EXPECT_EQ(Read("epochs = 20", {"--epochs=3"}).epochs, 3);
+  EXPECT_EQ(Read("hidden = [4, 5]", {"--hidden", "7"}).hidden, std::vector<int>{7});
+  EXPECT_EQ(Read("epochs = 20", {"--lr", "3"}).epochs, 20);
+}
+
+// The rows of docs/devices.md, with the types that a file has.
+TEST(ConfigFile, DevicesKeepTheirType) {
+  std::vector<lockstep::GpuInfo> four(4);
+  for (int i = 0; i < 4; ++i) {
+    four[static_cast<std::size_t>(i)].index = i;
+    four[static_cast<std::size_t>(i)].uuid = "GPU-" + std::to_string(i);
+  }
+  const auto gpus = [&](const std::string& value) {
+    const std::string text = Read("devices = " + value).launch.devices;
+    std::vector<int> indices;
+    for (const lockstep::Device device : lockstep::select_devices(lockstep::DeviceRequest::parse(text), four).devices) {
+      indices.push_back(device == lockstep::Device::cpu() ? -1 : device.index);
+    }
+    return indices;
+  };
+  EXPECT_EQ(gpus("2"), (std::vector<int>{0, 1}));
+  EXPECT_EQ(gpus("[3, 1]"), (std::vector<int>{3, 1}));
+  EXPECT_EQ(gpus("[1]"), std::vector<int>{1});
+  EXPECT_EQ(gpus("1"), std::vector<int>{0});
+  EXPECT_EQ(gpus("-1"), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(gpus("\"cpu:4\""), std::vector<int>{-1});
+  for (const char* wrong : {"0", "[]", "[-1]", "-2", "true", "1.0", "\"\"", "[1, 1]", "[true]", "[1.0]", "[4]"}) {
+    EXPECT_THROW((void)gpus(wrong), UsageError) << wrong;
+  }
+}
+
+TEST(ConfigFile, ErrorsNameFileAndLine) {
+  EXPECT_EQ(failure<UsageError>("epochs = 1\nepoch = 2"),
+            "run.toml:2: epoch is no option (--help lists them, here they have no dashes)");
+  EXPECT_NE(failure<UsageError>("config = \"other.toml\"").find("run.toml:1: config"), std::string::npos);
+  EXPECT_NE(failure<DataError>("epochs = 1\nlr 3").find("run.toml:2: "), std::string::npos);
+  EXPECT_NE(failure<DataError>("epochs = 1\nepochs = 2").find("run.toml:2: "), std::string::npos);
+  EXPECT_NE(failure<DataError>("lr = 2020-01-01").find("run.toml:1: lr is a date"), std::string::npos);
+  EXPECT_NE(failure<DataError>("[ranks]\ndevices = 1").find("run.toml:1: ranks is a table"), std::string::npos);
+  EXPECT_NE(failure<UsageError>("epochs = \"many\"").find("--epochs"), std::string::npos);
+}
+
+TEST(ConfigFile, IsReadFromItsName) {
+  const std::string path = testing::TempDir() + "lockstep_config_file_test.toml";
+  std::ofstream(path) << "epochs = 2\n";
+  const std::string joined = "--config=" + path;
+  for (const std::vector<const char*>& line :
+       {std::vector<const char*>{"p", "--config", path.c_str()}, {"p", "--lr", "1", joined.c_str()}}) {
+    const examples::ConfigFile file = examples::read_config_file(static_cast<int>(line.size()), line.data());
+    EXPECT_EQ(file.name, path);
+    EXPECT_EQ(file.text, "epochs = 2\n");
+  }
+  std::filesystem::remove(path);
+  const char* const gone[] = {"p", "--config", path.c_str()};
+  EXPECT_THROW((void)examples::read_config_file(3, gone), DataError);
+  EXPECT_THROW((void)examples::read_config_file(2, gone), UsageError);
+  EXPECT_TRUE(examples::read_config_file(1, gone).name.empty());
+}
+
+}  // namespace
