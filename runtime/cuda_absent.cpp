@@ -61,6 +61,12 @@ std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st
 std::shared_ptr<EventState> make_cuda_event_state(Device device, bool) {
   throw_absent(device);
 }
+std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>&) {
+  throw_absent(stream.device());
+}
+bool cuda_is_capturing(Device device, CUstream_st*) {
+  throw_absent(device);
+}
 void cuda_copy(Context& context, const TensorView&, const TensorView&) {
   throw_absent(context.device());
 }

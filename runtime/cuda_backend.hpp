@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include <lockstep/runtime/context.hpp>
@@ -20,6 +21,21 @@ void require_cuda_device(Device device);
 /// The host program's stream: never destroyed, and not waited for by the destructor.
 [[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
+
+/// Behind a Graph (graph.hpp).
+struct GraphState {
+  GraphState(Device d, std::size_t count) : device(d), nodes(count) {}
+  GraphState(const GraphState&) = delete;
+  GraphState& operator=(const GraphState&) = delete;
+  virtual ~GraphState() = default;
+  virtual void launch(CUstream_st* stream) = 0;
+  virtual void upload(CUstream_st* stream) = 0;
+
+  const Device device;
+  const std::size_t nodes;
+};
+[[nodiscard]] std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>& f);
+[[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
 
 /// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
 /// element, context's device is that of src or dst, no overlap. Strides and types may be anything.

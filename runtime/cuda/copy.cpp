@@ -47,6 +47,10 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   } else if (direct) {
     direct = detail::plan_blocks(loops, size).blocks() <= kMostBlocks;
   }
+  require<StateError>(!((blocks || !direct) && detail::cuda_is_capturing(here, context.stream().cuda_handle())),
+                      "copy: the stream is being captured, and ", host, " is ",
+                      blocks ? "pageable" : "converted or gathered on its way",
+                      "; a graph copies page-locked memory as it is");
   std::optional<SyncScope> scope;
   if (blocks || !direct) {
     scope.emplace(context.stream(), "copy", SyncReason::host_copy, device.bytes());

@@ -43,7 +43,7 @@ class Failure {
 /// One CUDA event and what it was last recorded for.
 class CudaPoint final : public Timeline {
  public:
-  CudaPoint(Device device, bool timing) : device_(device) {
+  CudaPoint(Device device, bool timing) : device_(device), timing_(timing) {
     const cuda::DeviceGuard guard(device);
     LOCKSTEP_CUDA_CHECK(device, cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming));
   }
@@ -56,13 +56,18 @@ class CudaPoint final : public Timeline {
 
   void record(CUstream_st* stream, std::shared_ptr<const Failure> failure, std::uint64_t host_waits) {
     const cuda::DeviceGuard guard(device_);
+    const bool captured = cuda_is_capturing(device_, stream);
+    require<StateError>(!captured || !timing_,
+                        "record: the stream is being captured into a graph, where events with timing have no time");
     LOCKSTEP_CUDA_CHECK(device_, cudaEventRecord(event_, stream));
+    captured_ = captured;
     failure_ = std::move(failure);
-    host_waits_ = host_waits;
+    host_waits_ = captured ? 0 : host_waits;  // what failed before a capture is no part of the graph
   }
 
   // A query and a wait may be made with any device current; host workers, which wait most, never set one.
   [[nodiscard]] bool reached(std::uint64_t /*position*/) const override {
+    require_time();
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cuda::ignore(status);
@@ -73,6 +78,7 @@ class CudaPoint final : public Timeline {
   }
 
   void wait(std::uint64_t /*position*/) const override {
+    require_time();
     LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
     failure_->rethrow(host_waits_);
   }
@@ -82,8 +88,15 @@ class CudaPoint final : public Timeline {
   [[nodiscard]] std::uint64_t host_waits() const { return host_waits_; }
 
  private:
+  void require_time() const {
+    require<StateError>(!captured_,
+                        "the event was last recorded in a graph, where it is complete at no time of its own");
+  }
+
   const Device device_;
+  const bool timing_;
   cudaEvent_t event_ = nullptr;
+  bool captured_ = false;
   std::shared_ptr<const Failure> failure_;
   std::uint64_t host_waits_ = 0;  ///< queued on the stream before the record
 };
@@ -206,6 +219,8 @@ class CudaStreamState final : public StreamState {
     if (point.complete() && !fails([&] { point.wait(); })) {
       return;
     }
+    require<StateError>(!cuda_is_capturing(device, stream_),
+                        "wait: the stream is being captured, and a graph cannot wait for a host event");
     HostWait& wait = unused_wait();
     wait.host = std::move(point);
     launch(wait);

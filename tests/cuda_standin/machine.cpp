@@ -70,6 +70,9 @@ void Machine::reset(const Options& wanted) {
   used.assign(static_cast<std::size_t>(wanted.devices), 0);
   queues.clear();
   events.clear();
+  captures.clear();
+  graphs.clear();
+  executables.clear();
   contexts.clear();
   retained.clear();
   others.clear();
@@ -112,6 +115,9 @@ cudaError_t Machine::enter(const char* name, bool makes_context) {
   }
   if (makes_context) {
     contexts.insert(thread_state().device);
+  }
+  if (const cudaError_t refused = refuse_during_capture(name); refused != cudaSuccess) {
+    return refused;
   }
   return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
 }
@@ -316,7 +322,10 @@ EventObject* Machine::event_of(cudaEvent_t event) {
   return found != events.end() ? found->second.get() : nullptr;
 }
 
-void Machine::enqueue(Queue& queue, Work work) {
+cudaError_t Machine::enqueue(Queue& queue, Work work) {
+  if (queue.capture != nullptr) {
+    return capture(queue, std::move(work));
+  }
   if (work.completes != nullptr) {
     work.completes->queue = &queue;
   }
@@ -327,6 +336,7 @@ void Machine::enqueue(Queue& queue, Work work) {
   } else if (style_of(options.seed) == Style::priority && random() % 4 == 0) {
     step_once(nullptr);
   }
+  return cudaSuccess;
 }
 
 bool Machine::can_run(const Queue& queue) const {
@@ -552,6 +562,15 @@ std::vector<std::string> leaks() {
   for (const auto& [handle, event] : machine.events) {
     result.push_back(text("event of device ", event->device));
   }
+  for (const auto& capture : machine.captures) {
+    result.push_back(text("capture of stream ", capture->origin->number));
+  }
+  for (const auto& [handle, graph] : machine.graphs) {
+    result.push_back(text("graph of ", graph->nodes.size(), " nodes"));
+  }
+  for (const auto& [handle, graph] : machine.executables) {
+    result.push_back(text("executable graph of ", graph->nodes.size(), " nodes"));
+  }
   for (const auto& [device, count] : machine.retained) {
     result.push_back(text("context of device ", device, ", retained ", count, " times"));
   }
@@ -597,10 +616,9 @@ cudaError_t launch(cudaStream_t stream, std::function<void(std::span<const Devic
   if (queue == nullptr || queue->device != thread_state().device) {
     return machine.violate("cudaLaunchKernel: not a stream of the current device", cudaErrorInvalidResourceHandle);
   }
-  machine.enqueue(*queue, {.name = "cudaLaunchKernel", .run = [&machine, device = queue->device, run = std::move(run)] {
-                             machine.run_kernel(device, run);
-                           }});
-  return cudaSuccess;
+  return machine.enqueue(
+      *queue, {.name = "cudaLaunchKernel",
+               .run = [&machine, device = queue->device, run = std::move(run)] { machine.run_kernel(device, run); }});
 }
 
 bool is_device_memory(const void* pointer) {

@@ -29,7 +29,9 @@ struct Ticket {
 struct EventObject {
   int device = 0;
   bool timing = false;
-  std::shared_ptr<Ticket> ticket;  ///< latest recording; empty before the first
+  std::shared_ptr<Ticket> ticket;                ///< latest recording; empty before the first
+  std::shared_ptr<struct Capture> capture = {};  ///< latest recording was in this one, after these nodes
+  std::set<std::size_t> after = {};
 };
 
 struct Range {
@@ -62,12 +64,40 @@ struct Work {
   void* data = nullptr;
 };
 
+/// One piece of work of a graph and those it comes after.
+struct Node {
+  Work work;
+  int device = 0;
+  std::set<std::size_t> after;
+};
+
+/// A graph that is being captured.
+struct Capture {
+  struct Queue* origin = nullptr;
+  std::thread::id thread;
+  bool active = true;
+  bool spoilt = false;
+  std::vector<Node> nodes = {};
+};
+
+struct GraphObject {
+  std::vector<Node> nodes;
+};
+
+struct ExecutableObject {
+  std::vector<Node> nodes;
+  std::shared_ptr<Ticket> last = {};  ///< end of the latest launch
+};
+
 struct Queue {
   int device = 0;
   int number = 0;
-  bool alive = true;  ///< false after cudaStreamDestroy; what is queued is still executed
-  bool busy = false;  ///< its host function is running or about to
-  int priority = 0;   ///< of the schedule, not CUDA's
+  std::shared_ptr<Capture> capture = {};  ///< that the stream belongs to
+  std::set<std::size_t> tail = {};        ///< nodes that what it gets next comes after
+  bool of_graphs = false;                 ///< holds a node of a launched graph, no stream
+  bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
+  bool busy = false;                      ///< its host function is running or about to
+  int priority = 0;                       ///< of the schedule, not CUDA's
   std::deque<Work> work;
 };
 
@@ -111,7 +141,14 @@ class Machine {
 
   Queue* queue_of(cudaStream_t stream);  ///< nullptr for what is not a living stream
   EventObject* event_of(cudaEvent_t event);
-  void enqueue(Queue& queue, Work work);
+  /// Or adds it to the graph that is being captured from the queue.
+  cudaError_t enqueue(Queue& queue, Work work);
+  /// graph_api.cpp: `unsafe` calls are refused while this thread captures, and spoil what it captures.
+  cudaError_t refuse_during_capture(std::string_view name);
+  cudaError_t spoil(Queue& queue, cudaError_t error);
+  cudaError_t capture(Queue& queue, Work work);
+  cudaError_t wait_in_capture(Queue& queue, const EventObject& event);
+  void launch_graph(ExecutableObject& graph, Queue& queue);
 
   /// Executes queued work until done() holds. needed: the queue that a lazy machine runs for it.
   cudaError_t run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done);
@@ -126,6 +163,9 @@ class Machine {
   std::vector<std::size_t> used;             ///< bytes per device
   std::map<void*, std::unique_ptr<Queue>> queues;
   std::map<void*, std::unique_ptr<EventObject>> events;
+  std::vector<std::shared_ptr<Capture>> captures;  ///< under way
+  std::map<void*, std::unique_ptr<GraphObject>> graphs;
+  std::map<void*, std::unique_ptr<ExecutableObject>> executables;
   std::set<int> contexts;       ///< that the runtime made
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;

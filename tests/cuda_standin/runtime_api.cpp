@@ -28,6 +28,8 @@ struct Call {
   std::unique_lock<std::mutex> lock;
   cudaError_t status;  ///< injected, sticky or driver error
   [[nodiscard]] bool refused() const { return status != cudaSuccess; }
+  /// Refused because of a capture: nothing is given back and nothing is waited for.
+  [[nodiscard]] bool forbidden() const { return status == cudaErrorStreamCaptureUnsupported; }
 };
 
 std::byte* bytes_of(void* pointer) {
@@ -54,10 +56,12 @@ cudaError_t copy_host_to_device(Call& call, const char* name, void* dst, const v
     return status;
   }
   if (pinned) {
-    machine.enqueue(queue, {.name = name,
-                            .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
-                            .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
-    return cudaSuccess;
+    return machine.enqueue(queue, {.name = name,
+                                   .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                                   .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
+  }
+  if (queue.capture != nullptr) {
+    return machine.spoil(queue, cudaErrorStreamCaptureUnsupported);
   }
   // From pageable memory: the data is staged at the call, whatever the stream has still to do (CUDA may wait for it or
   // not); only the transfer is left for later.
@@ -80,11 +84,15 @@ cudaError_t copy_device_to_host(Call& call, const char* name, void* dst, const v
   if (status != cudaSuccess) {
     return status;
   }
-  machine.enqueue(queue, {.name = name,
-                          .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
-                          .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
+  if (!pinned && queue.capture != nullptr) {
+    return machine.spoil(queue, cudaErrorStreamCaptureUnsupported);
+  }
+  status = machine.enqueue(queue, {.name = name,
+                                   .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                                   .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
   // To pageable memory: returns when the copy is complete.
-  return pinned ? cudaSuccess : machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
+  return pinned || status != cudaSuccess ? status
+                                         : machine.run_until(call.lock, &queue, [&] { return queue.work.empty(); });
 }
 
 cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst, int dst_device, const void* src,
@@ -94,9 +102,9 @@ cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst,
     status = machine.check_device(name, src, rows.src_bytes(), src_device);
   }
   if (status == cudaSuccess) {
-    machine.enqueue(queue, {.name = name,
-                            .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
-                            .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
+    status = machine.enqueue(queue, {.name = name,
+                                     .run = [&machine, dst, src, rows] { machine.move(dst, src, rows); },
+                                     .uses = {{bytes_of(dst), rows.dst_bytes()}, {bytes_of(src), rows.src_bytes()}}});
   }
   return status;
 }
@@ -254,6 +262,20 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorLaunchFailure";
     case cudaErrorSystemDriverMismatch:
       return "cudaErrorSystemDriverMismatch";
+    case cudaErrorStreamCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case cudaErrorStreamCaptureMerge:
+      return "cudaErrorStreamCaptureMerge";
+    case cudaErrorStreamCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case cudaErrorStreamCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case cudaErrorStreamCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case cudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
     default:
       return "cudaErrorUnknown";
   }
@@ -275,12 +297,12 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
 
 cudaError_t cudaFree(void* pointer) {
   Call call("cudaFree");
-  return first_error(call.status, call.machine.release(pointer, false));
+  return call.forbidden() ? call.status : first_error(call.status, call.machine.release(pointer, false));
 }
 
 cudaError_t cudaFreeHost(void* pointer) {
   Call call("cudaFreeHost");
-  return first_error(call.status, call.machine.release(pointer, true));
+  return call.forbidden() ? call.status : first_error(call.status, call.machine.release(pointer, true));
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
@@ -391,12 +413,11 @@ cudaError_t cudaMemsetAsync(void* dst, int value, size_t count, cudaStream_t str
     return machine.violate("cudaMemsetAsync: not a stream of the current device", cudaErrorInvalidResourceHandle);
   }
   const cudaError_t status = machine.check_device("cudaMemsetAsync", dst, count, queue->device);
-  if (status == cudaSuccess) {
-    machine.enqueue(*queue, {.name = "cudaMemsetAsync",
-                             .run = [&machine, dst, value, count] { machine.set(dst, value, count); },
-                             .uses = {{bytes_of(dst), count}}});
-  }
-  return status;
+  return status != cudaSuccess
+             ? status
+             : machine.enqueue(*queue, {.name = "cudaMemsetAsync",
+                                        .run = [&machine, dst, value, count] { machine.set(dst, value, count); },
+                                        .uses = {{bytes_of(dst), count}}});
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -436,6 +457,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (queue == nullptr) {
     return call.machine.violate("cudaStreamDestroy: not a stream", cudaErrorInvalidResourceHandle);
   }
+  if (queue->capture != nullptr) {
+    call.machine.violations.emplace_back("cudaStreamDestroy: a graph is being captured from the stream");
+  }
   queue->alive = false;
   return call.status;
 }
@@ -445,6 +469,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Queue* queue = call.machine.queue_of(stream);
   if (queue == nullptr) {
     return call.machine.violate("cudaStreamSynchronize: not a stream", cudaErrorInvalidResourceHandle);
+  }
+  if (call.forbidden()) {
+    return call.status;
   }
   return first_error(call.status, call.machine.run_until(call.lock, queue, [&] { return queue->work.empty(); }));
 }
@@ -462,6 +489,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (is_forgotten(call.machine)) {
     return cudaSuccess;
   }
+  if (object->capture != nullptr || queue->capture != nullptr) {
+    return call.machine.wait_in_capture(*queue, *object);
+  }
   if (object->ticket != nullptr) {
     call.machine.enqueue(*queue, {.name = "cudaStreamWaitEvent", .awaits = object->ticket});
   }
@@ -477,8 +507,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
   if (queue == nullptr) {
     return call.machine.violate("cudaLaunchHostFunc: not a stream", cudaErrorInvalidResourceHandle);
   }
-  call.machine.enqueue(*queue, {.name = "cudaLaunchHostFunc", .function = function, .data = data});
-  return cudaSuccess;
+  return call.machine.enqueue(*queue, {.name = "cudaLaunchHostFunc", .function = function, .data = data});
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
@@ -513,9 +542,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return call.machine.violate("cudaEventRecord: event and stream must exist and be of one device",
                                 cudaErrorInvalidResourceHandle);
   }
+  object->capture = queue->capture;
+  object->after = queue->tail;
+  if (queue->capture != nullptr) {  // a place in the graph, not in time
+    object->ticket = nullptr;
+    return queue->capture->spoilt ? call.machine.fail(cudaErrorStreamCaptureInvalidated) : cudaSuccess;
+  }
   object->ticket = std::make_shared<Ticket>();
-  call.machine.enqueue(*queue, {.name = "cudaEventRecord", .completes = object->ticket});
-  return cudaSuccess;
+  return call.machine.enqueue(*queue, {.name = "cudaEventRecord", .completes = object->ticket});
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -526,6 +560,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const EventObject* object = call.machine.event_of(event);
   if (object == nullptr) {
     return call.machine.violate("cudaEventQuery: not an event", cudaErrorInvalidResourceHandle);
+  }
+  if (object->capture != nullptr) {
+    return call.machine.violate("cudaEventQuery: the event was recorded in a graph", cudaErrorCapturedEvent);
   }
   const std::shared_ptr<Ticket> ticket = object->ticket;
   if (ticket == nullptr || ticket->done) {
@@ -540,6 +577,12 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const EventObject* object = call.machine.event_of(event);
   if (object == nullptr) {
     return call.machine.violate("cudaEventSynchronize: not an event", cudaErrorInvalidResourceHandle);
+  }
+  if (call.forbidden()) {
+    return call.status;
+  }
+  if (object->capture != nullptr) {
+    return call.machine.violate("cudaEventSynchronize: the event was recorded in a graph", cudaErrorCapturedEvent);
   }
   const std::shared_ptr<Ticket> ticket = object->ticket;
   if (ticket == nullptr || is_forgotten(call.machine)) {

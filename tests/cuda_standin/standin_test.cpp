@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -469,6 +470,93 @@ TEST_F(Standin, OtherProcessesTakeMemory) {
   EXPECT_EQ(cudaMalloc(&pointer, 401), cudaErrorMemoryAllocation);
   EXPECT_EQ(cudaMalloc(&pointer, 400), cudaSuccess);
   EXPECT_EQ(cudaFree(pointer), cudaSuccess);
+}
+
+/// Captures on `stream` what f does; what cudaStreamEndCapture() answers. The graph is dropped.
+template <class F>
+cudaError_t capture_on(cudaStream_t stream, F&& f) {
+  EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  f();
+  cudaGraph_t graph = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream, &graph);
+  EXPECT_EQ(status == cudaSuccess, graph != nullptr);
+  if (graph != nullptr) {
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  return status;
+}
+
+TEST_F(Standin, CapturesAreSpoiltByWhatCudaForbids) {
+  cudaStream_t a = make_stream();
+  cudaStream_t b = make_stream();
+  cudaEvent_t event = make_event();
+  int* device = make_device(4);
+  int* pinned = make_pinned(4);
+  std::vector<int> pageable(4);
+  EXPECT_EQ(capture_on(a, [&] { EXPECT_EQ(copy(device, pinned, 16, cudaMemcpyHostToDevice, a), cudaSuccess); }),
+            cudaSuccess);
+  EXPECT_EQ(standin::queued_work(), 0U) << "nothing of it runs";
+  const auto spoils = [&](cudaError_t expected, const std::function<cudaError_t()>& call) {
+    EXPECT_EQ(capture_on(a, [&] { EXPECT_EQ(call(), expected); }), cudaErrorStreamCaptureInvalidated);
+  };
+  const cudaError_t unsafe = cudaErrorStreamCaptureUnsupported;
+  void* memory = nullptr;
+  spoils(unsafe, [&] { return cudaMalloc(&memory, 4); });
+  spoils(unsafe, [&] { return cudaFree(device); });  // and does not give it back
+  spoils(unsafe, [&] { return cudaStreamSynchronize(b); });
+  spoils(unsafe, [&] { return cudaEventQuery(event); });
+  spoils(unsafe, [&] { return copy(device, pageable.data(), 16, cudaMemcpyHostToDevice, a); });
+  spoils(unsafe, [&] { return copy(pageable.data(), device, 16, cudaMemcpyDeviceToHost, a); });
+  EXPECT_EQ(cudaEventRecord(event, b), cudaSuccess);
+  spoils(cudaErrorStreamCaptureIsolation, [&] { return cudaStreamWaitEvent(a, event, 0); });
+  EXPECT_EQ(capture_on(a,
+                       [&] {
+                         cudaMalloc(&memory, 4);
+                         EXPECT_EQ(copy(device, pinned, 16, cudaMemcpyHostToDevice, a),
+                                   cudaErrorStreamCaptureInvalidated);
+                       }),
+            cudaErrorStreamCaptureInvalidated);
+  EXPECT_EQ(
+      capture_on(a,
+                 [&] {
+                   std::thread([&] { EXPECT_EQ(cudaStreamSynchronize(b), cudaSuccess); }).join();  // other threads may
+                 }),
+      cudaSuccess);
+  EXPECT_EQ(copy(device, pinned, 16, cudaMemcpyHostToDevice, a), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(a), cudaSuccess);
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+}
+
+TEST_F(Standin, CapturesEndWhereTheyBeganWithAllStreamsJoined) {
+  cudaStream_t a = make_stream();
+  cudaStream_t b = make_stream();
+  cudaEvent_t fork = make_event();
+  cudaEvent_t join = make_event();
+  int* device = make_device(4);
+  const auto forked = [&](bool joins) {
+    EXPECT_EQ(cudaEventRecord(fork, a), cudaSuccess);
+    EXPECT_EQ(cudaStreamWaitEvent(b, fork, 0), cudaSuccess);
+    EXPECT_EQ(cudaMemsetAsync(device, 0, 16, b), cudaSuccess);
+    EXPECT_EQ(cudaEventRecord(join, b), cudaSuccess);
+    if (joins) {
+      EXPECT_EQ(cudaStreamWaitEvent(a, join, 0), cudaSuccess);
+    }
+  };
+  EXPECT_EQ(capture_on(a, [&] { forked(true); }), cudaSuccess);
+  EXPECT_EQ(capture_on(a, [&] { forked(false); }), cudaErrorStreamCaptureUnjoined);
+  EXPECT_EQ(capture_on(a,
+                       [&] {
+                         forked(true);
+                         cudaGraph_t graph = nullptr;
+                         EXPECT_EQ(cudaStreamEndCapture(b, &graph), cudaErrorStreamCaptureUnmatched);
+                       }),
+            cudaErrorStreamCaptureInvalidated);
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusActive;
+  EXPECT_EQ(cudaStreamIsCapturing(b, &status), cudaSuccess);
+  EXPECT_EQ(status, cudaStreamCaptureStatusNone);
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  EXPECT_EQ(cudaEventSynchronize(join), cudaErrorCapturedEvent);
+  expect_violation("cudaEventSynchronize: the event was recorded in a graph");
 }
 
 }  // namespace
