@@ -1,7 +1,6 @@
 #include <lockstep/runtime/memory_summary.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
 #include <sstream>
@@ -10,6 +9,7 @@
 
 #include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/units.hpp>
 
 namespace lockstep {
 namespace {
@@ -80,20 +80,6 @@ void tighten(std::optional<HostMemory::Limit>& tightest, const std::string& root
   }
 }
 
-std::string size_text(std::size_t bytes) {
-  constexpr std::array<std::string_view, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  std::array<char, 32> text{};
-  const int digits = unit == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
-  const auto end = std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, digits).ptr;
-  return concat(std::string_view(text.data(), static_cast<std::size_t>(end - text.data())), ' ', kUnits[unit]);
-}
-
 }  // namespace
 
 HostMemory read_host_memory(const std::string& root) {
@@ -148,14 +134,16 @@ MemorySummary memory_summary(Context& context) {
 std::string to_string(const MemorySummary& summary) {
   std::string text = concat(summary.device, ": ");
   if (summary.resource.has_value()) {
-    text += concat(size_text(summary.resource->in_use), " in use, ", size_text(summary.resource->cached),
-                   " cached, peak ", size_text(summary.resource->peak), "; ");
+    text += concat(bytes_text(static_cast<double>(summary.resource->in_use)), " in use, ",
+                   bytes_text(static_cast<double>(summary.resource->cached)), " cached, peak ",
+                   bytes_text(static_cast<double>(summary.resource->peak)), "; ");
   }
   if (summary.process.has_value()) {
-    text += concat("process ", size_text(*summary.process), "; ");
+    text += concat("process ", bytes_text(static_cast<double>(*summary.process)), "; ");
   }
-  return concat(text, "others ", size_text(summary.others), "; free ", size_text(summary.free), " of ",
-                size_text(summary.total), summary.limited ? " (limit of the control group)" : "");
+  return concat(text, "others ", bytes_text(static_cast<double>(summary.others)), "; free ",
+                bytes_text(static_cast<double>(summary.free)), " of ", bytes_text(static_cast<double>(summary.total)),
+                summary.limited ? " (limit of the control group)" : "");
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Report, plots, units and limits from made-up data.
+// Report, plots and limits from made-up data.
 #include "tools/lockstep_cost/report.hpp"
 
 #include <algorithm>
@@ -12,7 +12,6 @@
 #include "tools/lockstep_cost/fit.hpp"
 #include "tools/lockstep_cost/limits.hpp"
 #include "tools/lockstep_cost/plot.hpp"
-#include "tools/lockstep_cost/units.hpp"
 
 namespace lockstep_cost {
 namespace {
@@ -197,19 +196,6 @@ TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
     path.points.back().p95_s.reset();
   }
   EXPECT_EQ(report(file).find("p95"), std::string::npos);
-}
-
-TEST(CostUnits, ThreeDigitsAndAUnit) {
-  EXPECT_EQ(bytes_text(8), "8 B");
-  EXPECT_EQ(bytes_text(65536), "64 KiB");
-  EXPECT_EQ(bytes_text(1500), "1.46 KiB");
-  EXPECT_EQ(seconds_text(1.234e-6), "1.23 us");
-  EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
-  EXPECT_EQ(seconds_text(9.999e-7), "1.00 us");
-  EXPECT_EQ(rate_text(1.04e10), "10.4 GB/s");
-  EXPECT_EQ(rate_text(0), "0.00 B/s");
-  EXPECT_EQ(percent_text(0.0123), "1.2 %");
-  EXPECT_EQ(percent_text(0.5), "50 %");
 }
 
 TEST(CostLimits, WhatLinksCarry) {

@@ -24,11 +24,11 @@
 #include <lockstep/comm/text.hpp>
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
+#include <lockstep/runtime/units.hpp>
 #include <lockstep/runtime/version.hpp>
 
 #include "tools/lockstep_cost/report.hpp"
 #include "tools/lockstep_cost/survey.hpp"
-#include "tools/lockstep_cost/units.hpp"
 #include "tools/lockstep_devices/host_facts.hpp"
 #include "tools/lockstep_devices/nvml.hpp"
 
@@ -270,7 +270,7 @@ int run(comm::Session& session, int argc, char** argv) {
                 {"build", build_description()},
                 {"mpi", session.description()},
                 {"threads", concat(survey.threads, " a rank; ", share.description())},
-                {"duration", concat(lockstep_cost::digits(seconds, 0), " s")}};
+                {"duration", concat(digits(seconds, 0), " s")}};
   file.about["command"] = command_of(session, argc, argv);
   if (!(survey.device == Device::cpu())) {
     file.about["gpu"] = list_gpus().at(static_cast<std::size_t>(survey.device.index)).name;

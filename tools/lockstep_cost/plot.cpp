@@ -6,10 +6,14 @@
 #include <limits>
 
 #include <lockstep/runtime/error.hpp>
-
-#include "tools/lockstep_cost/units.hpp"
+#include <lockstep/runtime/units.hpp>
 
 namespace lockstep_cost {
+
+using lockstep::bytes_text;
+using lockstep::digits;
+using lockstep::rate_text;
+using lockstep::seconds_text;
 
 using lockstep::concat;
 

@@ -5,11 +5,17 @@
 #include <optional>
 
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/units.hpp>
 
 #include "tools/lockstep_cost/plot.hpp"
-#include "tools/lockstep_cost/units.hpp"
 
 namespace lockstep_cost {
+
+using lockstep::bytes_text;
+using lockstep::digits;
+using lockstep::percent_text;
+using lockstep::rate_text;
+using lockstep::seconds_text;
 
 using lockstep::concat;
 using lockstep::nn::CostFile;

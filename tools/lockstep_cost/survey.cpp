@@ -8,11 +8,11 @@
 
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/units.hpp>
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/copy_paths.hpp"
 #include "tools/lockstep_cost/fit.hpp"
-#include "tools/lockstep_cost/units.hpp"
 
 namespace lockstep_cost {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/gpu_claim.hpp>
+#include <lockstep/runtime/units.hpp>
 #include <lockstep/runtime/version.hpp>
 
 namespace lockstep::tools {
@@ -52,20 +52,8 @@ std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const s
   return holders;
 }
 
-std::string bytes_text(std::optional<std::uint64_t> bytes) {
-  if (!bytes) {
-    return kUnknown;
-  }
-  constexpr std::array<const char*, 4> kUnits{"KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(*bytes) / 1024;
-  std::size_t unit = 0;
-  for (; value >= 1024 && unit + 1 < kUnits.size(); ++unit) {
-    value /= 1024;
-  }
-  std::array<char, 32> text{};
-  const bool whole = value == static_cast<double>(static_cast<std::int64_t>(value));
-  std::snprintf(text.data(), text.size(), whole ? "%.0f %s" : "%.1f %s", value, kUnits.at(unit));
-  return text.data();
+std::string size_text(std::optional<std::uint64_t> bytes) {
+  return bytes ? bytes_text(static_cast<double>(*bytes)) : kUnknown;
 }
 
 std::string amount(std::optional<int> count, const std::string& what) {
@@ -91,7 +79,7 @@ std::string held_by(const GpuFacts& facts) {
       const GpuProcess& process = (*facts.nvml.processes)[i];
       const std::string& name = facts.process_names[i];
       text += concat(text.empty() ? "" : ", ", "pid ", process.pid, " (", name.empty() ? "name not known" : name, ", ",
-                     bytes_text(process.memory_bytes), ")");
+                     size_text(process.memory_bytes), ")");
     }
   }
   return facts.claimed_by.empty() ? text : concat(text, "; claimed by ", facts.claimed_by);
@@ -274,18 +262,16 @@ std::string report(const Machine& machine) {
       << amount(host.processors, "processor") << " (hyper-threads counted), " << host.usable << " for this process\n";
   for (const NumaNode& node : host.numa) {
     out << "  NUMA    node " << node.index << ": processors " << (node.processors.empty() ? "none" : node.processors)
-        << ", " << bytes_text(node.memory_bytes) << "\n";
+        << ", " << size_text(node.memory_bytes) << "\n";
   }
   for (const Cache& cache : host.caches) {
-    out << "  L" << cache.level << "      " << cache.count << " x " << bytes_text(cache.bytes) << " " << cache.type
+    out << "  L" << cache.level << "      " << cache.count << " x " << size_text(cache.bytes) << " " << cache.type
         << ", for " << amount(cache.sharers, "processor") << " each\n";
   }
-  out << "  memory  " << bytes_text(host.memory_bytes) << "\n";
+  out << "  memory  " << size_text(host.memory_bytes) << "\n";
   if (machine.copy) {
-    std::array<char, 64> speed{};
-    std::snprintf(speed.data(), speed.size(), "%.1f GB/s", machine.copy->bytes_per_second / 1e9);
-    out << "  copy    " << speed.data() << " read and written together (measured: two arrays of "
-        << bytes_text(machine.copy->array_bytes) << ", " << amount(machine.copy->threads, "thread") << ", best of "
+    out << "  copy    " << rate_text(machine.copy->bytes_per_second) << " read and written together (measured: two arrays of "
+        << size_text(machine.copy->array_bytes) << ", " << amount(machine.copy->threads, "thread") << ", best of "
         << machine.copy->repetitions << ")\n";
   } else {
     out << "  copy    not measured\n";
@@ -298,8 +284,8 @@ std::string report(const Machine& machine) {
     const GpuInfo& gpu = facts.gpu;
     const PciFacts& pci = facts.pci;
     out << "\nGPU " << padded(std::to_string(gpu.index), 6) << gpu.name << "  " << gpu.uuid << "  " << gpu.pci
-        << "\n  memory  " << bytes_text(gpu.memory_bytes) << ": " << bytes_text(facts.nvml.memory_used) << " used, "
-        << bytes_text(facts.nvml.memory_free) << " free\n  held by " << held_by(facts) << "\n  mode    "
+        << "\n  memory  " << size_text(gpu.memory_bytes) << ": " << size_text(facts.nvml.memory_used) << " used, "
+        << size_text(facts.nvml.memory_free) << " free\n  held by " << held_by(facts) << "\n  mode    "
         << facts.nvml.compute_mode.value_or(kUnknown) << "\n  PCIe    " << width_text(pci.generation, pci.width)
         << "; now " << width_text(pci.generation_now, pci.width_now) << "\n  NUMA    "
         << (pci.numa_node ? concat("node ", *pci.numa_node) : std::string(kUnknown)) << "\n";

@@ -2,13 +2,13 @@
 
 #include <string>
 
-namespace lockstep_cost {
+/// Numbers for people: three significant digits and a unit. Bytes in powers of 1024, rates in powers of 1000.
+namespace lockstep {
 
-// Three significant digits and a unit, as people say it. Bytes in powers of 1024, rates in powers of 1000.
 [[nodiscard]] std::string bytes_text(double bytes);            ///< "64 KiB", "8 B"
 [[nodiscard]] std::string seconds_text(double seconds);        ///< "1.42 us", "12.0 ms"
 [[nodiscard]] std::string rate_text(double bytes_per_second);  ///< "10.4 GB/s"
 [[nodiscard]] std::string percent_text(double share);          ///< 0.123: "12.3 %"
 [[nodiscard]] std::string digits(double value, int decimals);  ///< fixed point, '.' whatever the locale
 
-}  // namespace lockstep_cost
+}  // namespace lockstep

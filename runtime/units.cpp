@@ -1,4 +1,4 @@
-#include "tools/lockstep_cost/units.hpp"
+#include <lockstep/runtime/units.hpp>
 
 #include <array>
 #include <charconv>
@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-namespace lockstep_cost {
+namespace lockstep {
 namespace {
 
 /// `value` in the largest unit of which it is at least one.
@@ -50,4 +50,4 @@ std::string percent_text(double share) {
   return digits(100 * share, share < 0.0995 ? 1 : 0) + " %";
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#include <lockstep/runtime/units.hpp>
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+TEST(Units, ThreeDigitsAndAUnit) {
+  EXPECT_EQ(bytes_text(8), "8 B");
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(65536), "64 KiB");
+  EXPECT_EQ(bytes_text(1500), "1.46 KiB");
+  EXPECT_EQ(seconds_text(1.234e-6), "1.23 us");
+  EXPECT_EQ(seconds_text(0.0123), "12.3 ms");
+  EXPECT_EQ(seconds_text(9.999e-7), "1.00 us");
+  EXPECT_EQ(rate_text(1.04e10), "10.4 GB/s");
+  EXPECT_EQ(rate_text(0), "0.00 B/s");
+  EXPECT_EQ(percent_text(0.0123), "1.2 %");
+  EXPECT_EQ(percent_text(0.5), "50 %");
+}
+
+}  // namespace
+}  // namespace lockstep
