@@ -154,8 +154,7 @@ TEST(MemorySummary, Text) {
   EXPECT_EQ(to_string(summary),
             "cuda:0: 1.50 GiB in use, 0 B cached, peak 2 GiB; others 1000 B; free 77.5 GiB of 80 GiB");
   summary = {.process = 500 * kMiB, .others = 12 * kKiB, .free = 0, .total = 1024 * kMiB, .limited = true};
-  EXPECT_EQ(to_string(summary),
-            "cpu: process 500 MiB; others 12 KiB; free 0 B of 1 GiB (limit of the control group)");
+  EXPECT_EQ(to_string(summary), "cpu: process 500 MiB; others 12 KiB; free 0 B of 1 GiB (limit of the control group)");
 }
 
 }  // namespace

@@ -264,8 +264,7 @@ TEST_F(DevicesTest, TheProgramOnThisMachine) {
   EXPECT_GE(json.member("host", "").get<int>("usable", ""), 1);
   EXPECT_EQ(json.get<nn::Json::Array>("gpus", "").size(), static_cast<std::size_t>(num_gpus()));
   EXPECT_EQ(run("", out), 0);
-  expect_has(text_of(out),
-             {"\nhost ", "B/s read and written", num_gpus() == 0 ? "this is the host alone" : "\nGPU 0"});
+  expect_has(text_of(out), {"\nhost ", "B/s read and written", num_gpus() == 0 ? "this is the host alone" : "\nGPU 0"});
   EXPECT_EQ(run("--nope", out), 2);
   expect_has(text_of(out), {"lockstep: error: ", "--nope", "--help"});
   EXPECT_EQ(run("--help", out), 0);

@@ -270,9 +270,9 @@ std::string report(const Machine& machine) {
   }
   out << "  memory  " << size_text(host.memory_bytes) << "\n";
   if (machine.copy) {
-    out << "  copy    " << rate_text(machine.copy->bytes_per_second) << " read and written together (measured: two arrays of "
-        << size_text(machine.copy->array_bytes) << ", " << amount(machine.copy->threads, "thread") << ", best of "
-        << machine.copy->repetitions << ")\n";
+    out << "  copy    " << rate_text(machine.copy->bytes_per_second)
+        << " read and written together (measured: two arrays of " << size_text(machine.copy->array_bytes) << ", "
+        << amount(machine.copy->threads, "thread") << ", best of " << machine.copy->repetitions << ")\n";
   } else {
     out << "  copy    not measured\n";
   }
