@@ -44,22 +44,14 @@ fi
 
 [ $# -ge 1 ] || die "check-fresh-debian.sh: expected the file for the log"
 [ "$(id -u)" = 0 ] || die "check-fresh-debian.sh: needs root for chroot and mounts"
-command -v debootstrap > /dev/null || die "check-fresh-debian.sh: apt-get install debootstrap"
 log=$(realpath "$1")
 shift
-mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | awk '$2 == "bookworm" {print $1; exit}')
-[ -n "$mirror" ] || die "check-fresh-debian.sh: no source of bookworm in this system's apt sources"
 folder=${FOLDER:-$(mktemp -d)}
 mkdir -p "$folder"
 if [ -z "${FOLDER:-}" ]; then trap 'rm -rf --one-file-system "$folder"' EXIT; fi
 
-say "making a Debian 12 base system in $folder"
-if [ ! -f "$folder/base.done" ]; then
-  # "git and the base system", and sudo for the second run.
-  debootstrap --variant=minbase --include=ca-certificates,git,sudo bookworm "$folder/base" "$mirror" > "$folder/debootstrap.log" 2>&1 ||
-    die "debootstrap failed: $folder/debootstrap.log"
-  touch "$folder/base.done"
-fi
+# "git and the base system", and sudo for the second run.
+debian_base "$folder"
 
 failures=0
 {

@@ -55,3 +55,16 @@ configure() {
 build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi
 }
+
+# debian_base FOLDER: FOLDER/base, a small Debian 12 with git and sudo, made by debootstrap from the package mirror that this
+# system uses, which becomes `mirror`. One that is there already is taken as it is.
+debian_base() {
+  mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | awk '$2 == "bookworm" && !found {print $1; found = 1}')
+  [ -n "$mirror" ] || die "no source of bookworm in this system's apt sources"
+  if [ -f "$1/base.done" ]; then return; fi
+  command -v debootstrap > /dev/null || die "apt-get install debootstrap"
+  say "making a Debian 12 base system in $1"
+  debootstrap --variant=minbase --include=ca-certificates,git,sudo bookworm "$1/base" "$mirror" > "$1/debootstrap.log" 2>&1 ||
+    die "debootstrap failed: $1/debootstrap.log"
+  touch "$1/base.done"
+}

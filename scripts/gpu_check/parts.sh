@@ -1,0 +1,289 @@
+# The three parts. Each starts from the bundle alone and leaves reports. Sourced by gpu-check.sh.
+
+# begin PART: programs, libraries, GPUs, and that Open MPI starts ranks at all.
+begin() {
+  unpack
+  find_libraries
+  programs_start
+  find_gpus
+  on_ranks 2 "$programs/hello_ranks" --devices cpu
+  check "2 ranks on the host" 5 60 read_status "${ranks[@]}" || true
+  reason=$no_gpu
+}
+
+# each_test: name and numbers of ranks of every device test, as --prepare wrote them down.
+each_test() { cat "$bundle/tests" 2> /dev/null || true; }
+
+device_tests_once() {
+  local program numbers count
+  while read -r program numbers; do
+    if [ -z "$numbers" ]; then
+      # Tests that need no GPU run also where there is none: then the programs start, at least.
+      reason='' check "$program" 10 150 read_tests "$programs/$program" || true
+    elif [ "$1" = with_ranks ]; then
+      for count in 1 2 4; do
+        on_ranks "$count" "$programs/$program"
+        check "$program, $count ranks" 20 90 read_tests "${ranks[@]}" || true
+      done
+    fi
+  done < <(each_test)
+}
+
+# quoted COMMAND...: what it prints, as Markdown takes it unchanged.
+quoted() {
+  echo '```'
+  "$@" 2>&1 < /dev/null | cut -c 1-160 || true
+  echo '```'
+}
+
+# ---- smoke
+
+# The library builds here, without the tests, and a program that links it runs: the way out when the programs that were
+# brought along do not start.
+build_here() {
+  local tool build=$work/build
+  for tool in cmake ninja nvcc c++; do
+    if ! command -v "$tool" > /dev/null; then
+      row "build here" skipped 0 0 1 0 "no $tool on this machine"
+      return
+    fi
+  done
+  mkdir -p "$build/program"
+  cat > "$build/program/CMakeLists.txt" << END
+cmake_minimum_required(VERSION 3.25)
+project(gpu_check LANGUAGES CXX)
+set(LOCKSTEP_CUDA ON CACHE STRING "")
+foreach(name NCCL CUDNN MPI ONEDNN)
+  set(LOCKSTEP_\${name} OFF CACHE STRING "")
+endforeach()
+set(LOCKSTEP_TESTS OFF CACHE BOOL "")
+add_subdirectory($repository lockstep EXCLUDE_FROM_ALL)
+add_executable(fill_once main.cpp)
+target_link_libraries(fill_once PRIVATE lockstep::kernels)
+END
+  cat > "$build/program/main.cpp" << 'END'
+#include <cstdio>
+#include <vector>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/version.hpp>
+
+int main() {
+  using namespace lockstep;
+  std::puts(build_description().c_str());
+  if (num_gpus() == 0) {
+    std::puts("no CUDA device");
+    return 77;
+  }
+  CudaContext context(Device::cuda(0));
+  const Tensor device = Tensor::zeros(context, Shape{1001}, DType::f32);
+  ops::fill(context, 2.5, device);
+  std::vector<float> host(1001);
+  copy(context, device, TensorView(std::span(host), Shape{1001}));
+  context.synchronize();
+  for (const float value : host) {
+    if (!(value == 2.5F)) {
+      std::puts("wrong value");
+      return 1;
+    }
+  }
+  std::puts("filled 1001 elements on the device");
+}
+END
+  export build
+  if PATH=$own_path LD_LIBRARY_PATH=$own_libraries check "build here" 60 180 read_status bash -c \
+    'cmake -S "$build/program" -B "$build/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release && cmake --build "$build/tree"'; then
+    check "program built here" 5 60 read_status "$build/tree/fill_once" || true
+  fi
+}
+
+smoke() {
+  begin
+  device_tests_once without_ranks
+  if [ "$build_too" = yes ]; then reason='' build_here; fi
+  add_table "lockstep-devices" < <(quoted "$programs/lockstep-devices")
+}
+
+# ---- check
+
+# Device memory errors in every kernel test, races and reads of unwritten memory in some. Tests of more than 2^31 elements
+# take too long under the sanitizer. In shares, so that what does not fit is named.
+sanitize() {
+  local sanitizer folder share shares=8 program=$programs/test_kernels_cuda common
+  sanitizer=$(command -v compute-sanitizer || true)
+  for folder in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda-13*; do
+    if [ -z "$sanitizer" ] && [ -x "$folder/bin/compute-sanitizer" ]; then sanitizer=$folder/bin/compute-sanitizer; fi
+  done
+  if [ -z "$sanitizer" ] && [ -z "$reason" ]; then
+    local reason="no compute-sanitizer on this machine"
+  fi
+  common=(--error-exitcode 86 --print-limit 5)
+  export GTEST_TOTAL_SHARDS=$shares GTEST_SHARD_INDEX
+  for share in $(seq 0 $((shares - 1))); do
+    GTEST_SHARD_INDEX=$share
+    check "memcheck, share $((share + 1)) of $shares" 15 60 read_sanitizer "$sanitizer" --tool memcheck "${common[@]}" \
+      "$program" --gtest_filter='-*Large*:*large*' || true
+  done
+  unset GTEST_TOTAL_SHARDS GTEST_SHARD_INDEX
+  for tool in racecheck initcheck; do
+    check "$tool, reductions" 15 45 read_sanitizer "$sanitizer" --tool "$tool" "${common[@]}" "$program" \
+      --gtest_filter='*batch_norm*:*softmax*:*layer_norm*:*reduce*:*max_pool*-*large*:*Large*' || true
+  done
+}
+
+# train NAME NEEDS LIMIT RANKS OPTION...: a run of train_resnet on GPUs, into $work/runs/NAME.
+train() {
+  local name=$1 needs=$2 limit=$3 count=$4
+  shift 4
+  if [ "$count" = 1 ]; then
+    ranks=("$programs/train_resnet" --devices 0,)
+  else
+    on_ranks "$count" "$programs/train_resnet" --devices gpu
+  fi
+  mkdir -p "$work/runs"
+  check "$name" "$needs" "$limit" read_status "${ranks[@]}" --out "$work/runs/$name" "$@"
+}
+
+# needs_runs RUN...: `reason` for a comparison of runs that are not there.
+needs_runs() {
+  local run
+  if [ -n "$no_gpu" ]; then
+    reason=$no_gpu
+    return
+  fi
+  reason=
+  for run in "$@"; do
+    if [ ! -f "$work/runs/$run/last/model.safetensors" ]; then reason="the run '$run' left no checkpoint"; fi
+  done
+}
+run_file() { printf '%s/runs/%s/last/%s' "$work" "$1" "$2"; }
+
+# After one step of SGD with momentum and without weight decay the momentum is the gradient.
+gradients() {
+  local count options=(--model mlp --hidden 256,128 --data synthetic --train-images 512 --test-images 64 --batch-size 256
+    --steps 1 --momentum 0.9 --weight-decay 0 --lr 0.1 --schedule constant --warmup-steps 0 --dtype fp32 --cuda-graph off)
+  for count in 1 2 4; do
+    train "gradient-$count" 20 90 "$count" "${options[@]}" || true
+  done
+  train "gradient-other-seed" 20 60 1 "${options[@]}" --seed 2 || true
+  for count in 2 4; do
+    needs_runs gradient-1 "gradient-$count"
+    check "gradient of $count ranks = of 1" 2 30 read_status python3 "$parts/compare_checkpoints.py" --at-most 1e-5 \
+      "$(run_file gradient-1 optimizer.safetensors)" "$(run_file "gradient-$count" optimizer.safetensors)" || true
+  done
+  needs_runs gradient-1 gradient-other-seed
+  check "control: another seed, another gradient" 2 30 read_status python3 "$parts/compare_checkpoints.py" --at-least 1e-2 \
+    "$(run_file gradient-1 optimizer.safetensors)" "$(run_file gradient-other-seed optimizer.safetensors)" || true
+  reason=$no_gpu
+}
+
+# The same bits with and without the graph of a step, in f32 and in bf16.
+captured() {
+  local dtype options
+  for dtype in fp32 bf16; do
+    options=(--model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 --epochs 3 --dtype
+      "$dtype")
+    train "captured-$dtype" 20 60 1 "${options[@]}" --cuda-graph on || true
+    train "uncaptured-$dtype" 20 60 1 "${options[@]}" --cuda-graph off || true
+    needs_runs "captured-$dtype" "uncaptured-$dtype"
+    for file in model.safetensors optimizer.safetensors; do
+      check "captured = uncaptured, $dtype, $file" 2 30 read_status \
+        cmp "$(run_file "captured-$dtype" $file)" "$(run_file "uncaptured-$dtype" $file)" || true
+    done
+    reason=$no_gpu
+  done
+  train "captured-other-seed" 20 60 1 "${options[@]}" --cuda-graph on --seed 2 || true
+  needs_runs captured-bf16 captured-other-seed
+  check "control: another seed, other weights" 2 30 read_status bash -c '! cmp -s "$1" "$2"' differ \
+    "$(run_file captured-bf16 model.safetensors)" "$(run_file captured-other-seed model.safetensors)" || true
+  reason=$no_gpu
+}
+
+fashion_mnist() {
+  local data=$bundle/data/fashion-mnist wanted=0.92 start=$SECONDS log reached run=$work/runs/fashion-mnist
+  if [ -z "$reason" ] && [ ! -d "$data" ]; then local reason="no Fashion-MNIST in the bundle"; fi
+  # 2 epochs reach 91.1 % on the host (docs/results/train-host).
+  if train fashion-mnist 30 150 1 --model resnet20 --data "idx:$data" --epochs 12 --batch-size 128 --dtype bf16 --pad 2 \
+    --flip on; then
+    log=$run/metrics.jsonl
+    reached=$(sed -n 's/.*"event":"end".*"test_accuracy":\([0-9.]*\).*/\1/p' "$log" | tail -n 1)
+    if awk -v reached="$reached" -v wanted="$wanted" 'BEGIN {exit !(reached != "" && reached >= wanted)}'; then
+      row "ResNet-20 on Fashion-MNIST, bf16" passed 1 0 0 0 "test accuracy $reached, at least $wanted wanted"
+    else
+      row "ResNet-20 on Fashion-MNIST, bf16" failed 0 1 0 0 "test accuracy ${reached:-not reported}, at least $wanted wanted"
+    fi
+    add_data fashion_mnist "$log"
+  else
+    row "ResNet-20 on Fashion-MNIST, bf16" skipped 0 0 1 $((SECONDS - start)) "${reason:-the run did not end well}"
+  fi
+}
+
+check_all() {
+  begin
+  device_tests_once with_ranks
+  gradients
+  captured
+  fashion_mnist
+  sanitize
+}
+
+# ---- speed
+
+speed() {
+  local python file
+  begin
+  # Whole steps first: they say most. Half of the time at least stays for them.
+  python=$(command -v python3 || true)
+  if [ -z "$reason" ] && [ -z "$python" ]; then reason="no python3 on this machine"; fi
+  # PyTorch brings its own libraries: the runner gives it the environment of before.
+  export LOCKSTEP_PEER_LIBRARY_PATH=$own_libraries
+  mkdir -p "$work/steps"
+  local limit=320
+  if [ "$limit" -gt $(($(seconds_left) - 90)) ]; then limit=$(($(seconds_left) - 90)); fi
+  if [ "$limit" -lt 60 ]; then limit=60; fi
+  check "ResNet-50 224x224 steps" 60 "$limit" read_status "$python" "$repository/bench/end_to_end/gpu_against_torch.py" \
+    --program "$programs/train_resnet" --peer "$bundle/peer/torch_resnet.py" --seconds $((limit - 15)) \
+    --json "$work/steps/steps.json" --markdown "$work/steps/steps.md" --work "$work/steps" || true
+  reason=$no_gpu
+  if [ -s "$work/steps/steps.md" ]; then add_table "ResNet-50, 224 x 224, whole steps" < "$work/steps/steps.md"; fi
+  add_data steps "$work/steps/steps.json"
+
+  file=$work/kernels.jsonl
+  check "bench_kernels" 20 90 read_status "$programs/bench_kernels" --device cuda:0 --min-time 0.03 --json "$file" || true
+  if [ -s "$file" ]; then add_table "Kernels" < <(kernel_table "$file"); fi
+  add_data kernels "$file"
+
+  file=$work/copies.json
+  check "bench_copy" 15 45 read_status "$programs/bench_copy" --devices 0, --benchmark_filter 'cuda|gpu|device' \
+    --benchmark_min_time 0.05 --max-bytes 268435456 --benchmark_out "$file" || true
+  if [ -s "$file" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|name|benchmark)' "$log"); fi
+  add_data copies "$file"
+  on_ranks 1 "$programs/bench_allreduce" --devices gpu --benchmark_filter '^all_reduce/nccl' --benchmark_min_time 0.05
+  check "bench_allreduce, 1 rank" 15 30 read_status "${ranks[@]}" || true
+}
+
+# kernel_table FILE: the table of bench_kernels' lines. A product is held against the fastest one of its type in the same
+# run, everything else against the copy bandwidth measured there.
+kernel_table() {
+  awk '
+    function text(name) { return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : "" }
+    function number(name) { return match($0, "\"" name "\":[-+0-9.eE]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
+    {
+      name[NR] = text("name"); type[NR] = text("dtype"); seconds[NR] = number("seconds"); gb[NR] = number("gb_per_s")
+      flops[NR] = number("gflop_per_s"); share[NR] = number("percent_of_copy"); copy = number("copy_gb_per_s")
+      if (name[NR] ~ /matmul/ && flops[NR] > best[type[NR]]) best[type[NR]] = flops[NR]
+    }
+    END {
+      printf "copy %.0f GB/s", copy
+      for (t in best) printf ", fastest product in %s %.1f TFLOP/s", t, best[t] / 1000
+      print "\n\n| case | type | us | GB/s | % of copy | TFLOP/s | % of matmul |\n|---|---|---|---|---|---|---|"
+      for (i = 1; i <= NR; ++i) {
+        printf "| %s | %s | %.1f | %.0f | %.1f |", name[i], type[i], seconds[i] * 1e6, gb[i], share[i]
+        if (flops[i] > 0 && best[type[i]] > 0) printf " %.2f | %.1f |\n", flops[i] / 1000, 100 * flops[i] / best[type[i]]
+        else if (flops[i] > 0) printf " %.2f | |\n", flops[i] / 1000
+        else print " | |"
+      }
+    }' "$1"
+}

@@ -1,0 +1,72 @@
+# --prepare: builds and packs what a machine with a GPU needs. Sourced by gpu-check.sh.
+
+limit=$((60 * 1024 * 1024))  # of the bundle and the tree together
+tools=(hello_ranks lockstep-devices lockstep-cost train_resnet bench_kernels bench_copy bench_allreduce bench_matmul)
+
+# device_tests BUILD: the tests with the label gpu, a line each: program, and the numbers of ranks it is registered with.
+# By name, since lockstep_add_test() makes test_A_B of A.B and A.B.ranksN; those that the build lacks are left out.
+device_tests() {
+  ctest --test-dir "$1" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p' | sed -E 's/\.ranks([0-9]+)$/ \1/' | awk '
+    {gsub(/\./, "_", $1); if (!($1 in ranks)) order[++n] = $1; ranks[$1] = ranks[$1] " " $2}
+    END {for (i = 1; i <= n; ++i) print "test_" order[i] ranks[order[i]]}' | while read -r program numbers; do
+    if ninja -C "$1" -t query "$program" > /dev/null 2>&1; then printf '%s %s\n' "$program" "$numbers"; fi
+  done
+}
+
+# prepare [CMAKE OPTION...]
+prepare() {
+  local build=$repository/build/gpu-check staged program found bytes tree name
+  [ "$(uname -m)" = x86_64 ] || die "--prepare: this machine is $(uname -m), the bundle is for x86_64"
+  command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ] || die "--prepare: needs nvcc on PATH, or CUDACXX"
+  # Machine code for sm_90 and PTX for what is newer. The host part is for any x86-64 with AVX2. Libraries are found by
+  # LD_LIBRARY_PATH there, not in the folders of this machine.
+  cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \
+    -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
+    -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_CUDA_ARCHITECTURES=90 -DCMAKE_SKIP_RPATH=ON \
+    -DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc" "$@"
+  staged=$bundle.new
+  rm -rf "$staged"
+  mkdir -p "$staged/programs" "$staged/peer"
+  device_tests "$build" > "$staged/tests"
+  [ -s "$staged/tests" ] || die "--prepare: this build has no test with the label gpu"
+  mapfile -t names < <(printf '%s\n' "${tools[@]}"; cut -d ' ' -f 1 "$staged/tests")
+  cmake --build "$build" --parallel "$(jobs)" --target "${names[@]}"
+  for program in "${names[@]}"; do
+    found=$(find "$build" -type f -name "$program" -perm -u+x | sort)
+    [ -n "$found" ] || die "--prepare: $program was not built"
+    cp "${found%%$'\n'*}" "$staged/programs/"
+    strip --strip-all "$staged/programs/$program"
+  done
+  "$repository/scripts/bundle-deps.sh" --into "$staged/deps" "$staged"/programs/*
+  if [ -f "$data_folder/train-images-idx3-ubyte.gz" ]; then
+    mkdir -p "$staged/data/fashion-mnist"
+    cp "$data_folder"/*-ubyte.gz "$staged/data/fashion-mnist/"
+  else
+    say "--prepare: $data_folder has no Fashion-MNIST (--data): without it nothing is trained there"
+  fi
+  if [ -f "$peer_folder/torch_resnet.py" ]; then
+    cp "$peer_folder"/*.py "$staged/peer/"
+  else
+    say "--prepare: $peer_folder has no torch_resnet.py (--peer): without it nothing is compared with PyTorch"
+  fi
+  git -C "$repository" describe --always --dirty > "$staged/commit" 2> /dev/null || echo unknown > "$staged/commit"
+  {
+    du -b "$staged"/programs/* | sort -rn
+    # Programs share most of the library and of the kernels' code: xz with a dictionary that holds them all.
+    tar -C "$staged/programs" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz --threads=1 --lzma2=preset=6,dict=192MiB \
+      > "$staged/programs.tar.xz"
+    rm -r "$staged/programs"
+    for name in programs.tar.xz deps data peer; do
+      if [ -e "$staged/$name" ]; then du -sb "$staged/$name"; fi
+    done
+  } | awk -v at="$staged/" '{name = $2; sub(at, "", name); printf "%10.1f KiB  %s\n", $1 / 1024, name}' >&2
+  bytes=$(du -sb "$staged" | cut -f 1)
+  tree=$(cd "$repository" && git ls-files -z | xargs -0 du -cb 2> /dev/null | awk '$2 == "total" {sum += $1} END {print sum + 0}')
+  if [ $((bytes + tree)) -gt "$limit" ]; then
+    rm -rf "$staged"
+    die "--prepare: the bundle has $bytes bytes and the tree $tree, at most $limit are allowed together; sizes are above"
+  fi
+  rm -rf "$bundle"
+  mv "$staged" "$bundle"
+  say "prepared $bundle: $bytes bytes, with the tree $((bytes + tree)) of at most $limit, commit $(cat "$bundle/commit")"
+}

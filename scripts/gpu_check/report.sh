@@ -1,0 +1,114 @@
+# Rows, tables and data of one part, and the two reports that they become. Sourced by gpu-check.sh.
+
+rows=()      # JSON objects, one a check
+lines=()     # the same as rows of the Markdown table
+tables=()    # Markdown files, under headings of their own
+data=()      # "name": JSON, for the JSON report only
+passed=0 failed=0 skipped=0  # checks
+
+# json_string TEXT: quoted and escaped. Control characters, which JSON forbids, become spaces.
+json_string() {
+  local text=${1//[[:cntrl:]]/ }
+  text=${text//\\/\\\\}
+  printf '"%s"' "${text//\"/\\\"}"
+}
+
+# row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: STATUS is passed, failed or skipped; a skipped check says why.
+row() {
+  local detail=${7//[[:cntrl:]]/ }
+  detail=${detail:0:600}
+  rows+=("$(printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, "detail": %s}' \
+    "$(json_string "$1")" "$2" "$3" "$4" "$5" "$6" "$(json_string "$detail")")")
+  lines+=("| $1 | $2 | $3 | $4 | $5 | $6 | ${detail//|/ } |")
+  case "$2" in
+    passed) passed=$((passed + 1)) ;;
+    failed) failed=$((failed + 1)) ;;
+    skipped) skipped=$((skipped + 1)) ;;
+    *) die "row: status '$2' of '$1', expected passed, failed or skipped" ;;
+  esac
+  printf '%-8s %s (%d s)  %s\n' "$2" "$1" "$6" "$detail"
+}
+
+# conclusion: one sentence. Nothing on a GPU is no success, whatever else passed.
+conclusion() {
+  if [ "$failed" != 0 ]; then
+    echo "$failed of $((passed + failed + skipped)) checks failed, $skipped were skipped."
+  elif [ "$gpus" = 0 ]; then
+    echo "Nothing ran on a GPU: there is none that CUDA can use."
+  elif [ "$skipped" != 0 ]; then
+    echo "Everything that ran passed; $skipped of $((passed + skipped)) checks were skipped."
+  else
+    echo "Everything passed."
+  fi
+}
+
+# exit_status: of the whole part, see usage.
+exit_status() {
+  if [ "$failed" != 0 ]; then
+    echo 1
+  elif [ "$gpus" = 0 ]; then
+    echo 77
+  else
+    echo 0
+  fi
+}
+
+# write_reports PART: $out/gpu-check-PART.json, .md and .log (the ends of the logs of what did not pass).
+write_reports() {
+  local part=$1 said file item separator='' log name
+  said=$(conclusion)
+  {
+    printf '{\n  "report": "gpu-check", "part": "%s", "commit": %s, "bundle_commit": %s,\n' "$part" \
+      "$(json_string "$commit")" "$(json_string "$bundle_commit")"
+    printf '  "date": "%s", "gpus": %d, "gpu": %s, "host": %s, "seconds": %d, "budget_seconds": %d,\n' \
+      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpus" "$(json_string "$gpu")" "$(json_string "$host")" "$SECONDS" "$budget"
+    printf '  "conclusion": %s,\n  "checks": [' "$(json_string "$said")"
+    for item in "${rows[@]}"; do
+      printf '%s\n    %s' "$separator" "$item"
+      separator=,
+    done
+    printf '\n  ]'
+    if [ ${#data[@]} -gt 0 ]; then printf ',\n  %s' "${data[@]}"; fi
+    printf '\n}\n'
+  } > "$out/gpu-check-$part.json"
+  {
+    printf '# GPU check: %s\n\n' "$part"
+    printf -- '- commit %s, programs built from %s\n- %s, %d of %d s\n- GPU: %s\n- %s\n\n' "$commit" "$bundle_commit" \
+      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$SECONDS" "$budget" "$gpu" "$host"
+    printf '**%s**\n\n' "$said"
+    printf '| check | status | passed | failed | skipped | seconds | detail |\n|---|---|---|---|---|---|---|\n'
+    if [ ${#lines[@]} -gt 0 ]; then printf '%s\n' "${lines[@]}"; fi
+    for file in "${tables[@]}"; do
+      echo
+      cat "$file"
+    done
+  } > "$out/gpu-check-$part.md"
+  # Not more than 4 MB: the last lines say most.
+  for log in "$work"/log/*.log; do
+    [ -f "$log" ] || continue
+    name=$(basename "$log")
+    printf '==== %s\n' "$name"
+    tail -c 60000 "$log"
+  done | head -c 4000000 > "$out/gpu-check-$part.log" || true
+  say "reports: $out/gpu-check-$part.md, .json, .log"
+  printf '%s\n' "$said"
+}
+
+# add_table TITLE: the rest of a Markdown section, from the standard input.
+add_table() {
+  local file=$work/table-${#tables[@]}.md
+  {
+    printf '## %s\n\n' "$1"
+    cat
+  } > "$file"
+  tables+=("$file")
+}
+
+# add_data NAME FILE: a file of JSON, or of one JSON object a line (.jsonl), as it is.
+add_data() {
+  [ -s "$2" ] || return 0
+  case "$2" in
+    *.jsonl) data+=("\"$1\": [$(paste -sd , "$2")]") ;;
+    *) data+=("\"$1\": $(cat "$2")") ;;
+  esac
+}

@@ -1,0 +1,201 @@
+#!/usr/bin/env bash
+# gpu_check.sh SOURCE CMAKE: scripts/gpu-check.sh on made-up programs. No GPU, no MPI, nothing of ours is built for it.
+source "$(dirname "${BASH_SOURCE[0]}")/../launch/hosts.sh"
+source=$1 cmake=$2
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset OUT CUDA_HOME GTEST_FILTER
+
+json() { "$cmake" "-DFILE=$1" "-DEXPECT=$2" -P "$here/expect_json.cmake"; }  # json FILE "a.b=c;..."
+program() {  # program NAME: from the standard input
+  { echo '#!/bin/bash'; cat; } > "$work/bundle/programs/$1"
+  chmod +x "$work/bundle/programs/$1"
+}
+
+# ---- what one check becomes: in a shell of its own, as the scripts end when something fails
+cat > "$work/checks.sh" << 'END'
+parts=$1/scripts/gpu_check
+source "$1/scripts/lib.sh"
+for file in report checks machine prepare parts; do source "$parts/$file.sh"; done
+work=$2 out=$2/out budget=1000 gpus=1 gpu="a \"card\"" host=here commit=c bundle_commit=b no_gpu= grace=1
+mkdir -p "$work/log" "$out"
+echo "fits: $(allowance 100 20 50) $(allowance 30 20 50) $(allowance 20 20 50) $(allowance 19 20 50 || echo none)"
+check "good" 1 10 read_status echo "all well" || echo "not passed"
+check "bad | \\ \"quoted\"" 1 10 read_status bash -c 'echo "an error: a\tb \"c\" | d\\"; printf "\001"; exit 3' || true
+check "no device" 1 10 read_status bash -c 'echo "there is none"; exit 77' || true
+check "hangs" 1 1 read_status sleep 20 || true
+check "does not listen" 1 1 read_status bash -c 'trap "" TERM; while :; do sleep 0.1; done' || true
+budget=$((SECONDS + reserve + 2))
+check "time is over" 1 60 read_status sleep 20 || true
+check "does not fit" 50 60 read_status true || true
+budget=1000
+check "tests" 1 10 read_tests printf '%s\n' '[       OK ] A.B (3 ms)' '[       OK ] A.C (0 ms)' 'x.cpp:3: Skipped' 'no second GPU' \
+  '[  SKIPPED ] A.D (0 ms)' '[  PASSED  ] 2 tests.' || true
+check "tests that fail" 1 10 read_tests bash -c 'echo "[       OK ] A.B (3 ms)"; echo "[  FAILED  ] A.C (4 ms)"; exit 1' || true
+check "tests that crash" 1 10 read_tests bash -c 'echo "[       OK ] A.B (3 ms)"; exit 139' || true
+check "no tests" 1 10 read_tests echo "[  PASSED  ] 0 tests." || true
+check "sanitized" 1 10 read_sanitizer printf '%s\n' '[       OK ] A.B (3 ms)' '========= ERROR SUMMARY: 0 errors' || true
+check "sanitizer's errors" 1 10 read_sanitizer \
+  bash -c 'echo "[       OK ] A.B (3 ms)"; echo "========= ERROR SUMMARY: 2 errors"; exit 86' || true
+check "no summary" 1 10 read_sanitizer echo '[       OK ] A.B (3 ms)' || true
+reason="no card"
+check "no reason to try" 1 10 read_status touch "$work/tried" || true
+[ ! -e "$work/tried" ] || echo "it was tried"
+printf '%s\n' '{"name":"matmul a","dtype":"bf16","seconds":1e-06,"gb_per_s":10,"gflop_per_s":2000,"copy_gb_per_s":100,"percent_of_copy":10}' \
+  '{"name":"conv b","dtype":"bf16","seconds":2e-06,"gb_per_s":5,"gflop_per_s":500,"copy_gb_per_s":100,"percent_of_copy":5}' \
+  '{"name":"relu c","dtype":"f32","seconds":2e-06,"gb_per_s":90,"gflop_per_s":0,"copy_gb_per_s":100,"percent_of_copy":90}' > "$work/k.jsonl"
+add_table "Kernels" < <(kernel_table "$work/k.jsonl")
+add_data kernels "$work/k.jsonl"
+write_reports smoke
+echo "status $(exit_status)"
+END
+run 0 "checks of every kind" bash "$work/checks.sh" "$source" "$work"
+lines 1 '^fits: 50 30 20 none$'
+lines 1 '^passed   good \([0-9] s\)  all well$'
+lines 1 '^failed   bad .* exit status 3: an error: a'
+lines 1 '^skipped  no device .* there is none$'
+lines 1 '^failed   hangs .* stopped at its limit of 1 s'
+lines 1 '^failed   does not listen .* stopped at its limit of 1 s'
+lines 1 '^skipped  time is over .* stopped after 2 s: the part.s [0-9]+ s were over$'
+lines 1 '^skipped  does not fit .* needs 50 s, [0-9-]+ s of the part.s [0-9]+ are left$'
+lines 1 '^passed   tests \([0-9] s\)  1 skipped: no second GPU$'
+lines 1 '^failed   tests that fail .* exit status 1: \[  FAILED  \] A\.C'
+lines 1 '^failed   tests that crash .* exit status 139'
+lines 1 '^skipped  no tests .* no test ran$'
+lines 1 '^passed   sanitized .* ERROR SUMMARY: 0 errors'
+lines 1 "^failed   sanitizer's errors .* exit status 86"
+lines 1 '^failed   no summary .* no summary without errors'
+lines 1 '^skipped  no reason to try .* no card$'
+lines 0 'it was tried|not passed'
+lines 1 '^7 of 15 checks failed, 5 were skipped\.$'
+lines 1 '^status 1$'
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.1.name=conv b'
+lines 1 '^\| hangs \| failed \| 0 \| 1 \| 0 \|' "$work/out/gpu-check-smoke.md"
+lines 1 '^\| matmul a \| bf16 \| 1\.0 \| 10 \| 10\.0 \| 2\.00 \| 100\.0 \|$' "$work/out/gpu-check-smoke.md"
+lines 1 '^\| conv b \| bf16 \| 2\.0 \| 5 \| 5\.0 \| 0\.50 \| 25\.0 \|$' "$work/out/gpu-check-smoke.md"
+lines 1 '^\| relu c \| f32 \| 2\.0 \| 90 \| 90\.0 \| \| \|$' "$work/out/gpu-check-smoke.md"
+lines 1 '^==== hangs\.log$' "$work/out/gpu-check-smoke.log"
+
+# ---- whole parts
+mkdir -p "$work/bundle/programs" "$work/bundle/deps/bin"
+echo 'export PATH='"$work/bundle/deps/bin"':$PATH' > "$work/bundle/deps/environment"
+printf '%s\n' '#!/bin/bash' 'ranks=$2; shift 2' 'while :; do case $1 in --oversubscribe) shift ;; --bind-to) shift 2 ;; -x) export "$2"; shift 2 ;; *) break ;; esac; done' \
+  'export RANKS=$ranks; exec "$@"' > "$work/bundle/deps/bin/mpirun"
+chmod +x "$work/bundle/deps/bin/mpirun"
+printf 'test_a \ntest_b 2\n' > "$work/bundle/tests"
+program hello_ranks <<< 'echo "all-reduced sum of the ranks: 1, as expected"'
+program test_a <<< 'echo "[       OK ] A.B (3 ms)"'
+program test_b <<< 'echo "[       OK ] $RANKS.shared_${LOCKSTEP_ALLOW_SHARED_GPU:-0} (3 ms)"'
+program lockstep-devices <<< 'echo "{\"gpus\": []}"'
+check=("$source/scripts/gpu-check.sh" --bundle "$work/bundle")
+export OUT=$work/out
+
+run 77 "smoke without a GPU" "${check[@]}" --no-build
+lines 1 '^passed   2 ranks on the host'
+lines 1 '^passed   test_a'
+lines 1 '^Nothing ran on a GPU'
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'gpus=0;checks.1.name=2 ranks on the host;machine.gpus=[]'
+run 77 "check without a GPU" "${check[@]}" --part check
+lines 3 '^skipped  test_b, [124] ranks .* no GPU that CUDA can use'
+lines 1 '^skipped  ResNet-20 on Fashion-MNIST, bf16 .* no GPU'
+lines 0 '^failed'
+run 77 "speed without a GPU" "${check[@]}" --part=speed
+lines 1 '^skipped  ResNet-50 224x224 steps .* no GPU'
+lines 0 '^failed'
+
+program lockstep-devices <<< 'if [ "$1" = --json ]; then echo "{\"gpus\": [{\"uuid\": \"GPU-1\"}]}"; else echo "one card"; fi'
+run 0 "smoke with a GPU" "${check[@]}" --part smoke --no-build
+lines 1 '^Everything passed\.$'
+lines 1 '^one card$' "$work/out/gpu-check-smoke.md"
+program test_a <<< 'echo "[  FAILED  ] A.B (3 ms)"; exit 1'
+run 1 "smoke with a test that fails" "${check[@]}" --no-build
+lines 1 '^1 of 3 checks failed, 0 were skipped\.$'
+rm "$work/bundle/programs/test_a"
+run 1 "smoke with a program missing" "${check[@]}" --no-build
+
+# Training that leaves what a run leaves: its seed and the number of ranks decide nothing but what they should.
+program train_resnet << 'END'
+while [ $# -gt 0 ]; do
+  case $1 in
+    --out) out=$2 ;;
+    --seed) seed=$2 ;;
+    --batch-size) batch=$2 ;;
+    --dtype) dtype=$2 ;;
+  esac
+  shift
+done
+mkdir -p "$out/last"
+header='{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+for name in model optimizer; do
+  printf "\\x$(printf %x ${#header})\0\0\0\0\0\0\0%s\0\0\x80\x3f\0\0\x$(printf %02x $((16 * ${seed:-1})))\x40" "$header" > "$out/last/$name.safetensors"
+done
+for rate in 1 1 100 120 110; do echo "{\"event\":\"step\",\"images_per_second\":$rate}"; done > "$out/metrics.jsonl"
+echo '{"best_accuracy":0.93,"event":"end","exit_code":0,"step":9,"test_accuracy":'"${ACCURACY:-0.925}}" >> "$out/metrics.jsonl"
+END
+mkdir -p "$work/bundle/data/fashion-mnist"
+rm "$work/bundle/tests"
+echo 'test_b 2' > "$work/bundle/tests"
+if command -v python3 > /dev/null; then
+  run 0 "check with a GPU" "${check[@]}" --part check
+  lines 1 '^passed   test_b, 4 ranks'
+  lines 1 '^\[       OK \] 4\.shared_1' "$work/out/gpu-check-check.log"
+  lines 1 '^\[       OK \] 1\.shared_0' "$work/out/gpu-check-check.log"
+  lines 2 '^passed   gradient of [24] ranks = of 1 .* largest relative distance of 1 tensors: 0, of w'
+  lines 1 '^passed   control: another seed, another gradient'
+  lines 4 '^passed   captured = uncaptured'
+  lines 1 '^passed   control: another seed, other weights'
+  lines 1 '^passed   ResNet-20 on Fashion-MNIST, bf16 .* 0\.925, at least 0\.92 wanted'
+  lines 8 '^skipped  memcheck, share [1-8] of 8'
+  ACCURACY=0.5 run 1 "check with a low accuracy" "${check[@]}" --part check
+  lines 1 '^failed   ResNet-20 on Fashion-MNIST, bf16 .* 0\.5, at least 0\.92 wanted'
+
+  # The runner of whole steps: a peer whose compiled mode fails and whose graph is fastest.
+  cat > "$work/torch_resnet.py" << 'END'
+import sys
+if "--compile" in sys.argv:
+    sys.exit("no compiler")
+print('{"images_per_second": %d}' % (88 if "--graph" in sys.argv else 55))
+END
+  printf '%s\n' '#!/bin/bash' 'if [ "$1" = -c ]; then exit "${NO_TORCH:-0}"; fi' 'exec python3 "$@"' > "$work/python"
+  chmod +x "$work/python"
+  steps=(python3 "$source/bench/end_to_end/gpu_against_torch.py" --program "$work/bundle/programs/train_resnet" --peer "$work/torch_resnet.py"
+    --python "$work/python" --json "$work/steps.json" --markdown "$work/steps.md" --batches 64 --work "$work")
+  run 0 "whole steps" "${steps[@]}"
+  lines 6 '^round [123], (bf16|fp16), batch 64: ours 110\.0 images/s'
+  lines 2 ': eager 55\.0 images/s'
+  lines 6 ': graph 88\.0 images/s'
+  lines 2 ': compile: exit status 1: no compiler'
+  lines 1 '^bf16 64: 110 images/s, 1\.250 x graph; fp16 64: 110 images/s, 1\.250 x graph; 2 runs left out$'
+  run 0 "  its JSON" json "$work/steps.json" 'results.0.dtype=bf16;results.0.best_of_peer=graph;results.0.ratio=1.25;left_out.0.kind=failed'
+  lines 1 '^\| bf16 \| 64 \| 110\.0 \| 55\.0 \| 88\.0 \|  \| 1\.250 \(graph\) \| 3 \|$' "$work/steps.md"
+  NO_TORCH=1 run 0 "whole steps without PyTorch" "${steps[@]}" --rounds 1
+  lines 1 '^no PyTorch with torchvision here'
+  lines 1 '^bf16 64: 110 images/s; fp16 64: 110 images/s$'
+  run 1 "whole steps without the time for one" "${steps[@]}" --seconds 5
+  lines 1 '^12 runs left out$'
+  lines 8 '^- left out: round 1, .* needs about 20 s, [45] s are left' "$work/steps.md"
+  run 1 "whole steps with ours failing" "${steps[@]}" --program false --rounds 1
+  lines 1 '^error: bf16 64: exit status 1: nothing said'
+else
+  echo "skipped: no python3, the comparisons"
+fi
+
+# A signal from outside: the report says what is missing.
+program hello_ranks <<< 'touch '"$work"'/started; exec sleep 20'
+"${check[@]}" --no-build > "$work/output" 2>&1 &
+pid=$!
+wait_until 10 test -e "$work/started" || failed "the part did not start"
+kill "$pid"
+status=0
+wait "$pid" || status=$?
+if [ "$status" = 1 ]; then passed "stopped by a signal: exit code 1"; else failed "stopped by a signal: exit code $status"; fi
+lines 1 '^failed   stopped .* by a signal'
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'checks.1.name=stopped'
+
+run 2 "unknown part" "${check[@]}" --part all
+run 2 "no bundle" "$source/scripts/gpu-check.sh" --bundle "$work/nowhere"
+lines 1 'scripts/gpu-check\.sh --prepare'
+run 2 "option of --prepare" "${check[@]}" -DX=1
+run 2 "no number" "${check[@]}" --seconds 0
+finish
