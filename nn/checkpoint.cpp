@@ -366,6 +366,7 @@ void load_model(const std::string& dir, Context& context, ParameterSet& paramete
   require<DataError>(file.entries().size() == pieces.size() + counters, file.path(), ": ", file.entries().size(),
                      " tensors, expected ", pieces.size() + counters, "; the checkpoint is of another model");
   read_pieces(file, context, pieces);
+  parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
   context.synchronize();
 }

@@ -40,8 +40,8 @@ struct ParameterSpec {
   [[nodiscard]] Shape stored_shape() const;
 };
 
-/// State of a layer that is not learned (running statistics), in the dtype of the parameters. Stored contiguously, the
-/// last axis padded to `stored_last`.
+/// State of a layer that is not learned (running statistics), in the type of the parameters' gradients. Stored
+/// contiguously, the last axis padded to `stored_last`.
 struct BufferSpec {
   std::string name;
   Shape shape;  ///< logical

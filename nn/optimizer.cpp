@@ -114,7 +114,7 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
                                 .skip = measures() ? skip_ : TensorView(),
                                 .parameters = range(parameters_.values()),
                                 .gradients = range(parameters_.gradients()),
-                                .copy = {}};
+                                .copy = parameters_.rounds() ? range(parameters_.weights()) : TensorView()};
   if (is_adam(options_.kind)) {
     ops::adam_update(context, adam_options(options_), update, step_, range(first_moment_), range(second_moment_));
   } else if (by_tensor) {

@@ -27,7 +27,7 @@ struct OptimizerOptions {
   bool skip_non_finite = false;      ///< without clip_norm too: no update from gradients with NaN or infinity
 };
 
-/// Updates of a ParameterSet's arena. Its states are arenas of the set, named as in PyTorch: "momentum_buffer" (sgd
+/// Updates of a ParameterSet's arena, and of its weights in 16 bits in the same pass. Its states are arenas of the set, named as in PyTorch: "momentum_buffer" (sgd
 /// and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and the counter "step" (adam, adamw: updates
 /// made).
 ///

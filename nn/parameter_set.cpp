@@ -4,6 +4,7 @@
 #include <utility>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/random.hpp>
@@ -39,15 +40,15 @@ void require_host_value(const std::string& name, const ParameterSpec& spec, cons
 }  // namespace
 
 ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options)
-    : dtype_(dtype),
+    : dtype_(ops::accumulation_dtype(dtype)),
+      weight_dtype_(dtype),
       device_(context.device()),
       memory_(options.memory != nullptr ? options.memory : &context.memory()),
       buffer_specs_(model.buffers()) {
-  const auto step = static_cast<std::int64_t>(kAlignment / size_of(dtype));
   for (Model::Parameter& parameter : model.parameters()) {
     ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
     info.numel = info.spec.stored_shape().numel();
-    numel_ += align_up(info.numel, step);
+    numel_ += align_up(info.numel, kArenaStep);
     const bool weight = info.spec.role == ParameterRole::weight;
     const bool decays = options.decay_all || weight;
     const ops::ArenaSegment segment{.offset = info.offset,
@@ -64,22 +65,27 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     }
     infos_.push_back(std::move(info));
   }
+  const auto step = static_cast<std::int64_t>(kAlignment / size_of(dtype_));
   for (const BufferSpec& spec : buffer_specs_) {
     buffer_offsets_.push_back(buffer_numel_);
     buffer_numel_ += align_up(spec.stored_shape().numel(), step);
   }
-  const auto make = [&](std::int64_t numel) {
-    return Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream());
+  const auto make = [&](std::int64_t numel, DType type) {
+    return Buffer(static_cast<std::size_t>(numel) * size_of(type), *memory_, context.stream());
   };
-  values_ = make(numel_);
-  gradients_ = make(numel_);
-  buffers_ = make(buffer_numel_);
-  evaluation_buffers_ = make(buffer_numel_);
+  values_ = make(numel_, dtype_);
+  gradients_ = make(numel_, dtype_);
+  if (rounds()) {
+    weights_ = make(numel_, weight_dtype_);
+  }
+  buffers_ = make(buffer_numel_, dtype_);
+  evaluation_buffers_ = make(buffer_numel_, dtype_);
   // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
-  ops::fill(context, 0, arena_view(values_, dtype, numel_));
-  ops::fill(context, 0, arena_view(gradients_, dtype, numel_));
-  ops::fill(context, 0, arena_view(buffers_, dtype, buffer_numel_));
-  ops::fill(context, 0, arena_view(evaluation_buffers_, dtype, buffer_numel_));
+  ops::fill(context, 0, values());
+  ops::fill(context, 0, gradients());
+  round_weights(context);
+  ops::fill(context, 0, buffer_arena());
+  ops::fill(context, 0, evaluation_buffer_arena());
 }
 
 int ParameterSet::find(const std::string& name) const {
@@ -103,6 +109,10 @@ TensorView ParameterSet::gradients() const {
   return arena_view(gradients_, dtype_, numel_);
 }
 
+TensorView ParameterSet::weights() const {
+  return rounds() ? arena_view(weights_, weight_dtype_, numel_) : values();
+}
+
 TensorView ParameterSet::value(int index) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   return part(values(), info.offset, info.spec.stored_shape());
@@ -111,6 +121,17 @@ TensorView ParameterSet::value(int index) const {
 TensorView ParameterSet::gradient(int index) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   return part(gradients(), info.offset, info.spec.stored_shape());
+}
+
+TensorView ParameterSet::weight(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(weights(), info.offset, info.spec.stored_shape());
+}
+
+void ParameterSet::round_weights(Context& context) const {
+  if (rounds()) {
+    ops::strided_copy(context, values(), weights());
+  }
 }
 
 TensorView ParameterSet::logical(int index, const TensorView& arena) const {
@@ -139,6 +160,9 @@ void ParameterSet::write(Context& context, const std::string& name, const Tensor
   require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, value);
   const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
   copy_now(context, value, logical(index, values()));
+  if (rounds()) {
+    ops::strided_copy(context, this->value(index), weight(index));
+  }
 }
 
 TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
@@ -237,6 +261,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     }
     copy_now(context, TensorView(std::span<double>(drawn), spec.dims), logical(static_cast<int>(i), values()));
   }
+  round_weights(context);
   for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
     ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));
     ops::fill(context, buffer_specs_[i].initial, evaluation_buffer(static_cast<int>(i)));
@@ -244,7 +269,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
 }
 
 std::size_t ParameterSet::bytes() const {
-  return values_.bytes() + gradients_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
+  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
          states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t);
 }
 

@@ -15,10 +15,13 @@ namespace lockstep::nn {
 /// A parameter's place in the arenas.
 struct ParameterInfo {
   ParameterSpec spec;
-  std::int64_t offset = 0;  ///< first element; offset * size_of(dtype) is a multiple of kAlignment
+  std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep, whatever the type
   std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
   int writes = 1;           ///< gradient writes per step
 };
+
+/// Elements between which parameters begin: in 16 bits, too, they lie on multiples of kAlignment.
+inline constexpr std::int64_t kArenaStep = static_cast<std::int64_t>(kAlignment / 2);
 
 struct ParameterSetOptions {
   double weight_decay = 0;
@@ -28,20 +31,32 @@ struct ParameterSetOptions {
 
 /// All parameters of a model as one flat arena, their gradients and optimizer states as arenas of the same layout, and
 /// the layers' buffers. Order: that in which gradients become ready; padding is zero and stays zero; the layout does
-/// not depend on the number of ranks. Every bucket, update, norm and checkpoint is a range of it.
+/// not depend on the number of ranks, nor on the type. Every bucket, update, norm and checkpoint is a range of it.
+///
+/// For a plan in 16 bits all of this is f32, the values being the master weights (Micikevicius et al. 2018, "Mixed
+/// Precision Training", section 3.1), and beside it lies one more arena: the values rounded to the plan's type, which
+/// convolutions and products read. Who writes values() calls round_weights() afterwards; the optimizer writes both.
 class ParameterSet {
  public:
+  /// dtype: that of the plans, PlanOptions::dtype.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
+  /// Of values, gradients, states and buffers: accumulation_dtype() of the plans'.
   [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] DType weight_dtype() const { return weight_dtype_; }  ///< of the plans
+  [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
   [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
   [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
   [[nodiscard]] int find(const std::string& name) const;  ///< index; UsageError when there is none
 
   [[nodiscard]] TensorView values() const;  ///< the arena, (numel)
   [[nodiscard]] TensorView gradients() const;
+  [[nodiscard]] TensorView weights() const;  ///< values() in the type of the plans: the same memory unless rounds()
   [[nodiscard]] TensorView value(int index) const;  ///< stored shape
   [[nodiscard]] TensorView gradient(int index) const;
+  [[nodiscard]] TensorView weight(int index) const;
+  /// weights() = values(), rounded to nearest even; enqueued. Nothing unless rounds().
+  void round_weights(Context& context) const;
   /// The logical tensor `dims` of a parameter as a strided view of an arena (values(), gradients(), a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// Copies a parameter's value to or from host memory of its logical shape, of any type and strides, and waits for the
@@ -89,6 +104,7 @@ class ParameterSet {
   [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
 
   DType dtype_;
+  DType weight_dtype_;
   Device device_;
   MemoryResource* memory_;
   std::vector<ParameterInfo> infos_;
@@ -100,6 +116,7 @@ class ParameterSet {
   std::int64_t buffer_numel_ = 0;
   Buffer values_;
   Buffer gradients_;
+  Buffer weights_;  ///< empty unless rounds()
   Buffer buffers_;
   Buffer evaluation_buffers_;
   std::vector<State> states_;

@@ -167,6 +167,10 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
                       ", the loss ", name_of(options.loss), "; expected 0 or a loss over classes");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
+  require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
+                      ", expected f32");
+  require<UsageError>(options.dtype != DType::f16 || context.device().kind != DeviceKind::cpu,
+                      "plan: dtype is f16 on ", context.device(), ", expected f32, bf16 or f64 there, or a GPU");
   PlanBuilder builder(context, model, mode, batch, options, contents_);
   const auto& nodes = model.nodes();
 
@@ -260,6 +264,9 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
       case SlotKind::parameter:
         view = parameters.value(slot.source);
         break;
+      case SlotKind::weight:
+        view = parameters.weight(slot.source);
+        break;
       case SlotKind::gradient:
         view = parameters.gradient(slot.source);
         break;
@@ -302,16 +309,17 @@ void Plan::run(Context& context, const std::function<void(int)>& written) {
 
 std::string describe(const Plan& plan) {
   std::ostringstream out;
-  out << std::left << std::setw(5) << "call" << std::setw(28) << "layer" << std::setw(34) << "op" << std::setw(22)
+  out << std::left << std::setw(5) << "call" << std::setw(28) << "layer" << std::setw(34) << "op" << std::setw(27)
       << "output" << std::right << std::setw(10) << "MFLOP" << std::setw(10) << "MB" << '\n';
   int index = 0;
   for (const Call& call : plan.calls()) {
-    std::ostringstream shape;
+    std::ostringstream output;
     if (!call.writes.empty()) {
-      shape << plan.slots()[static_cast<std::size_t>(call.writes.front().index)].shape;
+      const SlotInfo& slot = plan.slots()[static_cast<std::size_t>(call.writes.front().index)];
+      output << slot.dtype << ' ' << slot.shape;
     }
     out << std::left << std::setw(5) << index++ << std::setw(28) << call.layer << std::setw(34)
-        << (call.backward ? "< " : "> ") + call.op << std::setw(22) << shape.str() << std::right << std::fixed
+        << (call.backward ? "< " : "> ") + call.op << std::setw(27) << output.str() << std::right << std::fixed
         << std::setprecision(1) << std::setw(10) << call.flops / 1e6 << std::setw(10) << call.bytes / 1e6 << '\n';
   }
   double saved = 0;

@@ -28,7 +28,8 @@ struct SlotId {
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
-enum class SlotKind : unsigned char { workspace, parameter, gradient, buffer, state };
+/// weight: a parameter in the type of the plan, ParameterSet::weight().
+enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state };
 
 struct SlotInfo {
   std::string name{};
@@ -80,7 +81,10 @@ enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
 struct PlanOptions {
+  /// Of activations, their gradients, and weights as convolutions and products read them. Parameters of norms, biases,
+  /// statistics and the gradients of parameters are accumulation_dtype(dtype): f32 beside bf16 and f16.
   DType dtype = DType::f32;
+  bool tf32 = false;  ///< f32 on a GPU: convolutions and products may round their factors to TF32
   /// Of models on images. true: they come as u8 and go through `augment`; false: StateField::input as stored.
   bool uint8_input = true;
   ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored

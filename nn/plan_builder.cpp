@@ -55,13 +55,13 @@ SlotId PlanBuilder::new_slot(SlotInfo info) {
   return {static_cast<int>(contents_.slots.size()) - 1};
 }
 
-SlotId PlanBuilder::parameter(const std::string& name) {
+SlotId PlanBuilder::parameter_slot(const std::string& name, SlotKind kind, DType dtype) {
   const auto parameters = model_.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (parameters[i].spec.name == name) {
       return new_slot({.name = name,
-                       .kind = SlotKind::parameter,
-                       .dtype = options_.dtype,
+                       .kind = kind,
+                       .dtype = dtype,
                        .shape = parameters[i].spec.stored_shape(),
                        .source = static_cast<int>(i)});
     }
@@ -70,13 +70,21 @@ SlotId PlanBuilder::parameter(const std::string& name) {
                    ", which it did not declare");
 }
 
+SlotId PlanBuilder::parameter(const std::string& name) {
+  return parameter_slot(name, SlotKind::parameter, statistics_dtype());
+}
+
+SlotId PlanBuilder::weight(const std::string& name) {
+  return dtype() == statistics_dtype() ? parameter(name) : parameter_slot(name, SlotKind::weight, dtype());
+}
+
 SlotId PlanBuilder::buffer(const std::string& name) {
   const auto buffers = model_.buffers();
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (buffers[i].name == name) {
       return new_slot({.name = name,
                        .kind = SlotKind::buffer,
-                       .dtype = options_.dtype,
+                       .dtype = statistics_dtype(),
                        .shape = buffers[i].stored_shape(),
                        .source = static_cast<int>(i)});
     }
@@ -111,6 +119,10 @@ void PlanBuilder::set_output(SlotId slot) {
 
 SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
   return tensor(name, shape, options_.dtype);
+}
+
+SlotId PlanBuilder::statistics(const std::string& name, const Shape& shape) {
+  return tensor(name, shape, statistics_dtype());
 }
 
 SlotId PlanBuilder::tensor(const std::string& name, const Shape& shape, DType dtype) {
@@ -172,7 +184,8 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   merge_pending();
 }
 
-std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, const ops::MatmulDesc& desc) {
+std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, ops::MatmulDesc desc) {
+  desc.tf32 = options_.tf32;
   return planned(key, [&](const std::string& choice) { return ops::plan_matmul(context_, desc, choice); });
 }
 

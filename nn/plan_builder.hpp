@@ -33,6 +33,7 @@ class PlanBuilder {
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
+  [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
   [[nodiscard]] const PlanOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
@@ -40,7 +41,10 @@ class PlanBuilder {
   [[nodiscard]] SlotId input(int i = 0) const;              ///< activation (batch, ...) of its i-th input
   [[nodiscard]] const Shape& input_shape(int i = 0) const;  ///< of one sample
   [[nodiscard]] Shape batched(const Shape& sample) const;   ///< (batch, sample...)
+  /// As the optimizer keeps it, in accumulation_dtype(dtype()): what ops take as biases and parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
+  /// In dtype(): the weights of convolutions and products, and tables. Without 16 bits that is parameter(name).
+  [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
@@ -50,6 +54,7 @@ class PlanBuilder {
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
+  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< of statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8, for one call; invalid SlotId for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
@@ -72,8 +77,8 @@ class PlanBuilder {
     return plan;
   }
 
-  /// plan_matmul() in that way.
-  [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, const ops::MatmulDesc& desc);
+  /// plan_matmul() in that way, with the plan's tf32.
+  [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
 
   // --- backward (train mode only; ignored otherwise)
   /// `emit` runs after all forward calls, in reverse order of the layers; inside it the functions above still speak
@@ -124,6 +129,7 @@ class PlanBuilder {
     return make(std::string());
   }
   SlotId new_slot(SlotInfo info);
+  SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);

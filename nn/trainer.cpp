@@ -194,6 +194,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
+  if (options.plan.tf32) {
+    texts["tf32"] = text(options.plan.tf32);
+  }
   const OptimizerOptions& optimizer = options.optimizer;
   if (optimizer.kind == OptimizerKind::sgd || optimizer.kind == OptimizerKind::lars) {
     texts["momentum"] = text(optimizer.momentum);
@@ -259,7 +262,7 @@ struct Trainer::State {
 
   static comm::BucketOptions with_element_bytes(const TrainerOptions& o) {
     comm::BucketOptions buckets = o.buckets;
-    buckets.element_bytes = static_cast<std::int64_t>(size_of(o.plan.dtype));
+    buckets.element_bytes = static_cast<std::int64_t>(size_of(ops::accumulation_dtype(o.plan.dtype)));
     return buckets;
   }
 
@@ -518,6 +521,7 @@ void Trainer::broadcast_state() {
     }
   };
   send(s.parameters.values());
+  s.parameters.round_weights(s.context);
   for (const std::string& name : s.parameters.state_names()) {
     send(s.parameters.state(name));
   }

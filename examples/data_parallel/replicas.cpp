@@ -29,7 +29,7 @@ Replica::Replica(Device device, const nn::Model& model, std::int64_t rows, int t
       plan(*context, model, nn::Mode::train, rows, plan_options),
       state(*context, rows, nn::step_layout(model, plan_options)),
       workspace(plan.workspace_bytes(), *context),
-      received(Tensor::empty(*context, parameters.gradients().shape, plan_options.dtype)),
+      received(Tensor::empty(*context, parameters.gradients().shape, parameters.dtype())),
       done(device) {
   plan.bind(parameters, state, workspace);
 }
@@ -65,6 +65,7 @@ void Replicas::broadcast_parameters() {
     Replica& replica = at(d);
     replica.context->stream().wait(root.done);  // the parameters are there
     copy(*replica.context, root.parameters.values(), replica.parameters.values());
+    replica.parameters.round_weights(*replica.context);
     replica.context->stream().record(replica.done);
     root.context->stream().wait(replica.done);  // and stay until they have been copied
   }

@@ -20,6 +20,7 @@
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/metrics_log.hpp>
+#include <lockstep/nn/precision.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/nn/training_run.hpp>
 #include <lockstep/runtime/version.hpp>
@@ -120,7 +121,9 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
   t.global_batch = s.rules.global_batch;
   t.accumulate = s.rules.accumulate;
   t.seed = o.seed;
-  t.plan.dtype = parse_dtype(o.dtype);
+  const nn::Precision precision = nn::parse_precision(o.dtype);
+  t.plan.dtype = precision.dtype;
+  t.plan.tf32 = precision.tf32;
   t.plan.augment = {.pad = o.pad >= 0 ? o.pad : (photos ? 4 : 0),
                     .flip = o.flip == Switch::automatic ? photos : o.flip == Switch::on,
                     .mean = data.statistics.mean,
@@ -250,7 +253,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   if (gpus > 0) {
     out << "             " << gpus << " GPU(s) seen and not used: training runs on the host\n";
   }
-  out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << o.dtype << '\n'
+  out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
       << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()
       << " test images " << data.train->height() << " x " << data.train->width() << ", " << data.train->classes()
       << " classes, " << s.rules.workers << (s.rules.workers == 1 ? " worker" : " workers") << " a rank\n"
@@ -266,7 +269,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
     out << ' '
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
-                     static_cast<double>(size_of(parse_dtype(o.dtype))));
+                     static_cast<double>(size_of(trainer.parameters().dtype())));
   }
   out << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
   for (const std::string& warning : s.warnings) {

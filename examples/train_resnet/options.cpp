@@ -74,7 +74,11 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Model");
-  app.add_option("--dtype", o.dtype, "f32 or f64")->check(CLI::IsMember({"f32", "f64"}))->group("Model");
+  app.add_option("--dtype", o.dtype,
+                 "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights "
+                 "in 16 bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")
+      ->check(CLI::IsMember({"fp32", "f32", "tf32", "bf16", "fp16", "f64"}))
+      ->group("Model");
 
   app.add_option("--data", o.data.spec, "synthetic, cifar10:DIR (binary files) or idx:DIR (MNIST-like files)")
       ->group("Data");

@@ -46,7 +46,7 @@ struct Options {
   Switch flip = Switch::automatic;
   bool keep_last = false;
   std::uint64_t seed = 1;
-  std::string dtype = "f32";
+  std::string dtype = "fp32";
   examples::LaunchOptions launch;
   int threads = 0;
   double bucket_mb = 0;

@@ -42,7 +42,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   const SlotId bias = builder.parameter(name() + ".bias");
   const SlotId running_mean = builder.buffer(name() + ".running_mean");
   const SlotId running_var = builder.buffer(name() + ".running_var");
-  const SlotId coefficients = builder.activation(name() + ".coefficients", {4, channels});
+  const SlotId coefficients = builder.statistics(name() + ".coefficients", {4, channels});
   const Shape shape = builder.batched(builder.input_shape());
 
   SlotId stats;
@@ -50,7 +50,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   SlotId mask;
   if (builder.training()) {
     valid = builder.state(StateField::valid);
-    stats = builder.activation(name() + ".stats", {2 * channels + 1});
+    stats = builder.statistics(name() + ".stats", {2 * channels + 1});
     const SlotId scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
     builder.call("batch_norm stats", {x, valid}, {stats, scratch}, 0, [=](Context& context, const Frame& frame) {
       ops::batch_norm_stats(context, frame[x], frame[valid], frame[stats], frame[scratch]);
@@ -83,7 +83,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
-    const SlotId sums = b.activation("d(" + name() + ").sums", {2, channels});
+    const SlotId sums = b.statistics("d(" + name() + ").sums", {2, channels});
     const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
     const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
     const GradientTarget dbias = b.parameter_gradient(name() + ".bias");

@@ -70,9 +70,10 @@ void Conv2dLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = describe_conv(builder.input_shape(), channels_, options_);
   desc.batch = builder.batch();
   desc.dtype = builder.dtype();
+  desc.tf32 = builder.options().tf32;
 
   const SlotId x = builder.input();
-  const SlotId weight = builder.parameter(name() + ".weight");
+  const SlotId weight = builder.weight(name() + ".weight");
   const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
   const SlotId y = builder.activation(name(), desc.y_shape());
   {

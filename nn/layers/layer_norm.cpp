@@ -24,13 +24,12 @@ void LayerNormLayer::plan(PlanBuilder& builder) const {
   const SlotId weight = builder.parameter(name() + ".weight");
   const SlotId bias = builder.parameter(name() + ".bias");
   const Shape shape = builder.batched(builder.input_shape());
-  const DType statistics = ops::accumulation_dtype(builder.dtype());
   const Shape rows{shape.numel() / shape.back()};
   SlotId mean;
   SlotId inv_std;
   if (builder.training()) {
-    mean = builder.tensor(name() + ".mean", rows, statistics);
-    inv_std = builder.tensor(name() + ".inv_std", rows, statistics);
+    mean = builder.statistics(name() + ".mean", rows);
+    inv_std = builder.statistics(name() + ".inv_std", rows);
   }
   // Backward reads x, not y; so only without backward may y take the place of x.
   const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)

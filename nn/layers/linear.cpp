@@ -61,7 +61,7 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   const bool residual = options_.residual.index >= 0;
   const bool epilogue = activates() || residual;
   const SlotId x = builder.input();
-  const SlotId weight = builder.parameter(weight_name());
+  const SlotId weight = builder.weight(weight_name());
   const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
   const Shape shape = builder.batched(sequence() ? Shape{rows / builder.batch(), out} : Shape{out});
   const SlotId product = builder.activation(name(), shape);
@@ -96,7 +96,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const std::int64_t rows = builder.batch() * (sequence() ? sample[0] : 1);
   const std::int64_t out = features_;
   const SlotId x = builder.input();
-  const SlotId weight = builder.parameter(weight_name());
+  const SlotId weight = builder.weight(weight_name());
   const SlotId product = plan_forward(builder, rows, in);
 
   builder.on_backward([=, this](PlanBuilder& b) {
@@ -120,8 +120,13 @@ void LinearLayer::plan(PlanBuilder& builder) const {
       b.reduce_rows(dy, {rows, out}, dbias);
     }
     const GradientTarget dweight = b.parameter_gradient(weight_name());
-    const ops::MatmulDesc weights{
-        .dtype = b.dtype(), .m = out, .n = in, .k = rows, .transpose_a = true, .grad_mode = dweight.mode};
+    const ops::MatmulDesc weights{.dtype = b.dtype(),
+                                  .m = out,
+                                  .n = in,
+                                  .k = rows,
+                                  .transpose_a = true,
+                                  .grad_mode = dweight.mode,
+                                  .accumulator_output = true};
     const auto weights_plan = b.matmul(name() + " backward_weights", weights);
     const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
     b.call("matmul backward_weights " + weights_plan->choice(), {dy, x}, {dweight.slot, weights_scratch},

@@ -36,8 +36,8 @@ std::vector<ParameterSpec> EmbeddingLayer::parameters(std::span<const Shape> inp
 void EmbeddingLayer::plan(PlanBuilder& builder) const {
   const std::int64_t length = builder.input_shape()[0];
   const SlotId tokens = builder.input();
-  const SlotId table = builder.parameter(name() + ".weight");
-  const SlotId positions = builder.parameter(positions_ + ".weight");
+  const SlotId table = builder.weight(name() + ".weight");
+  const SlotId positions = builder.weight(positions_ + ".weight");
   const SlotId valid = builder.state(StateField::valid);
   const SlotId metrics = builder.state(StateField::metrics);
   const SlotId y = builder.activation(name(), builder.batched({length, width_}));

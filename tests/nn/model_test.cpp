@@ -7,10 +7,15 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/parameter_set.hpp>
+#include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/tensor.hpp>
+
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -156,6 +161,53 @@ TEST(ParameterSet, ReadAndWriteByName) {
   const TensorView elsewhere(nullptr, DType::f32, Device::cuda(0), Shape{2});
   EXPECT_THROW(set.write(context, "conv.bias", elsewhere), DeviceError);
   EXPECT_THROW(set.read(context, "conv.bias", elsewhere), DeviceError);
+}
+
+TEST(ParameterSet, BesidePlansIn16BitsTheMasterIsF32AndWeightsAreItsRoundedCopy) {
+  CpuContext context;
+  const Model model = cifar_resnet(8, 3, 8, 8);
+  ParameterSet plain(context, model, DType::f32);
+  plain.initialise(context, 3);
+  EXPECT_FALSE(plain.rounds());
+  EXPECT_EQ(plain.weights().data, plain.values().data);
+  EXPECT_EQ(plain.weight(1).data, plain.value(1).data);
+  for (const DType dtype : {DType::bf16, DType::f16, DType::f64}) {
+    ParameterSet set(context, model, dtype);
+    const DType master = dtype == DType::f64 ? DType::f64 : DType::f32;
+    EXPECT_EQ(set.dtype(), master);
+    for (const TensorView& view : {set.values(), set.gradients(), set.add_state(context, "state"), set.buffer_arena(),
+                                   set.evaluation_buffer_arena()}) {
+      EXPECT_EQ(view.dtype, master);
+    }
+    EXPECT_EQ(set.weights().dtype, dtype);
+    ASSERT_EQ(set.numel(), plain.numel()) << "one layout for all types";
+    for (std::size_t i = 0; i < plain.parameters().size(); ++i) {
+      EXPECT_EQ(set.parameters()[i].offset, plain.parameters()[i].offset);
+      const auto address = reinterpret_cast<std::uintptr_t>(set.weight(static_cast<int>(i)).data);
+      EXPECT_EQ(address % kAlignment, 0U);
+    }
+    if (dtype == DType::f64) {
+      continue;
+    }
+    EXPECT_EQ(set.bytes(), plain.bytes() + set.weights().bytes() + set.values().bytes()) << "copy and state";
+    const auto expect_rounded = [&] {
+      const Tensor rounded = Tensor::empty(context, set.values().shape, dtype);
+      copy_now(context, set.values(), rounded.view());
+      testing::expect_same_bits(set.weights(), rounded.view());
+    };
+    set.initialise(context, 3);
+    testing::expect_same_bits(set.values(), plain.values());
+    expect_rounded();
+    std::vector<float> scale(16, 1.0F + 1.0F / 1024);  // bf16 has it not, f16 does
+    set.write(context, "bn1.weight", TensorView(std::span(scale), Shape{16}));
+    expect_rounded();
+    const int bn1 = set.find("bn1.weight");
+    EXPECT_EQ(testing::to_doubles(set.weight(bn1))[3], dtype == DType::f16 ? 1 + 1.0 / 1024 : 1);
+    ops::fill(context, 0.3, set.values());
+    EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 0.1)) << "nobody has rounded them";
+    set.round_weights(context);
+    expect_rounded();
+  }
 }
 
 TEST(ParameterSet, GroupsLeaveNormAndBiasUndecayed) {

@@ -8,6 +8,8 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/optimizer.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
@@ -211,6 +213,35 @@ TEST(Optimizer, LookingForWhatIsNotFiniteChangesNoBitOfOtherUpdates) {
     EXPECT_NEAR(norm, guarded.gradient_norm(), 1e-6 * norm);
     EXPECT_FALSE(plain.optimizer.gradient_norm().given());
     EXPECT_FALSE(plain.optimizer.skipped().given());
+  }
+}
+
+TEST(Optimizer, In16BitsTheMasterMovesAsInF32AndTheWeightsFollow) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      Small small({.kind = kind, .skip_non_finite = true}, dtype);
+      Small f32({.kind = kind, .skip_non_finite = true}, DType::f32);
+      const auto expect_rounded = [&] {
+        const Tensor rounded = Tensor::empty(small.context, small.set.values().shape, dtype);
+        copy_now(small.context, small.set.values(), rounded.view());
+        testing::expect_same_bits(small.set.weights(), rounded.view());
+      };
+      for (int t = 0; t < 4; ++t) {
+        small.fill_gradients(t);
+        f32.fill_gradients(t);
+        if (t == 2) {
+          small.set.gradients().span<float>()[1] = std::nanf("");
+          f32.set.gradients().span<float>()[1] = std::nanf("");
+        }
+        const Tensor before = Tensor::empty(small.context, small.set.weights().shape, dtype);
+        copy_now(small.context, small.set.weights(), before.view());
+        small.step(0.1);
+        f32.step(0.1);
+        expect_rounded();
+        EXPECT_EQ(static_cast<bool>(testing::has_same_bits(small.set.weights(), before.view())), t == 2);
+      }
+      testing::expect_same_bits(small.set.values(), f32.set.values());
+    }
   }
 }
 
