@@ -1,0 +1,99 @@
+// A training step neither allocates nor makes the host wait: on the host, and on a GPU where there is one.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/trainer.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
+#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// Counts what is asked of another resource.
+class CountingResource final : public MemoryResource {
+ public:
+  explicit CountingResource(MemoryResource& memory) : memory_(memory) {}
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {
+    ++calls;
+    return memory_.allocate(bytes, alignment, stream);
+  }
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override {
+    memory_.deallocate(pointer, bytes, alignment, stream);
+  }
+  [[nodiscard]] Device device() const override { return memory_.device(); }
+
+  std::atomic<std::int64_t> calls{0};
+
+ private:
+  MemoryResource& memory_;
+};
+
+/// What steps 4 to 11 of a small ResNet cost, and then, as the control, what an allocation and a wait cost.
+void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
+  DataOptions data_options;
+  data_options.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4};
+  const DataSplit data = open_data(data_options);
+  const Model model = cifar_resnet(8, 4, 16, 16);
+  const std::vector<std::string> failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    TrainerOptions options;
+    options.global_batch = 16;
+    options.plan.augment = {
+        .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
+    options.schedule.total_steps = 12;
+    Trainer trainer(context, {grad, *control, communication}, model, data, options);
+    trainer.start();
+    for (int i = 0; i < 4; ++i) {  // the first ones warm up and capture
+      trainer.step();
+    }
+    std::vector<std::string> waits;
+    const std::int64_t before = memory.calls;
+    context.on_synchronisation(
+        [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
+    for (int i = 0; i < 8; ++i) {
+      trainer.step();
+    }
+    EXPECT_EQ(memory.calls - before, 0);
+    EXPECT_EQ(waits, std::vector<std::string>{});
+
+    const Tensor more = Tensor::empty(context, Shape{3}, DType::f32);
+    EXPECT_EQ(memory.calls - before, 1);
+    waits.clear();
+    context.synchronize();
+    EXPECT_EQ(waits, std::vector<std::string>{"synchronize: requested"});
+    context.on_synchronisation({});
+  });
+  EXPECT_EQ(failures, std::vector<std::string>{""});
+}
+
+TEST(QuietSteps, OnTheHost) {
+  Stream worker = Stream::host_worker("compute");
+  HostMemoryResource host;
+  CountingResource memory(host);
+  CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
+  expect_quiet(context, memory, Stream::host_inline());
+}
+
+TEST(QuietSteps, OnAGpu) {
+  if (num_gpus() == 0) {
+    GTEST_SKIP() << "no GPU";
+  }
+  CudaMemoryResource device(Device::cuda(0));
+  CountingResource memory(device);
+  CudaContext context(Device::cuda(0), {.memory = &memory});
+  expect_quiet(context, memory, Stream::cuda(Device::cuda(0), -1));
+}
+
+}  // namespace
+}  // namespace lockstep::nn
