@@ -49,7 +49,17 @@ add_table "Kernels" < <(kernel_table "$work/k.jsonl")
 add_data kernels "$work/k.jsonl"
 write_reports smoke
 echo "status $(exit_status)"
+LD_LIBRARY_PATH=/before PATH=$work/fake:/usr/bin:/bin CUDA_HOME=$work/toolkit
+find_libraries
+cat "$work/libraries"
+echo "path $LD_LIBRARY_PATH"
 END
+# NVIDIA's libraries in Python's packages and in a toolkit: the former win.
+mkdir -p "$work/fake" "$work/toolkit/lib64" "$work/site-packages/nvidia/cudnn/lib" "$work/site-packages/nvidia/cu13/lib"
+touch "$work/toolkit/lib64/libcudnn.so.9" "$work/toolkit/lib64/libnccl.so.2" "$work/site-packages/nvidia/cudnn/lib/libcudnn.so.9"
+touch "$work/site-packages/nvidia/cu13/lib/libcublasLt.so.13" "$work/site-packages/nvidia/cu13/lib/libnvrtc.so.13"
+printf '%s\n' '#!/bin/sh' "echo $work/site-packages" > "$work/fake/python3"
+chmod +x "$work/fake/python3"
 run 0 "checks of every kind" bash "$work/checks.sh" "$source" "$work"
 lines 1 '^fits: 50 30 20 none$'
 lines 1 '^passed   good \([0-9] s\)  all well$'
@@ -70,6 +80,10 @@ lines 1 '^skipped  no reason to try .* no card$'
 lines 0 'it was tried|not passed'
 lines 1 '^7 of 15 checks failed, 5 were skipped\.$'
 lines 1 '^status 1$'
+lines 1 '^libcublasLt\.so\.13 in .*/site-packages/nvidia/cu13/lib$'
+lines 1 '^libcudnn\.so\.9 in .*/site-packages/nvidia/cudnn/lib$'
+lines 1 '^libnccl\.so\.2 in .*/toolkit/lib64$'
+lines 1 '^path /before:.*/nvidia/cu13/lib:.*/nvidia/cudnn/lib:.*/toolkit/lib64$'
 run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.1.name=conv b'
 lines 1 '^\| hangs \| failed \| 0 \| 1 \| 0 \|' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| matmul a \| bf16 \| 1\.0 \| 10 \| 10\.0 \| 2\.00 \| 100\.0 \|$' "$work/out/gpu-check-smoke.md"
