@@ -174,18 +174,56 @@ std::vector<std::int64_t> counters_of(Context& context, const ParameterSet& para
   return counts;
 }
 
+std::int64_t count_of(const SafetensorsFile& file, const std::string& name) {
+  const SafetensorsEntry& entry = entry_of(file, name, {1});
+  std::array<std::int64_t, 1> count{};
+  require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", name, "' is ", entry.dtype,
+                     ", expected I64");
+  file.read(entry, std::as_writable_bytes(std::span(count)));
+  require<DataError>(count[0] >= 0, file.path(), ": tensor '", name, "' holds ", count[0],
+                     ", expected a count of at least 0");
+  return count[0];
+}
+
 void read_counters(const SafetensorsFile& file, Context& context, const ParameterSet& parameters) {
   for (const std::string& name : parameters.counter_names()) {
-    const SafetensorsEntry& entry = entry_of(file, name, {1});
-    std::array<std::int64_t, 1> count{};
-    require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", name, "' is ", entry.dtype,
-                       ", expected I64");
-    file.read(entry, std::as_writable_bytes(std::span(count)));
-    require<DataError>(count[0] >= 0, file.path(), ": tensor '", name, "' holds ", count[0],
-                       ", expected a count of at least 0");
-    copy(context, TensorView(std::span(count), {1}), parameters.counter(name));
+    std::int64_t count = count_of(file, name);
+    copy(context, TensorView(std::span(&count, 1), {1}), parameters.counter(name));
     context.synchronize();
   }
+}
+
+/// Names of the dynamic loss scale and its count in the optimizer's file.
+constexpr const char* kLossScale = "loss_scale";
+constexpr const char* kLossScaleGood = "loss_scale_good";
+
+/// A dynamic loss scale and its count, on the host.
+struct LossScaleState {
+  double scale = 0;
+  std::int64_t good = 0;
+};
+
+LossScaleState loss_scale_of(Context& context, const ParameterSet& parameters) {
+  LossScaleState state;
+  copy(context, parameters.loss_scale(), TensorView(std::span(&state.scale, 1), Shape{}));
+  copy(context, parameters.loss_scale_good(), TensorView(std::span(&state.good, 1), Shape{}));
+  context.synchronize();
+  return state;
+}
+
+/// A checkpoint of a run without one leaves it as it began.
+void read_loss_scale(const SafetensorsFile& file, Context& context, const ParameterSet& parameters) {
+  if (!parameters.dynamic_loss_scale() || file.find(kLossScale) == nullptr) {
+    return;
+  }
+  LossScaleState state;
+  read_tensor(file, kLossScale, {1}, TensorView(std::span(&state.scale, 1), {1}));
+  require<DataError>(state.scale > 0 && state.scale <= 3e38, file.path(), ": tensor '", kLossScale, "' holds ",
+                     state.scale, ", expected a positive number");
+  state.good = count_of(file, kLossScaleGood);
+  copy(context, TensorView(std::span(&state.scale, 1), Shape{}), parameters.loss_scale());
+  copy(context, TensorView(std::span(&state.good, 1), Shape{}), parameters.loss_scale_good());
+  context.synchronize();
 }
 
 Json to_json(const RunIdentity& identity) {
@@ -313,6 +351,20 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                         .data = std::as_bytes(std::span(counters).subspan(i, 1)),
                         .fill = {}});
       }
+      LossScaleState loss_scale;
+      if (trainer.parameters().dynamic_loss_scale()) {
+        loss_scale = loss_scale_of(trainer.context(), trainer.parameters());
+        more.push_back({.name = kLossScale,
+                        .dtype = DType::f64,
+                        .shape = {1},
+                        .data = std::as_bytes(std::span(&loss_scale.scale, 1)),
+                        .fill = {}});
+        more.push_back({.name = kLossScaleGood,
+                        .dtype = DType::i64,
+                        .shape = {1},
+                        .data = std::as_bytes(std::span(&loss_scale.good, 1)),
+                        .fill = {}});
+      }
       write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()), std::move(more));
       const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
       const Json state = Json::Object{{"format", kFormat},
@@ -392,6 +444,7 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   const SafetensorsFile file(existing_folder(dir) + "/" + kOptimizerFile);
   read_pieces(file, context, state_pieces(parameters));
   read_counters(file, context, parameters);
+  read_loss_scale(file, context, parameters);
   const std::int64_t elements = parameters.buffer_arena().numel();
   std::vector<double> own(static_cast<std::size_t>(elements));
   double seen = 0;

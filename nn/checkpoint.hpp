@@ -36,9 +36,9 @@ struct RunProgress {
 
 /// Writes DIR/{model.safetensors, optimizer.safetensors, state.json} atomically: at any moment DIR is either the old
 /// checkpoint or the new one. No times or host names inside: equal runs write equal bytes. model.safetensors holds
-/// parameters in logical shapes, in f32 beside plans in 16 bits, and the running statistics averaged over the ranks; optimizer.safetensors the optimizer
-/// states and counters and each rank's own statistics. Collective; rank 0 writes; every rank gets the same error
-/// (DataError).
+/// parameters in logical shapes, in f32 beside plans in 16 bits, and the running statistics averaged over the ranks;
+/// optimizer.safetensors the optimizer states and counters, a dynamic loss scale, and each rank's own statistics.
+/// Collective; rank 0 writes; every rank gets the same error (DataError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress);
 

@@ -8,6 +8,7 @@
 #include <lockstep/kernels/clip.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/lars.hpp>
+#include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/sgd.hpp>
@@ -52,6 +53,10 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     : parameters_(parameters), options_(options) {
   require<UsageError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0, "optimizer: clip_norm is ",
                       options.clip_norm, ", expected a number of at least 0");
+  require_loss_scale(options.loss_scale);
+  if (options.loss_scale.scales()) {
+    parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
+  }
   std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
   if (is_adam(options.kind)) {
     ops::require_adam_options("optimizer", adam_options(options), parameters.dtype());
@@ -95,12 +100,16 @@ void Optimizer::begin(Context& context) {
   if (measures() || counts()) {
     ops::clip_factor(context, options_.clip_norm,
                      {.squared_norm = squared_norm_,
-                      .inverse_scale = {},
+                      .loss_scale = parameters_.loss_scale(),
                       .factor = factor_,
                       .skip = skip_,
                       .step = step_,
                       .skipped = skipped_,
                       .norm = norm_});
+  }
+  if (options_.loss_scale.dynamic()) {
+    ops::loss_scale_update(context, options_.loss_scale.rule, skip_, parameters_.loss_scale(),
+                           parameters_.loss_scale_good());
   }
 }
 

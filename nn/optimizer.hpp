@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <lockstep/kernels/arena.hpp>
+#include <lockstep/nn/loss_scale.hpp>
 #include <lockstep/nn/parameter_set.hpp>
 #include <lockstep/runtime/buffer.hpp>
 
@@ -25,20 +26,24 @@ struct OptimizerOptions {
   double trust_coefficient = 0.001;  ///< lars
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: as they come
   bool skip_non_finite = false;      ///< without clip_norm too: no update from gradients with NaN or infinity
+  LossScale loss_scale{};            ///< of the plan; unless off it skips what is not finite, too
 };
 
-/// Updates of a ParameterSet's arena, and of its weights in 16 bits in the same pass. Its states are arenas of the set, named as in PyTorch: "momentum_buffer" (sgd
-/// and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and the counter "step" (adam, adamw: updates
-/// made).
+/// Updates of a ParameterSet's arena, and of its weights in 16 bits in the same pass. Its states are arenas of the set,
+/// named as in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and
+/// the counter "step" (adam, adamw: updates made).
 ///
-/// With clip_norm or skip_non_finite the norm of the gradient arena decides on the device: gradients that are too long
-/// are scaled down, and an update whose norm is not finite is left out as a whole, step count included. That reads the
-/// gradients once more. It does not cover what the forward pass has written: a batch that is not finite in front of a
-/// batch norm leaves its running statistics so. Nothing waits for the device, and nothing is allocated after the
-/// constructor.
+/// With a loss scale (nn/loss_scale.hpp) gradients are divided by it in the pass that updates, and the scale is decided
+/// for the next step, all on the device.
+///
+/// With clip_norm, skip_non_finite or a loss scale the norm of the gradient arena decides on the device: gradients that
+/// are too long are scaled down, and an update whose norm is not finite is left out as a whole, step count included.
+/// That reads the gradients once more. It does not cover what the forward pass has written: a batch that is not finite
+/// in front of a batch norm leaves its running statistics so. Nothing waits for the device, and nothing is allocated
+/// after the constructor.
 class Optimizer {
  public:
-  /// Adds the states. UsageError for options out of range.
+  /// Adds the states and the loss scale. UsageError for options out of range.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options);
 
   /// Begins an update: the gradients of the whole arena are there. Once before update() of its ranges.
@@ -52,17 +57,19 @@ class Optimizer {
     update(context, learning_rate, 0, parameters_.numel());
   }
 
-  /// With clip_norm or skip_non_finite the norm of the gradients of the last update, before it was clipped: f64 scalar
-  /// on the device.
+  /// With one of the three the norm of the gradients of the last update, before it was clipped and without the loss
+  /// scale: f64 scalar on the device.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
-  /// With one of them the updates left out since the constructor: i64 scalar on the device.
+  /// Likewise the updates left out since the constructor: i64 scalar on the device.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
 
  private:
   [[nodiscard]] bool counts() const { return step_.given(); }
   /// The norm of the gradients is asked for.
-  [[nodiscard]] bool measures() const { return options_.clip_norm > 0 || options_.skip_non_finite; }
+  [[nodiscard]] bool measures() const {
+    return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
+  }
   ParameterSet& parameters_;
   OptimizerOptions options_;
   TensorView momentum_;

@@ -26,6 +26,8 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
+constexpr std::size_t kScalar = 64;  // bytes from a scalar to the next
+
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
   return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
           arena.device, shape};
@@ -214,6 +216,22 @@ TensorView ParameterSet::counter(const std::string& name) const {
   return arena_view(buffer_of(counters_, name), DType::i64, 1);
 }
 
+void ParameterSet::add_loss_scale(Context& context, double initial, bool dynamic) {
+  require<StateError>(loss_scale_.bytes() == 0, "there is a loss scale already");
+  loss_scale_ = Buffer(2 * kScalar, *memory_, context.stream());
+  initial_loss_scale_ = initial;
+  dynamic_loss_scale_ = dynamic;
+  ops::fill(context, initial, loss_scale());
+  ops::fill(context, 0, loss_scale_good());
+}
+TensorView ParameterSet::loss_scale() const {
+  return loss_scale_.bytes() == 0 ? TensorView() : TensorView(loss_scale_.data(), dtype_, device_, Shape{});
+}
+TensorView ParameterSet::loss_scale_good() const {
+  return loss_scale_.bytes() == 0 ? TensorView()
+                                  : TensorView(loss_scale_.data() + kScalar, DType::i64, device_, Shape{});
+}
+
 TensorView ParameterSet::buffer_arena() const {
   return arena_view(buffers_, dtype_, buffer_numel_);
 }
@@ -246,6 +264,10 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   for (const State& counter : counters_) {
     ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
   }
+  if (loss_scale().given()) {
+    ops::fill(context, initial_loss_scale_, loss_scale());
+    ops::fill(context, 0, loss_scale_good());
+  }
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
@@ -270,7 +292,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
 
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
-         states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t);
+         states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
 }
 
 }  // namespace lockstep::nn

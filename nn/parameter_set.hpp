@@ -77,6 +77,14 @@ class ParameterSet {
   [[nodiscard]] std::vector<std::string> counter_names() const;
   [[nodiscard]] TensorView counter(const std::string& name) const;
 
+  /// The loss scale, of dtype(), and the updates in a row that did not change it, i64; scalars on the device, `initial`
+  /// and 0 when made. Once (StateError otherwise); without it the views are not given. A scale that is not dynamic
+  /// stays as it is; checkpoints hold one that is.
+  void add_loss_scale(Context& context, double initial, bool dynamic);
+  [[nodiscard]] bool dynamic_loss_scale() const { return dynamic_loss_scale_; }
+  [[nodiscard]] TensorView loss_scale() const;
+  [[nodiscard]] TensorView loss_scale_good() const;
+
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
@@ -88,7 +96,7 @@ class ParameterSet {
   /// The logical tensor in a view of a buffer as it is stored.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
 
-  /// Initial values from (seed, parameter name); buffers to their initial values, states, counters and
+  /// Initial values from (seed, parameter name); buffers and loss scale to their initial values, states, counters and
   /// gradients to zero.
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;  ///< of all arenas and counters
@@ -121,6 +129,9 @@ class ParameterSet {
   Buffer evaluation_buffers_;
   std::vector<State> states_;
   std::vector<State> counters_;
+  Buffer loss_scale_;  ///< the scale, and behind kScalar bytes the count; empty without
+  double initial_loss_scale_ = 0;
+  bool dynamic_loss_scale_ = false;
 };
 
 }  // namespace lockstep::nn

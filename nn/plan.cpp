@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <lockstep/kernels/regression_loss.hpp>
+#include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/kernels/top_k.hpp>
 #include <lockstep/nn/memory_plan.hpp>
@@ -82,11 +83,25 @@ void plan_top_k(PlanBuilder& builder, SlotId logits) {
                });
 }
 
+/// What multiplies the gradient of a sample: 1 / (global number of samples), times the loss scale when there is one.
+SlotId plan_scale(PlanBuilder& builder) {
+  const SlotId scale = builder.state(StateField::loss_scale);
+  if (!builder.training() || !builder.options().scaled_loss) {
+    return scale;
+  }
+  const SlotId factor = builder.loss_scale();
+  const SlotId scaled = builder.statistics("scaled loss_scale", Shape{});
+  builder.call("scale", {factor, scale}, {scaled}, 0, [=](Context& context, const Frame& frame) {
+    ops::scale(context, frame[factor], frame[scale], frame[scaled]);
+  });
+  return scaled;
+}
+
 /// Loss, accuracy and, when training, the gradient of the output, which takes its place unless the last layer reads it
 /// again.
 SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   const SlotId valid = builder.state(StateField::valid);
-  const SlotId scale = builder.state(StateField::loss_scale);
+  const SlotId scale = plan_scale(builder);
   const SlotId metrics = builder.state(StateField::metrics);
   SlotId gradient;
   if (builder.training()) {
@@ -162,15 +177,18 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
-    : mode_(mode), batch_(batch), top_k_(mode == Mode::evaluate ? options.top_k : 0) {
+    : mode_(mode),
+      batch_(batch),
+      top_k_(mode == Mode::evaluate ? options.top_k : 0),
+      scaled_loss_(options.scaled_loss) {
   require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
   require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
                       ", the loss ", name_of(options.loss), "; expected 0 or a loss over classes");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");
-  require<UsageError>(options.dtype != DType::f16 || context.device().kind != DeviceKind::cpu,
-                      "plan: dtype is f16 on ", context.device(), ", expected f32, bf16 or f64 there, or a GPU");
+  require<UsageError>(options.dtype != DType::f16 || context.device().kind != DeviceKind::cpu, "plan: dtype is f16 on ",
+                      context.device(), ", expected f32, bf16 or f64 there, or a GPU");
   PlanBuilder builder(context, model, mode, batch, options, contents_);
   const auto& nodes = model.nodes();
 
@@ -253,6 +271,9 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
                       " bytes, expected at least ", workspace_bytes_);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
                       ", expected at least ", batch_);
+  require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
+                      scaled_loss_ ? "scaled, but the parameters hold no loss scale"
+                                   : "not scaled, but the parameters hold a loss scale");
   frame_.views_.assign(contents_.slots.size(), {});
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
     const SlotInfo& slot = contents_.slots[i];
@@ -272,6 +293,9 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
         break;
       case SlotKind::buffer:
         view = mode_ == Mode::train ? parameters.buffer(slot.source) : parameters.evaluation_buffer(slot.source);
+        break;
+      case SlotKind::loss_scale:
+        view = parameters.loss_scale();
         break;
       case SlotKind::state:
         view = state.view(static_cast<StateField>(slot.source));

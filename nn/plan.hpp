@@ -29,7 +29,7 @@ struct SlotId {
 };
 
 /// weight: a parameter in the type of the plan, ParameterSet::weight().
-enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state };
+enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale };
 
 struct SlotInfo {
   std::string name{};
@@ -89,6 +89,8 @@ struct PlanOptions {
   bool uint8_input = true;
   ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
   Loss loss = Loss::cross_entropy;
+  /// In training: gradients are those of the loss times ParameterSet::loss_scale(); metrics are not.
+  bool scaled_loss = false;
   double label_smoothing = 0;  ///< cross_entropy, in training
   double huber_delta = 1;      ///< huber
   int top_k = 0;               ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
@@ -133,7 +135,8 @@ class Plan {
   [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
 
   /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned; it, the parameters and
-  /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size.
+  /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size, StateError
+  /// when a plan for training scales its loss and the parameters hold no loss scale, or the other way round.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
 
   /// Enqueues all calls in order. After each backward call that writes gradients, written(parameter) is called for
@@ -149,6 +152,7 @@ class Plan {
   Mode mode_;
   std::int64_t batch_;
   int top_k_;
+  bool scaled_loss_;
   PlanContents contents_;
   std::size_t workspace_bytes_ = 0;
   std::size_t unshared_bytes_ = 0;

@@ -47,6 +47,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
+  [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
   /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
   /// the output may take its place.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;

@@ -194,6 +194,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
+  if (options.optimizer.loss_scale.scales()) {
+    texts["loss_scale"] = text_of(options.optimizer.loss_scale);
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -229,7 +232,7 @@ struct Trainer::State {
         optimizer(ctx, parameters, o.optimizer),
         step_state(ctx, capacity, step_layout(m, o.plan)),
         idle_step_state(ctx.stream()),
-        train(ctx, m, Mode::train, capacity, o.plan),
+        train(ctx, m, Mode::train, capacity, training_plan(o)),
         train_more(accumulating_plan(ctx, m, o)),
         evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
         workspace(std::max({train.workspace_bytes(), evaluation.workspace_bytes(),
@@ -248,12 +251,18 @@ struct Trainer::State {
     evaluation.bind(parameters, step_state, workspace);
   }
 
+  static PlanOptions training_plan(const TrainerOptions& o) {
+    PlanOptions plan = o.plan;
+    plan.scaled_loss = o.optimizer.loss_scale.scales();
+    return plan;
+  }
+
   /// The plan of a step's passes after the first, with the library choices of the first where it can.
   std::optional<Plan> accumulating_plan(Context& ctx, const Model& m, const TrainerOptions& o) const {
     if (o.accumulate == 1) {
       return std::nullopt;
     }
-    PlanOptions more = o.plan;
+    PlanOptions more = training_plan(o);
     more.accumulate = true;
     more.choices = train.choices();
     more.choices_required = false;
@@ -374,6 +383,10 @@ void Trainer::require_same_state() {
   }
   for (const std::string& name : s.parameters.counter_names()) {
     text << name << " with hash " << hash_of(s.context, s.parameters.counter(name)) << '\n';
+  }
+  if (s.parameters.loss_scale().given()) {
+    text << "loss scale with hash " << hash_of(s.context, s.parameters.loss_scale()) << '\n'
+         << "good updates with hash " << hash_of(s.context, s.parameters.loss_scale_good()) << '\n';
   }
   text << "averaged statistics with hash " << hash_of(s.context, s.parameters.evaluation_buffer_arena()) << '\n';
   comm::require_same_on_all_ranks(s.ranks.control, text.str());
@@ -527,6 +540,10 @@ void Trainer::broadcast_state() {
   }
   for (const std::string& name : s.parameters.counter_names()) {
     send(s.parameters.counter(name));
+  }
+  if (s.parameters.loss_scale().given()) {
+    send(s.parameters.loss_scale());
+    send(s.parameters.loss_scale_good());
   }
   send(s.parameters.buffer_arena());
   send(s.parameters.evaluation_buffer_arena());

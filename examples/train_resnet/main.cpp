@@ -139,7 +139,8 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
                  .epsilon = o.epsilon,
                  .trust_coefficient = o.trust_coefficient,
                  .clip_norm = o.clip_norm,
-                 .skip_non_finite = o.skip_non_finite};
+                 .skip_non_finite = o.skip_non_finite,
+                 .loss_scale = nn::resolved(nn::parse_loss_scale(o.loss_scale), precision.dtype)};
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
   t.keep_last = o.keep_last;
@@ -234,6 +235,9 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
   if (o.clip_norm > 0) {
     out << ", clip norm " << o.clip_norm;
   }
+  if (o.loss_scale.scales()) {
+    out << ", loss scale " << nn::text_of(o.loss_scale);
+  }
   if (o.skip_non_finite) {
     out << ", steps that are not finite skipped";
   }
@@ -253,7 +257,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   if (gpus > 0) {
     out << "             " << gpus << " GPU(s) seen and not used: training runs on the host\n";
   }
-  out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, " << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
+  out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, "
+      << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
       << "  data       " << o.data.spec << ": " << data.train->size() << " training and " << data.test->size()
       << " test images " << data.train->height() << " x " << data.train->width() << ", " << data.train->classes()
       << " classes, " << s.rules.workers << (s.rules.workers == 1 ? " worker" : " workers") << " a rank\n"

@@ -122,6 +122,10 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       ->group("Training");
   app.add_flag("--skip-non-finite", o.skip_non_finite, "leave out updates from gradients that are not finite")
       ->group("Training");
+  app.add_option("--loss-scale", o.loss_scale,
+                 "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 "
+                 "updates), a number, off; auto: dynamic for fp16")
+      ->group("Training");
   app.add_option("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr")
       ->group("Training");
   app.add_flag("--no-decay-norm", o.no_decay_norm, "no decay on biases and batch norm")->group("Training");
@@ -208,6 +212,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
                       ", expected at least 0");
   (void)given_learning_rate(o);
+  (void)lockstep::nn::parse_loss_scale(o.loss_scale);
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
   return parsed;

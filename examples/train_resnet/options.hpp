@@ -38,6 +38,7 @@ struct Options {
   double trust_coefficient = 0.001;
   double clip_norm = 0;
   bool skip_non_finite = false;
+  std::string loss_scale = "auto";
   double weight_decay = 1e-4;
   bool no_decay_norm = false;
   double label_smoothing = 0;

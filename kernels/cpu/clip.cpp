@@ -6,7 +6,7 @@ namespace lockstep::ops::backend {
 
 void clip_factor(CpuContext& /*context*/, double max_norm, const ClipScalars& s) {
   visit_compute(s.factor.dtype, "clip_factor", [&]<class T>(std::type_identity<T>) {
-    const double inverse_scale = s.inverse_scale.given() ? static_cast<double>(*s.inverse_scale.as<T>()) : 1.0;
+    const double inverse_scale = s.loss_scale.given() ? 1.0 / static_cast<double>(*s.loss_scale.as<T>()) : 1.0;
     double factor = inverse_scale;
     bool skip = false;
     if (s.squared_norm.given()) {

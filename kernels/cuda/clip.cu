@@ -6,9 +6,9 @@ namespace {
 
 /// One thread. Pointers to what is not given are null.
 template <class T>
-__global__ void clip_kernel(double max_norm, const double* squared_norm, const T* inverse_scale, T* factor,
+__global__ void clip_kernel(double max_norm, const double* squared_norm, const T* loss_scale, T* factor,
                             std::int32_t* skip, std::int64_t* step, std::int64_t* skipped, double* norm) {
-  const double scale = inverse_scale != nullptr ? static_cast<double>(*inverse_scale) : 1.0;
+  const double scale = loss_scale != nullptr ? 1.0 / static_cast<double>(*loss_scale) : 1.0;
   const double length = squared_norm != nullptr ? sqrt(*squared_norm) * scale : 0.0;
   const bool finite = length - length == 0;
   const double most = max_norm / (length + 1e-6);
@@ -28,7 +28,7 @@ __global__ void clip_kernel(double max_norm, const double* squared_norm, const T
 template <class T>
 void run(CudaContext& context, double max_norm, const ClipScalars& s) {
   gpu::launch(clip_kernel<T>, dim3(1), dim3(1), 0, context.stream(), max_norm, gpu::data<const double>(s.squared_norm),
-              gpu::data<const T>(s.inverse_scale), gpu::data<T>(s.factor), gpu::data<std::int32_t>(s.skip),
+              gpu::data<const T>(s.loss_scale), gpu::data<T>(s.factor), gpu::data<std::int32_t>(s.skip),
               gpu::data<std::int64_t>(s.step), gpu::data<std::int64_t>(s.skipped), gpu::data<double>(s.norm));
 }
 

@@ -310,6 +310,9 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
   expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
+  expect_refused(train_resnet(0, "--dtype f8"), {"--dtype", "f8", "bf16"});
+  expect_refused(train_resnet(ranks, "--dtype fp16" + kTiny), {"dtype is f16 on cpu", "bf16"});
+  expect_refused(train_resnet(0, "--loss-scale -2"), {"loss scale", "-2"});
   expect_refused(train_resnet(ranks, "--optimizer rmsprop"), {"rmsprop", "adamw"});
   expect_refused(train_resnet(0, "--momentum 1"), {"--momentum", "1", "value < 1"});
   expect_refused(train_resnet(0, "--optimizer adam --nesterov"), {"--nesterov", "sgd"});

@@ -13,18 +13,18 @@ struct ClipParams {
   DType dtype = DType::f32;
   double max_norm = 0;
   double squared_norm = 0;
-  double inverse_scale = 1;
+  double loss_scale = 1;
   bool all = true;  ///< false: only what must be given
 };
 
-/// inputs: squared_norm, inverse_scale; outputs: factor, skip, step, norm, skipped.
+/// inputs: squared_norm, loss_scale; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
-  item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " inverse scale ",
-                     p.inverse_scale, p.all ? "" : " alone");
+  item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " loss scale ",
+                     p.loss_scale, p.all ? "" : " alone");
   item.dtype = p.dtype;
   item.inputs = {{"squared_norm", Shape{}, DType::f64, constant(p.squared_norm)},
-                 {"inverse_scale", Shape{}, p.dtype, constant(p.inverse_scale)}};
+                 {"loss_scale", Shape{}, p.dtype, constant(p.loss_scale)}};
   item.outputs = {{"factor", Shape{}, p.dtype, {}},
                   {"skip", Shape{}, DType::i32, {}},
                   {"step", Shape{}, DType::i64, constant(41)},
@@ -33,7 +33,7 @@ inline OpCase clip_case(const ClipParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::ClipScalars scalars{.squared_norm = in[0], .factor = out[0], .skip = out[1]};
     if (p.all) {
-      scalars.inverse_scale = in[1];
+      scalars.loss_scale = in[1];
       scalars.step = out[2];
       scalars.norm = out[3];
       scalars.skipped = out[4];
@@ -53,7 +53,7 @@ inline std::vector<ClipParams> clip_params() {
     for (const double max_norm : {0.0, 1e-3, 1.0, 1e30}) {
       for (const double squared : {0.0, 1e-300, 0.9, 4.0, 1e76}) {
         all.push_back({dtype, max_norm, squared, 1});
-        all.push_back({dtype, max_norm, squared, 1.0 / 1024});
+        all.push_back({dtype, max_norm, squared, 1024});
         all.push_back({dtype, max_norm, squared, 1, false});
       }
     }
@@ -66,7 +66,7 @@ inline std::vector<ClipParams> clip_params_that_skip() {
   std::vector<ClipParams> all;
   for (const double squared : {HUGE_VAL, std::nan("")}) {
     for (const double max_norm : {0.0, 1.0}) {
-      all.push_back({DType::f32, max_norm, squared, 0.5});
+      all.push_back({DType::f32, max_norm, squared, 2});
     }
   }
   return all;

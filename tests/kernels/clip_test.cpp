@@ -20,11 +20,11 @@ TEST(Clip, ByHand) {
     double norm;
   };
   for (const Case& item : {
-           Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                          // longer than allowed
-           Case{{DType::f64, 5, 16}, 1, 4},                                       // shorter
-           Case{{DType::f64, 0, 16}, 1, 4},                                       // not clipped
-           Case{{DType::f64, 1, 1048576, 1.0 / 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
-           Case{{DType::f64, 5, 1048576, 1.0 / 256}, 1.0 / 256, 4},
+           Case{{DType::f64, 1, 16}, 1 / (4 + 1e-6), 4},                    // longer than allowed
+           Case{{DType::f64, 5, 16}, 1, 4},                                 // shorter
+           Case{{DType::f64, 0, 16}, 1, 4},                                 // not clipped
+           Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
+           Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4},
            Case{{DType::f64, 1, 0}, 1, 0},
        }) {
     testing::OpInstance instance(clip_case(item.params), context);
@@ -41,7 +41,7 @@ TEST(Clip, MatchesTheNaiveFormula) {
   CpuContext context({.threads = 2});
   for (const ClipParams& p : testing::clip_params()) {
     testing::expect_matches(clip_case(p), context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
-      const double scale = p.all ? p.inverse_scale : 1;
+      const double scale = p.all ? 1 / p.loss_scale : 1;
       const double norm = std::sqrt(p.squared_norm) * scale;
       const double clip = p.max_norm == 0 ? 1 : std::min(1.0, p.max_norm / (norm + 1e-6));
       out[0].constant(scale * clip);
@@ -72,10 +72,10 @@ TEST(Clip, RefusesWhatTheContractExcludes) {
     ops::clip_factor(context, max_norm, scalars);
   };
   EXPECT_NO_THROW(with([](ClipScalars&) {}));
-  EXPECT_NO_THROW(with([](ClipScalars& s) { s.inverse_scale = s.step = s.skipped = s.norm = {}; }));
+  EXPECT_NO_THROW(with([](ClipScalars& s) { s.loss_scale = s.step = s.skipped = s.norm = {}; }));
   EXPECT_NO_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }, 0));
   for (TensorView ClipScalars::*view :
-       {&ClipScalars::squared_norm, &ClipScalars::inverse_scale, &ClipScalars::factor, &ClipScalars::skip,
+       {&ClipScalars::squared_norm, &ClipScalars::loss_scale, &ClipScalars::factor, &ClipScalars::skip,
         &ClipScalars::step, &ClipScalars::skipped, &ClipScalars::norm}) {
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).device = Device::cuda(0); }), DeviceError);
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).dtype = DType::f16; }), DTypeError);
@@ -88,7 +88,7 @@ TEST(Clip, RefusesWhatTheContractExcludes) {
   }
   EXPECT_THROW(with([](ClipScalars& s) { s.factor = {}; }), ShapeError);
   EXPECT_THROW(with([](ClipScalars& s) { s.skip = {}; }), ShapeError);
-  EXPECT_THROW(with([](ClipScalars& s) { s.factor.dtype = DType::f64; }), DTypeError) << "inverse_scale is f32";
+  EXPECT_THROW(with([](ClipScalars& s) { s.factor.dtype = DType::f64; }), DTypeError) << "loss_scale is f32";
   EXPECT_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }), UsageError);
   EXPECT_THROW(with([](ClipScalars& s) { s.squared_norm = {}; }, 0), UsageError);
   for (const double max_norm : {-1.0, HUGE_VAL, std::nan("")}) {

@@ -13,11 +13,14 @@
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/random.hpp>
 
+#include "tests/support/guarded.hpp"
+
 namespace lockstep::testing {
 
 /// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
 class Net {
  public:
+  static constexpr double kLossScale = 1024;  ///< with PlanOptions::scaled_loss
   Net(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
       nn::PlanOptions options = {}, std::uint64_t seed = 7)
       : context_({.threads = threads}),
@@ -26,6 +29,9 @@ class Net {
         state_(context_, batch, nn::step_layout(model, with(options, dtype))),
         plan_(context_, model, mode, batch, with(options, dtype)),
         workspace_(plan_.workspace_bytes(), context_) {
+    if (options.scaled_loss) {
+      parameters_.add_loss_scale(context_, kLossScale, true);
+    }
     parameters_.initialise(context_, seed);
     fill_input(seed);
     plan_.bind(parameters_, state_, workspace_);
@@ -68,13 +74,14 @@ class Net {
  private:
   template <class F>
   static void fill(const TensorView& view, F value) {
-    for (std::int64_t i = 0; i < view.numel(); ++i) {
-      if (view.dtype == DType::f64) {
-        static_cast<double*>(view.data)[i] = value(i);
-      } else {
-        static_cast<float*>(view.data)[i] = static_cast<float>(value(i));
-      }
+    if (view.numel() == 0) {
+      return;
     }
+    std::vector<double> values(static_cast<std::size_t>(view.numel()));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = value(static_cast<std::int64_t>(i));
+    }
+    from_doubles(values, view);
   }
   static nn::PlanOptions with(nn::PlanOptions options, DType dtype) {
     options.dtype = dtype;

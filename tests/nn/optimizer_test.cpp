@@ -245,6 +245,55 @@ TEST(Optimizer, In16BitsTheMasterMovesAsInF32AndTheWeightsFollow) {
   }
 }
 
+TEST(Optimizer, ALossScaleIsDividedOut) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    for (const double clip_norm : {0.0, 0.1}) {
+      Small plain({.kind = kind, .clip_norm = clip_norm, .skip_non_finite = true}, DType::f32);
+      Small scaled(
+          {.kind = kind, .clip_norm = clip_norm, .loss_scale = {.kind = LossScale::Kind::fixed, .initial = 256}},
+          DType::f32);
+      for (int t = 0; t < 3; ++t) {
+        plain.fill_gradients(t);
+        scaled.fill_gradients(t, 256);
+        plain.step(0.1);
+        scaled.step(0.1);
+        EXPECT_EQ(scaled.optimizer.gradient_norm().span<double>()[0],
+                  plain.optimizer.gradient_norm().span<double>()[0]);
+      }
+      testing::expect_same_bits(scaled.set.values(), plain.set.values());
+      EXPECT_EQ(scaled.set.loss_scale().span<float>()[0], 256) << "fixed";
+      plain.step(0.1);  // the control
+      EXPECT_FALSE(testing::has_same_bits(scaled.set.values(), plain.set.values()));
+    }
+  }
+}
+
+TEST(Optimizer, ADynamicLossScaleGrowsAndHalves) {
+  const LossScale scale{.kind = LossScale::Kind::dynamic, .initial = 64, .rule = {.interval = 3}};
+  Small small({.loss_scale = scale}, DType::f32);
+  Small plain({.skip_non_finite = true}, DType::f32);
+  std::vector<double> scales;
+  for (int t = 0; t < 8; ++t) {
+    const double now = small.set.loss_scale().span<float>()[0];
+    scales.push_back(now);
+    small.fill_gradients(t, now);
+    plain.fill_gradients(t);
+    if (t == 4 || t == 5) {
+      small.set.gradients().span<float>()[2] = std::numeric_limits<float>::infinity();
+      plain.set.gradients().span<float>()[2] = std::numeric_limits<float>::infinity();
+    }
+    small.step(0.1);
+    plain.step(0.1);
+  }
+  EXPECT_EQ(scales, (std::vector<double>{64, 64, 64, 128, 128, 64, 32, 32}));
+  EXPECT_EQ(small.set.loss_scale_good().span<std::int64_t>()[0], 2);
+  EXPECT_EQ(small.optimizer.skipped().span<std::int64_t>()[0], 2);
+  testing::expect_same_bits(small.set.values(), plain.set.values());
+  small.set.initialise(small.context, 3);
+  EXPECT_EQ(small.set.loss_scale().span<float>()[0], 64);
+  EXPECT_EQ(small.set.loss_scale_good().span<std::int64_t>()[0], 0);
+}
+
 TEST(Optimizer, LarsTakesEveryParameterForATensorAndLeavesBiasesAlone) {
   Small small({.kind = OptimizerKind::lars, .momentum = 0, .epsilon = 0, .trust_coefficient = 0.02});
   const std::vector<double> before = testing::to_doubles(small.set.values());
@@ -304,7 +353,8 @@ TEST(Optimizer, RefusesWhatItCannotDo) {
         OptimizerOptions{.kind = OptimizerKind::adamw, .beta2 = -0.5},
         OptimizerOptions{.kind = OptimizerKind::adam, .epsilon = 0},
         OptimizerOptions{.kind = OptimizerKind::lars, .trust_coefficient = 0}, OptimizerOptions{.clip_norm = -1},
-        OptimizerOptions{.clip_norm = nan}}) {
+        OptimizerOptions{.clip_norm = nan}, OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::automatic}},
+        OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::fixed, .initial = nan}}}) {
     EXPECT_THROW(Small{options}, UsageError);
   }
 }

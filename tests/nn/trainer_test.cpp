@@ -327,6 +327,32 @@ TEST_F(TrainerTest, ARunInPassesIsResumedBitForBit) {
   }
 }
 
+TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
+  OptimizerOptions scaled;
+  scaled.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
+  train({.ranks = 2, .dir = path("plain")});
+  train({.ranks = 2, .dir = path("whole"), .optimizer = scaled});
+  EXPECT_EQ(file_text(path("plain/last/model.safetensors")), file_text(path("whole/last/model.safetensors")));
+  train({.ranks = 2, .steps = 7, .dir = path("part"), .optimizer = scaled});
+  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = scaled});
+  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+  }
+  const SafetensorsFile saved(path("part/last/optimizer.safetensors"));
+  std::array<double, 1> scale{};
+  std::array<std::int64_t, 1> good{};
+  saved.read(*saved.find("loss_scale"), std::as_writable_bytes(std::span(scale)));
+  saved.read(*saved.find("loss_scale_good"), std::as_writable_bytes(std::span(good)));
+  EXPECT_EQ(scale[0], 4 * 65536) << "12 updates, of which it has grown after 5 and 10";
+  EXPECT_EQ(good[0], 2);
+  // From a run without a scale to one with it, and back.
+  train({.steps = 3, .dir = path("a")});
+  train({.steps = 6, .dir = path("a"), .resume = path("a/last"), .optimizer = scaled});
+  train({.dir = path("a"), .resume = path("a/last")});
+  train({.dir = path("b")});
+  EXPECT_EQ(file_text(path("a/last/model.safetensors")), file_text(path("b/last/model.safetensors")));
+}
+
 TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
   // 6 steps an epoch, an event every third step: in the middle of an epoch, and at the end of the first.
   train({.ranks = 2, .dir = path("whole")});

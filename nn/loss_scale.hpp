@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <lockstep/kernels/loss_scale.hpp>
+
+namespace lockstep::nn {
+
+/// Whether and how the loss of training is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2):
+/// gradients of f16 activations below 6e-8 would be 0. The scale lies in the ParameterSet on the device, where a plan
+/// with PlanOptions::scaled_loss reads it, and the optimizer divides it out and changes it. In f32 and bf16 no scale is
+/// needed; one that is a power of two changes no bit there as long as nothing overflows.
+///
+/// automatic stands for dynamic in f16 and off otherwise; resolve it before use.
+struct LossScale {
+  enum class Kind : unsigned char { off, fixed, dynamic, automatic } kind = Kind::off;
+  double initial = 65536;      ///< fixed: for good
+  ops::LossScaleOptions rule;  ///< dynamic
+
+  [[nodiscard]] bool scales() const { return kind == Kind::fixed || kind == Kind::dynamic; }
+  [[nodiscard]] bool dynamic() const { return kind == Kind::dynamic; }
+};
+
+/// "auto", "dynamic", "off" or a positive number, which is fixed. UsageError otherwise.
+[[nodiscard]] LossScale parse_loss_scale(std::string_view text);
+/// What automatic means beside plans of this type; others as they are.
+[[nodiscard]] LossScale resolved(LossScale scale, DType dtype);
+/// All that decides about updates: "off", "fixed 1024", "dynamic 65536 x 2 after 2000, x 0.5, 1 to 16777216".
+[[nodiscard]] std::string text_of(const LossScale& scale);
+/// UsageError for values out of range, and for automatic.
+void require_loss_scale(const LossScale& scale);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/kernels/loss_scale.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct LossScaleParams {
+  DType dtype = DType::f32;
+  bool skip = false;
+  double scale = 65536;
+  std::int64_t good = 0;
+  ops::LossScaleOptions options{};
+};
+
+/// inputs: skip; outputs: scale, good.
+inline OpCase loss_scale_case(const LossScaleParams& p) {
+  OpCase item;
+  item.name = concat("loss_scale_update ", p.dtype, p.skip ? " skip" : "", " scale ", p.scale, " good ", p.good, " of ",
+                     p.options.interval, " growth ", p.options.growth);
+  item.dtype = p.dtype;
+  item.inputs = {{"skip", Shape{}, DType::i32, constant(p.skip ? 1 : 0)}};
+  item.outputs = {{"scale", Shape{}, p.dtype, constant(p.scale)},
+                  {"good", Shape{}, DType::i64, constant(static_cast<double>(p.good))}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::loss_scale_update(context, p.options, in[0], out[0], out[1]);
+  };
+  item.bytes = tensor_bytes(item);
+  return item;  // tolerance 0
+}
+
+/// Below, at and beyond the interval, at the bounds and off them, factors that are no powers of two.
+inline std::vector<LossScaleParams> loss_scale_params() {
+  std::vector<LossScaleParams> all;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const bool skip : {false, true}) {
+      for (const ops::LossScaleOptions& options :
+           {ops::LossScaleOptions{},
+            ops::LossScaleOptions{.growth = 1.7, .backoff = 0.3, .interval = 3, .least = 0.7}}) {
+        for (const double scale : {0.875, 1.0, 1.5, 65536.0, 12e6, 16777216.0}) {
+          for (const std::int64_t good : {0, 1, 2, 1998, 1999, 2000}) {
+            all.push_back({dtype, skip, scale, good, options});
+          }
+        }
+      }
+    }
+  }
+  return all;
+}
+
+inline std::vector<DeviceCase> loss_scale_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const LossScaleParams& p : loss_scale_params()) {
+    const OpCase item = loss_scale_case(p);
+    items.push_back({item, item, item.tolerance});
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

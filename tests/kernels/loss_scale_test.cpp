@@ -1,0 +1,90 @@
+#include "tests/kernels/loss_scale_cases.hpp"
+
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::LossScaleOptions;
+using testing::GuardedTensor;
+using testing::loss_scale_case;
+using testing::LossScaleParams;
+
+TEST(LossScale, ByHand) {
+  CpuContext context;
+  struct Case {
+    LossScaleParams params;
+    double scale;
+    double good;
+  };
+  const LossScaleOptions two{.interval = 2};
+  for (const Case& item : {
+           Case{{DType::f32, false, 65536, 0, two}, 65536, 1},        // one good update
+           Case{{DType::f32, false, 65536, 1, two}, 131072, 0},       // the second: it grows, counting begins anew
+           Case{{DType::f32, true, 65536, 1, two}, 32768, 0},         // not finite
+           Case{{DType::f32, true, 1, 0, two}, 1, 0},                 // not below the least
+           Case{{DType::f64, false, 12582912, 1, two}, 16777216, 0},  // not above the most
+           Case{{DType::f32, false, 65536, 1998}, 65536, 1999},
+           Case{{DType::f32, false, 65536, 1999}, 131072, 0},
+       }) {
+    testing::OpInstance instance(loss_scale_case(item.params), context);
+    testing::run_checked(instance);
+    EXPECT_EQ(instance.output(0).values()[0], item.scale);
+    EXPECT_EQ(instance.output(1).values()[0], item.good);
+  }
+}
+
+TEST(LossScale, MatchesTheNaiveFormula) {
+  CpuContext context({.threads = 2});
+  for (const LossScaleParams& p : testing::loss_scale_params()) {
+    testing::expect_matches(loss_scale_case(p), context,
+                            [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
+                              const bool grows = !p.skip && p.good + 1 >= p.options.interval;
+                              out[0].constant(p.skip  ? std::fmax(p.scale * p.options.backoff, p.options.least)
+                                              : grows ? std::fmin(p.scale * p.options.growth, p.options.most)
+                                                      : p.scale);
+                              out[1].constant(p.skip || grows ? 0 : static_cast<double>(p.good + 1));
+                            });
+  }
+}
+
+TEST(LossScale, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor skip(Shape{1}, DType::i32);
+  const GuardedTensor scale(Shape{1}, DType::f32);
+  const GuardedTensor good(Shape{1}, DType::i64);
+  struct Views {
+    TensorView skip, scale, good;
+  };
+  const auto with = [&](auto&& change, const LossScaleOptions& options = {}) {
+    Views views{skip, scale, good};
+    change(views);
+    ops::loss_scale_update(context, options, views.skip, views.scale, views.good);
+  };
+  const auto nothing = [](Views&) {};
+  EXPECT_NO_THROW(with(nothing));
+  for (TensorView Views::*view : {&Views::skip, &Views::scale, &Views::good}) {
+    EXPECT_THROW(with([=](Views& v) { (v.*view).device = Device::cuda(0); }), DeviceError);
+    EXPECT_THROW(with([=](Views& v) { (v.*view).dtype = DType::f16; }), DTypeError);
+    EXPECT_THROW(with([=](Views& v) { (v.*view).shape = Shape{2}; }), ShapeError);
+    EXPECT_THROW(with([=](Views& v) { v.*view = {}; }), Error);
+  }
+  EXPECT_THROW(with([](Views& v) { v.skip.data = v.scale.data; }), ShapeError);
+  EXPECT_THROW(with([](Views& v) { v.good.data = v.skip.data; }), Error);
+  EXPECT_THROW(with([](Views& v) { v.scale.data = v.good.data; }), ShapeError);
+  const double nan = std::nan("");
+  for (const LossScaleOptions& options :
+       {LossScaleOptions{.growth = 1}, LossScaleOptions{.growth = nan}, LossScaleOptions{.growth = HUGE_VAL},
+        LossScaleOptions{.backoff = 0}, LossScaleOptions{.backoff = 1}, LossScaleOptions{.backoff = nan},
+        LossScaleOptions{.interval = 0}, LossScaleOptions{.least = 0}, LossScaleOptions{.least = nan},
+        LossScaleOptions{.least = 2, .most = 1}, LossScaleOptions{.most = HUGE_VAL}, LossScaleOptions{.most = nan}}) {
+    EXPECT_THROW(with(nothing, options), UsageError);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
