@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Compares two files of safetensors, tensor by tensor, in f32 or f64: compare_checkpoints.py --at-most 1e-5 A B
+"""Compares two files of safetensors, tensor by tensor: compare_checkpoints.py --at-most 1e-5 [--only .momentum_buffer] A B
 
-The measure is ||a - b|| / ||a||, over each tensor; --at-most X: no tensor is further apart, --at-least X: one is at least.
+Tensors of f32 and f64 count; with --only those whose name ends so. The measure is ||a - b|| / ||a|| of each tensor.
+--at-most X: no tensor is further apart. --at-least X: one is, at least.
 Needs nothing but Python. Exit status 0 when that holds, 1 when it does not (NaN included), 2 for wrong usage.
 """
 import array
@@ -12,14 +13,14 @@ import struct
 import sys
 
 
-def tensors(path):
+def tensors(path, only):
     with open(path, "rb") as file:
         (size,) = struct.unpack("<Q", file.read(8))
         header = json.loads(file.read(size))
         body = file.read()
     found = {}
     for name, entry in header.items():
-        kind = {"F32": "f", "F64": "d"}.get(entry.get("dtype")) if name != "__metadata__" else None
+        kind = {"F32": "f", "F64": "d"}.get(entry.get("dtype")) if name != "__metadata__" and name.endswith(only) else None
         if kind:
             begin, end = entry["data_offsets"]
             values = array.array(kind)
@@ -40,12 +41,13 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("a")
     p.add_argument("b")
+    p.add_argument("--only", default="", metavar="SUFFIX")
     bound = p.add_mutually_exclusive_group(required=True)
     bound.add_argument("--at-most", type=float)
     bound.add_argument("--at-least", type=float)
     args = p.parse_args()
     try:
-        a, b = tensors(args.a), tensors(args.b)
+        a, b = tensors(args.a, args.only), tensors(args.b, args.only)
     except (OSError, ValueError, KeyError, struct.error) as error:
         print(f"error: {error}")
         return 2
