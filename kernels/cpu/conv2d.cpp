@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/providers.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
@@ -124,8 +125,9 @@ void for_each_reader(const Geometry& geo, std::int64_t in_pixel, F&& f) {
 }
 
 template <class T>
-void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const T* bias, T* y,
-             T* packed) {
+void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const Value<T>* bias, T* y,
+             Value<T>* packed) {
+  using V = Value<T>;
   // (K, taps, C) -> (groups, taps, C, K per group), so that the innermost loop runs over adjacent output channels
   parallel_ranges(
       context, geo.groups * geo.taps(), 1 + kWork / (geo.c * geo.k), [&](std::int64_t begin, std::int64_t end) {
@@ -134,7 +136,7 @@ void forward(const CpuContext& context, const Geometry& geo, const T* x, const T
           const std::int64_t tap = i % geo.taps();
           for (std::int64_t c = 0; c < geo.c; ++c) {
             for (std::int64_t k = 0; k < geo.k; ++k) {
-              packed[(i * geo.c + c) * geo.k + k] = weights[((g * geo.k + k) * geo.taps() + tap) * geo.c + c];
+              packed[(i * geo.c + c) * geo.k + k] = value_of(weights[((g * geo.k + k) * geo.taps() + tap) * geo.c + c]);
             }
           }
         }
@@ -146,20 +148,21 @@ void forward(const CpuContext& context, const Geometry& geo, const T* x, const T
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.k - k0);
-              T sum[kBlock] = {};
+              V sum[kBlock] = {};
               for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
                 const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
-                const T* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
+                const V* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
                 for (std::int64_t c = 0; c < geo.c; ++c) {
+                  const V value = value_of(in[c]);
                   for (std::int64_t k = 0; k < count; ++k) {
-                    sum[k] += in[c] * w[c * geo.k + k];
+                    sum[k] += value * w[c * geo.k + k];
                   }
                 }
               });
               const std::int64_t first = g * geo.k + k0;
               T* out = y + pixel * geo.groups * geo.k + first;
               for (std::int64_t k = 0; k < count; ++k) {
-                out[k] = bias != nullptr ? sum[k] + bias[first + k] : sum[k];
+                out[k] = T(bias != nullptr ? sum[k] + bias[first + k] : sum[k]);
               }
             }
           }
@@ -177,19 +180,20 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.c - c0);
-              T sum[kBlock] = {};
+              Value<T> sum[kBlock] = {};
               for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
                 const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
                 const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
                 for (std::int64_t k = 0; k < geo.k; ++k) {
+                  const Value<T> value = value_of(grad[k]);
                   for (std::int64_t c = 0; c < count; ++c) {
-                    sum[c] += grad[k] * w[k * geo.taps() * geo.c + c];
+                    sum[c] += value * value_of(w[k * geo.taps() * geo.c + c]);
                   }
                 }
               });
               T* out = dx + (pixel * geo.groups + g) * geo.c + c0;
               for (std::int64_t c = 0; c < count; ++c) {
-                out[c] = accumulate ? out[c] + sum[c] : sum[c];
+                out[c] = T(accumulate ? value_of(out[c]) + sum[c] : sum[c]);
               }
             }
           }
@@ -200,7 +204,7 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
 /// The gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums short.
 template <class T>
 void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
-                 std::int64_t rows, std::int64_t c0, std::int64_t count, T (&total)[kRows][kBlock]) {
+                 std::int64_t rows, std::int64_t c0, std::int64_t count, Value<T> (&total)[kRows][kBlock]) {
   const auto& [d, h, w] = geo.axes;
   const std::int64_t i = tap / w.taps / h.taps;
   const std::int64_t j = tap / w.taps % h.taps;
@@ -208,7 +212,7 @@ void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, s
   for (std::int64_t n = 0; n < geo.n; ++n) {
     const T* x_image = x + n * geo.in_pixels() * geo.groups * geo.c + g * geo.c + c0;
     const T* dy_image = dy + n * geo.out_pixels() * geo.groups * geo.k + g * geo.k + k0;
-    T sum[kRows][kBlock] = {};
+    Value<T> sum[kRows][kBlock] = {};
     for (std::int64_t row = 0; row < d.out * h.out; ++row) {
       const std::int64_t z = d.source[static_cast<std::size_t>(row / h.out * d.taps + i)];
       const std::int64_t y = h.source[static_cast<std::size_t>(row % h.out * h.taps + j)];
@@ -220,8 +224,9 @@ void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, s
         const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // (C)
         const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // (K)
         for (std::int64_t k = 0; k < rows; ++k) {
+          const Value<T> value = value_of(grad[k]);
           for (std::int64_t c = 0; c < count; ++c) {
-            sum[k][c] += grad[k] * from[c];
+            sum[k][c] += value * value_of(from[c]);
           }
         }
       }
@@ -235,7 +240,7 @@ void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, s
 }
 
 template <class T>
-void backward_weights(const CpuContext& context, const Geometry& geo, const T* x, const T* dy, T* dweights,
+void backward_weights(const CpuContext& context, const Geometry& geo, const T* x, const T* dy, Value<T>* dweights,
                       bool accumulate) {
   const std::int64_t row_blocks = (geo.k + kRows - 1) / kRows;
   const std::int64_t grain = 1 + kWork / (geo.n * geo.out_pixels() * kRows * geo.c);
@@ -247,10 +252,10 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
       const std::int64_t rows = std::min(kRows, geo.k - k0);
       for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
         const std::int64_t count = std::min(kBlock, geo.c - c0);
-        T total[kRows][kBlock] = {};
+        Value<T> total[kRows][kBlock] = {};
         weight_tile(geo, x, dy, g, tap, k0, rows, c0, count, total);
         for (std::int64_t k = 0; k < rows; ++k) {
-          T* out = dweights + ((g * geo.k + k0 + k) * geo.taps() + tap) * geo.c + c0;
+          Value<T>* out = dweights + ((g * geo.k + k0 + k) * geo.taps() + tap) * geo.c + c0;
           for (std::int64_t c = 0; c < count; ++c) {
             out[c] = accumulate ? out[c] + total[k][c] : total[k][c];
           }
@@ -268,7 +273,8 @@ class Plan final : public ConvPlan {
     if (pass() != ConvPass::forward) {
       return 0;
     }
-    const std::size_t bytes = static_cast<std::size_t>(desc().weights_shape().numel()) * size_of(desc().dtype);
+    const std::size_t bytes =
+        static_cast<std::size_t>(desc().weights_shape().numel()) * size_of(accumulation_dtype(desc().dtype));
     return align_up(bytes, kAlignment);
   }
   bool deterministic() const override { return true; }
@@ -278,17 +284,17 @@ class Plan final : public ConvPlan {
            const TensorView& workspace) const override {
     const auto& cpu = static_cast<const CpuContext&>(context);
     const bool accumulate = desc().grad_mode == GradMode::accumulate;
-    visit_compute(desc().dtype, "conv2d", [&]<class T>(std::type_identity<T>) {
+    visit_element(desc().dtype, "conv2d", [&]<class T>(std::type_identity<T>) {
       switch (pass()) {
         case ConvPass::forward:
-          forward(cpu, geometry_, a.as<T>(), b.as<T>(), desc().bias ? bias.as<T>() : nullptr, out.as<T>(),
-                  static_cast<T*>(workspace.data));
+          forward(cpu, geometry_, a.as<T>(), b.as<T>(), desc().bias ? bias.as<Value<T>>() : nullptr, out.as<T>(),
+                  static_cast<Value<T>*>(workspace.data));
           break;
         case ConvPass::backward_data:
           backward_data(cpu, geometry_, a.as<T>(), b.as<T>(), out.as<T>(), accumulate);
           break;
         case ConvPass::backward_weights:
-          backward_weights(cpu, geometry_, a.as<T>(), b.as<T>(), out.as<T>(), accumulate);
+          backward_weights(cpu, geometry_, a.as<T>(), b.as<T>(), out.as<Value<T>>(), accumulate);
           break;
       }
     });
@@ -299,7 +305,7 @@ class Plan final : public ConvPlan {
 };
 
 bool supports(const ConvDesc& desc) {
-  return desc.dtype == DType::f32 || desc.dtype == DType::f64;
+  return desc.dtype == DType::f32 || desc.dtype == DType::f64 || desc.dtype == DType::bf16;
 }
 
 std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/) {
@@ -308,7 +314,7 @@ std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, Con
 
 std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
   require<UsageError>(choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name, "'");
-  require<UnsupportedError>(supports(desc), "conv2d: reference computes in f32 and f64, not in ", desc.dtype);
+  require<UnsupportedError>(supports(desc), "conv2d: reference takes f32, f64 and bf16, not ", desc.dtype);
   return std::make_unique<Plan>(desc, pass);
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/providers.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
@@ -15,8 +16,9 @@ constexpr std::size_t kAlignment = 64;  // of the workspace
 constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
 
 /// b: (batch, k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
-template <class T>
-void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const T* bias, T* c) {
+template <class T, class Out>
+void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const Value<T>* bias, Out* c) {
+  using V = Value<T>;
   const std::int64_t a_row = d.transpose_a ? 1 : d.k;
   const std::int64_t a_column = d.transpose_a ? d.m : 1;
   const std::int64_t blocks = (d.n + kBlock - 1) / kBlock;
@@ -30,19 +32,19 @@ void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const 
                       const std::int64_t count = std::min(kBlock, d.n - j0);
                       const T* from_a = a + product * d.m * d.k;
                       const T* from_b = b + product * d.k * d.n;
-                      T sum[kBlock] = {};
+                      V sum[kBlock] = {};
                       for (std::int64_t l = 0; l < d.k; ++l) {
-                        const T value = from_a[i * a_row + l * a_column];
+                        const V value = value_of(from_a[i * a_row + l * a_column]);
                         const T* row = from_b + l * d.n + j0;
                         for (std::int64_t j = 0; j < count; ++j) {
-                          sum[j] += value * row[j];
+                          sum[j] += value * value_of(row[j]);
                         }
                       }
-                      T* out = c + row_of_all * d.n + j0;
+                      Out* out = c + row_of_all * d.n + j0;
                       for (std::int64_t j = 0; j < count; ++j) {
-                        const T before =
-                            d.grad_mode == GradMode::accumulate ? out[j] : (bias != nullptr ? bias[j0 + j] : T{0});
-                        out[j] = before + sum[j];
+                        const V before = d.grad_mode == GradMode::accumulate ? value_of(out[j])
+                                                                             : (bias != nullptr ? bias[j0 + j] : V{0});
+                        out[j] = Out(before + sum[j]);
                       }
                     }
                   });
@@ -80,20 +82,25 @@ class Plan final : public MatmulPlan {
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& workspace) const override {
     const auto& cpu = static_cast<const CpuContext&>(context);
-    visit_compute(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
+    visit_element(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
       const T* columns = b.as<T>();
       if (desc().transpose_b) {
         T* turned = static_cast<T*>(workspace.data);  // (batch, k, n)
         transpose(cpu, b.as<T>(), desc().products(), desc().n, desc().k, turned);
         columns = turned;
       }
-      multiply(cpu, desc(), a.as<T>(), columns, desc().bias ? bias.as<T>() : nullptr, c.as<T>());
+      const Value<T>* row = desc().bias ? bias.as<Value<T>>() : nullptr;
+      if (desc().accumulator_output) {
+        multiply(cpu, desc(), a.as<T>(), columns, row, c.as<Value<T>>());
+      } else {
+        multiply(cpu, desc(), a.as<T>(), columns, row, c.as<T>());
+      }
     });
   }
 };
 
 bool supports(const MatmulDesc& desc) {
-  return desc.dtype == DType::f32 || desc.dtype == DType::f64;
+  return desc.dtype == DType::f32 || desc.dtype == DType::f64 || desc.dtype == DType::bf16;
 }
 
 std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
@@ -102,7 +109,7 @@ std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
 
 std::unique_ptr<MatmulPlan> plan(Context& /*context*/, const MatmulDesc& desc, const std::string& choice) {
   require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
-  require<UnsupportedError>(supports(desc), "matmul: reference computes in f32 and f64, not in ", desc.dtype);
+  require<UnsupportedError>(supports(desc), "matmul: reference takes f32, f64 and bf16, not ", desc.dtype);
   return std::make_unique<Plan>(desc);
 }
 

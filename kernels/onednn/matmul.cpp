@@ -1,5 +1,4 @@
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <lockstep/kernels/onednn/onednn.hpp>
@@ -12,93 +11,83 @@ using dnnl::memory;
 
 /// (rows, columns) of the product's operand, kept in memory as it is or turned round; (batch, rows, columns) with a
 /// batch.
-memory::desc matrix(std::int64_t batch, std::int64_t rows, std::int64_t columns, bool transposed) {
+memory::desc matrix(memory::data_type type, std::int64_t batch, std::int64_t rows, std::int64_t columns,
+                    bool transposed = false) {
+  using tag = memory::format_tag;
   if (batch == 0) {
-    return {{rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::ba : memory::format_tag::ab};
+    return {{rows, columns}, type, transposed ? tag::ba : tag::ab};
   }
-  return {
-      {batch, rows, columns}, memory::data_type::f32, transposed ? memory::format_tag::acb : memory::format_tag::abc};
-}
-
-/// (1, n), with as many axes as the operands.
-memory::desc bias_row(std::int64_t batch, std::int64_t n) {
-  return matrix(batch == 0 ? 0 : 1, 1, n, false);
+  return {{batch, rows, columns}, type, transposed ? tag::acb : tag::abc};
 }
 
 class Plan final : public MatmulPlan {
  public:
-  Plan(Context& context, const MatmulDesc& d)
+  Plan(Context& context, const MatmulDesc& d, bool via_f32)
       : MatmulPlan(context.device(), d),
+        via_f32_(via_f32),
         threads_(static_cast<CpuContext&>(context).threads()),
-        library_(library(context)) {
+        program_(library(context)) {
     const ThreadScope scope(threads_);
-    const memory::desc bias = d.bias ? bias_row(d.batch, d.n) : memory::desc();
-    const Made made =
-        make_matmul(library_, matrix(d.batch, d.m, d.k, d.transpose_a), matrix(d.batch, d.k, d.n, d.transpose_b), bias,
-                    matrix(d.batch, d.m, d.n, false), d.grad_mode == GradMode::accumulate);
+    const auto f32 = memory::data_type::f32;
+    const memory::data_type inner = via_f32 ? f32 : type_of(d.dtype);
+    const memory::data_type inner_c = via_f32 ? f32 : type_of(d.c_dtype());
+    // (1, n), with as many axes as the operands
+    const memory::desc bias = d.bias ? matrix(f32, d.batch == 0 ? 0 : 1, 1, d.n) : memory::desc();
+    const auto a = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.k, d.transpose_a); };
+    const auto b = [&](memory::data_type type) { return matrix(type, d.batch, d.k, d.n, d.transpose_b); };
+    const auto c = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.n); };
+    const bool accumulate = d.grad_mode == GradMode::accumulate;
+    const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
+    const Made made = make_matmul(library(context), a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy);
     require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
                               ") for this");
-    a_ = make_memory(library_, made.a);
-    b_ = make_memory(library_, made.b);
-    c_ = make_memory(library_, made.out);
-    std::vector<std::pair<int, memory>> arguments{{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
-    if (d.bias) {
-      bias_ = make_memory(library_, bias);
-      arguments.emplace_back(DNNL_ARG_BIAS, bias_);
-    }
-    if (made.scratchpad.get_size() > 0) {
-      layout_.add(made.scratchpad.get_size());
-      scratchpad_ = make_memory(library_, made.scratchpad);
-      arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpad_);
-    }
-    steps_.emplace_back(made.primitive, std::move(arguments));
+    const memory::data_type outer = type_of(d.dtype);
+    program_.build(made, {a(outer), b(outer), c(type_of(d.c_dtype()))}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                   bias, add_copy);
   }
 
-  std::size_t workspace_bytes() const override { return layout_.bytes(); }
+  std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
   bool deterministic() const override { return true; }
-  std::string choice() const override { return std::string(kMatmul.name); }
+  std::string choice() const override { return name(via_f32_); }
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& workspace) const override {
     const ThreadScope scope(threads_);
-    translate_errors("matmul", [&] {
-      a_.set_data_handle(a.data);
-      b_.set_data_handle(b.data);
-      c_.set_data_handle(c.data);
-      if (bias_) {
-        bias_.set_data_handle(bias.data);
-      }
-      if (scratchpad_) {
-        scratchpad_.set_data_handle(workspace.data);
-      }
-      steps_.front().execute(library_.stream);
-    });
+    translate_errors("matmul", [&] { program_.run({a.data, b.data, c.data}, bias.data, workspace.data); });
   }
 
+  static std::string name(bool via_f32) { return via_f32 ? "onednn:via-f32" : "onednn"; }
+
  private:
+  bool via_f32_;
   int threads_;
-  Library library_;  // shares the context's engine and stream
-  memory a_;
-  memory b_;
-  memory bias_;
-  memory c_;
-  memory scratchpad_;
-  std::vector<Step> steps_;
-  WorkspaceLayout layout_;
+  Program program_;
 };
 
-std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const std::string& choice) {
-  require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
-  require<UnsupportedError>(desc.dtype == DType::f32, "matmul: onednn computes in f32, not in ", desc.dtype);
-  return translate_errors("matmul", [&] { return std::make_unique<Plan>(context, desc); });
+std::unique_ptr<MatmulPlan> make_plan(Context& context, const MatmulDesc& desc, bool via_f32) {
+  require<UnsupportedError>(has_type(desc.dtype), "matmul: onednn takes f32 and bf16, not ", desc.dtype);
+  require<UnsupportedError>(!via_f32 || desc.dtype == DType::bf16, "matmul: ", Plan::name(true), " is for bf16, not ",
+                            desc.dtype);
+  return translate_errors("matmul", [&] { return std::make_unique<Plan>(context, desc, via_f32); });
 }
 
 std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
-  try {
-    return {plan(context, desc, std::string(kMatmul.name))->choice()};
-  } catch (const UnsupportedError&) {
-    return {};
+  std::vector<std::string> all;
+  const bool first = desc.dtype == DType::bf16 && !multiplies_bf16();
+  for (const bool via_f32 : {first, !first}) {
+    try {
+      all.push_back(make_plan(context, desc, via_f32)->choice());
+    } catch (const UnsupportedError&) {
+      // not one of the choices
+    }
   }
+  return all;
+}
+std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const std::string& choice) {
+  const bool via_f32 = choice == Plan::name(true);
+  require<UsageError>(via_f32 || choice == Plan::name(false), "matmul: choice is '", choice, "', expected '",
+                      Plan::name(false), "' or for bf16 '", Plan::name(true), "'");
+  return make_plan(context, desc, via_f32);
 }
 
 }  // namespace

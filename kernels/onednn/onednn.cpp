@@ -61,6 +61,19 @@ Library& library(Context& context) {
   return context.library<Library>([] { return std::make_shared<Library>(); });
 }
 
+bool has_type(DType dtype) {
+  return dtype == DType::f32 || dtype == DType::bf16;
+}
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+bool multiplies_bf16() {
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit an extension
+  return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
+}
+
 ThreadScope::ThreadScope(int threads) : before_(omp_get_max_threads()) {
   if (threads != before_) {
     omp_set_num_threads(threads);
@@ -146,6 +159,67 @@ void Step::execute(const dnnl::stream& stream) const {
   dnnl::error::wrap_c_api(
       dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list_.size()), list_.data()),
       "could not execute a primitive");
+}
+
+void Program::build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
+                    const dnnl::memory::desc& bias, bool add_copy) {
+  const std::array<dnnl::memory::desc, 3> inner{made.a, made.b, made.out};
+  for (std::size_t i = 0; i < 3; ++i) {
+    Operand& operand = operands_[i];
+    operand.outer = make_memory(library_, outer[i]);
+    operand.inner = operand.outer;
+    if (inner[i] != outer[i] || (i == 2 && add_copy)) {
+      operand.inner = make_memory(library_, inner[i]);
+      operand.offset = layout_.add(inner[i].get_size());
+    }
+    if (i < 2 && operand.offset) {
+      add_reorder(operand.outer, operand.inner, false);
+    }
+  }
+  std::vector<std::pair<int, dnnl::memory>> arguments;
+  for (std::size_t i = 0; i < 3; ++i) {
+    arguments.emplace_back(names[i], operands_[i].inner);
+  }
+  if (!empty(bias)) {
+    bias_ = make_memory(library_, bias);
+    arguments.emplace_back(DNNL_ARG_BIAS, bias_);
+  }
+  add_step(made, std::move(arguments));
+  if (operands_[2].offset) {
+    add_reorder(operands_[2].inner, operands_[2].outer, add_copy);
+  }
+}
+
+void Program::add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate) {
+  add_step(make_reorder(library_, from.get_desc(), to.get_desc(), accumulate),
+           {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+void Program::add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments) {
+  if (made.scratchpad.get_size() > 0) {
+    scratchpads_.emplace_back(make_memory(library_, made.scratchpad), layout_.add(made.scratchpad.get_size()));
+    arguments.emplace_back(DNNL_ARG_SCRATCHPAD, scratchpads_.back().first);
+  }
+  steps_.emplace_back(made.primitive, std::move(arguments));
+}
+
+void Program::run(const std::array<void*, 3>& operands, void* bias, void* workspace) const {
+  auto* base = static_cast<std::byte*>(workspace);
+  for (std::size_t i = 0; i < 3; ++i) {
+    operands_[i].outer.set_data_handle(operands[i]);
+    if (operands_[i].offset) {
+      operands_[i].inner.set_data_handle(base + *operands_[i].offset);
+    }
+  }
+  if (bias_) {
+    bias_.set_data_handle(bias);
+  }
+  for (const auto& [memory, offset] : scratchpads_) {
+    memory.set_data_handle(base + offset);
+  }
+  for (const Step& step : steps_) {
+    step.execute(library_.stream);
+  }
 }
 
 }  // namespace lockstep::ops::onednn

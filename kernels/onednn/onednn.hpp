@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +11,7 @@
 #include <dnnl.hpp>
 
 #include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/dtype.hpp>
 #include <lockstep/runtime/error.hpp>
 
 /// What the oneDNN providers share. The differences between oneDNN 2 and 3 are in onednn.cpp and nowhere else.
@@ -20,6 +23,13 @@ struct Library {
   dnnl::stream stream{engine};
 };
 [[nodiscard]] Library& library(Context& context);
+
+/// True for the types that the providers take.
+[[nodiscard]] bool has_type(DType dtype);
+/// oneDNN's name for one of them.
+[[nodiscard]] dnnl::memory::data_type type_of(DType dtype);
+/// True when oneDNN multiplies bf16 with instructions of the processor (AVX512_BF16, AMX) and does not emulate them.
+[[nodiscard]] bool multiplies_bf16();
 
 /// oneDNN takes its thread count from OpenMP's setting for the calling thread, both when a primitive is made and when
 /// it runs. Sets it for one scope and puts the old one back.
@@ -111,6 +121,37 @@ class Step {
   dnnl::primitive primitive_;
   std::vector<std::pair<int, dnnl::memory>> arguments_;  // keeps them alive
   std::vector<dnnl_exec_arg_t> list_;
+};
+
+/// A convolution or a matrix product on the caller's memory: the primitive that does it, and reorders around it where
+/// that wants an operand in another layout or type. Copies and scratchpads lie in one workspace.
+class Program {
+ public:
+  explicit Program(const Library& library) : library_(library) {}
+
+  /// Once. outer: what the caller has as a, b and out; names: oneDNN's names of the three arguments; bias: empty, or as
+  /// the caller has it. add_copy: the primitive writes a copy, which is then added to what out holds.
+  void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
+             const dnnl::memory::desc& bias, bool add_copy);
+  [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
+  void run(const std::array<void*, 3>& operands, void* bias, void* workspace) const;
+
+ private:
+  /// The caller's memory, and where oneDNN wants something else, a copy in the workspace.
+  struct Operand {
+    dnnl::memory outer;
+    dnnl::memory inner;
+    std::optional<std::size_t> offset;  // of inner in the workspace; none: inner is outer
+  };
+  void add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate);
+  void add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments);
+
+  Library library_;  // shares the context's engine and stream
+  std::array<Operand, 3> operands_;
+  dnnl::memory bias_;
+  std::vector<std::pair<dnnl::memory, std::size_t>> scratchpads_;
+  std::vector<Step> steps_;
+  WorkspaceLayout layout_;
 };
 
 }  // namespace lockstep::ops::onednn

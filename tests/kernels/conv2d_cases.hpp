@@ -27,6 +27,7 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   const bool forward = pass == ConvPass::forward;
   const bool with_bias = forward && desc.bias;
   const bool accumulate = !forward && desc.grad_mode == ops::GradMode::accumulate;
+  const DType out_dtype = pass == ConvPass::backward_weights ? ops::accumulation_dtype(desc.dtype) : desc.dtype;
   OpCase item;
   item.name = concat("conv2d ", kNames[static_cast<std::size_t>(pass)], ' ', name, ' ', desc.dtype, ' ', choice,
                      with_bias ? " bias" : "", accumulate ? " accumulate" : "");
@@ -35,13 +36,13 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
       {"a", pass == ConvPass::backward_data ? desc.y_shape() : desc.x_shape(), desc.dtype, uniform(1, -1, 1)},
       {"b", pass == ConvPass::backward_weights ? desc.y_shape() : desc.weights_shape(), desc.dtype, uniform(2, -1, 1)}};
   if (with_bias) {
-    item.inputs.push_back({"bias", Shape{desc.out_channels}, desc.dtype, uniform(3, -1, 1)});
+    item.inputs.push_back({"bias", Shape{desc.out_channels}, ops::accumulation_dtype(desc.dtype), uniform(3, -1, 1)});
   }
   item.outputs = {{"out",
                    forward                           ? desc.y_shape()
                    : pass == ConvPass::backward_data ? desc.x_shape()
                                                      : desc.weights_shape(),
-                   desc.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
+                   out_dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
   item.prepare = [=](Context& context) {
     const std::shared_ptr<ops::ConvPlan> plan = ops::plan_conv2d(context, desc, pass, choice);
     return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views out, const TensorView& workspace) {
@@ -50,7 +51,7 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   };
   item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
-  item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6;
+  item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6 + rounding_of(out_dtype);
   return item;
 }
 

@@ -143,6 +143,14 @@ TEST(Conv2d, ReferenceMatchesTheOracleInF64) {
   }
 }
 
+TEST(Conv2d, EveryChoiceMatchesTheOracleInBf16) {
+  CpuContext context({.threads = 2});
+  const std::vector<ConvCase> cases = conv_cases();
+  for (std::size_t i = 0; i < cases.size(); i += 3) {
+    expect_oracle(context, cases[i], DType::bf16);
+  }
+}
+
 // ---- By hand
 
 /// The outputs of all choices must be exactly `expected`. before: what the output holds when gradients accumulate.
@@ -261,6 +269,18 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
 
 // ---- The same bits
 
+TEST(Conv2d, HasTheSameBitsForEveryThreadCountInBf16) {
+  ConvDesc d = square(3, 17, 4, 16, 3, 1, 1);
+  d.dtype = DType::bf16;
+  CpuContext context({.threads = 2});
+  for (const ConvPass pass : kConvPasses) {
+    testing::expect_same_bits_for_threads(conv2d_case("bf16", d, pass, "reference"), {1, 2, 5});
+    for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
+      testing::expect_repeatable(conv2d_case("bf16", d, pass, choice), context);
+    }
+  }
+}
+
 TEST(Conv2d, ReferenceHasTheSameBitsForEveryThreadCount) {
   for (const ConvCase& item : conv_cases()) {
     for (const ConvPass pass : kConvPasses) {
@@ -322,6 +342,30 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
     for (const ConvPass pass : kConvPasses) {
       EXPECT_EQ(ops::conv2d_choices(context, item.desc, pass).front().rfind("onednn:", 0), 0U) << item.name;
     }
+  }
+}
+
+/// Whatever the processor: without instructions for bf16 the choices are those that convert.
+TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
+  if (!has_onednn()) {
+    GTEST_SKIP() << "built without oneDNN";
+  }
+  CpuContext context;
+  ConvDesc d = square(1, 8, 16, 16, 3, 1, 1);
+  for (const ConvPass pass : kConvPasses) {
+    d.dtype = DType::f32;
+    std::vector<std::string> expected = ops::conv2d_choices(context, d, pass);
+    std::erase(expected, "reference");
+    d.dtype = DType::bf16;
+    const std::vector<std::string> found = ops::conv2d_choices(context, d, pass);
+    for (const std::string& choice : expected) {
+      EXPECT_NE(std::find(found.begin(), found.end(), choice + "-via-f32"), found.end()) << choice;
+    }
+    for (const std::string& choice : found) {
+      EXPECT_EQ(ops::plan_conv2d(context, d, pass, choice)->choice(), choice);
+    }
+    EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
+    EXPECT_EQ(found.back(), "reference");
   }
 }
 
@@ -393,6 +437,7 @@ TEST(Conv2d, OneDnnRefusesByName) {
   d.pad_mode = ops::PadMode::circular;
   EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward, "onednn:nhwc"), UnsupportedError);
   d.pad_mode = ops::PadMode::zero;
+  EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward, "onednn:nhwc-via-f32"), UnsupportedError);
   d.dtype = DType::f64;
   EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward, "onednn"), UnsupportedError);
 }

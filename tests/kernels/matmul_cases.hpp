@@ -16,16 +16,17 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   OpCase item;
   item.name = concat("matmul ", d.dtype, ' ', d.batch > 0 ? concat(d.batch, " of ") : std::string(), d.m, 'x', d.n, 'x',
                      d.k, d.transpose_a ? " ta" : "", d.transpose_b ? " tb" : "", d.bias ? " bias" : "",
-                     accumulate ? " accumulate" : "", ' ', choice);
+                     accumulate ? " accumulate" : "",
+                     d.accumulator_output ? concat(" in ", d.c_dtype()) : std::string(), ' ', choice);
   item.dtype = d.dtype;
   item.inputs = {
       {"a", d.a_shape(), d.dtype, uniform(1, -1, 1)},
       {"b", d.b_shape(), d.dtype, uniform(2, -1, 1)},
   };
   if (d.bias) {
-    item.inputs.push_back({"bias", Shape{d.n}, d.dtype, uniform(3, -1, 1)});
+    item.inputs.push_back({"bias", Shape{d.n}, ops::accumulation_dtype(d.dtype), uniform(3, -1, 1)});
   }
-  item.outputs = {{"c", d.c_shape(), d.dtype, accumulate ? uniform(4, -1, 1) : Generator{}}};
+  item.outputs = {{"c", d.c_shape(), d.c_dtype(), accumulate ? uniform(4, -1, 1) : Generator{}}};
   item.prepare = [=](Context& context) {
     const std::shared_ptr<ops::MatmulPlan> plan = ops::plan_matmul(context, d, choice);
     return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views out, const TensorView& workspace) {
@@ -34,7 +35,7 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   };
   item.bytes = tensor_bytes(item);
   item.flops = d.flops();
-  item.tolerance = d.dtype == DType::f64 ? 1e-15 : 1e-6;
+  item.tolerance = d.dtype == DType::f64 ? 1e-15 : 1e-6 + rounding_of(d.c_dtype());
   return item;
 }
 

@@ -42,13 +42,17 @@ void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::spa
   expected[0].assign(c);
 }
 
+void expect_oracle(Context& context, const MatmulDesc& d) {
+  for (const std::string& choice : ops::matmul_choices(context, d)) {
+    testing::expect_matches(
+        matmul_case(d, choice), context,
+        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) { oracle(d, in, out); });
+  }
+}
+
 void expect_oracle(Context& context, DType dtype) {
   for (const MatmulDesc& d : matmul_descs(dtype)) {
-    for (const std::string& choice : ops::matmul_choices(context, d)) {
-      testing::expect_matches(
-          matmul_case(d, choice), context,
-          [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) { oracle(d, in, out); });
-    }
+    expect_oracle(context, d);
   }
 }
 
@@ -60,6 +64,18 @@ TEST(Matmul, EveryChoiceMatchesTheOracleInF32) {
 TEST(Matmul, ReferenceMatchesTheOracleInF64) {
   CpuContext context({.threads = 3});
   expect_oracle(context, DType::f64);
+}
+
+TEST(Matmul, EveryChoiceMatchesTheOracleInBf16) {
+  CpuContext context({.threads = 2});
+  const std::vector<MatmulDesc> descs = matmul_descs(DType::bf16);
+  for (std::size_t i = 0; i < descs.size(); i += 5) {  // all twelve variants
+    MatmulDesc d = descs[i];
+    for (const bool accumulator_output : {false, true}) {
+      d.accumulator_output = accumulator_output;
+      expect_oracle(context, d);
+    }
+  }
 }
 
 TEST(Matmul, RunsOnAWorkerStream) {
@@ -121,6 +137,15 @@ TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
   }
 }
 
+TEST(Matmul, SameBitsInBf16) {
+  CpuContext context({.threads = 2});
+  MatmulDesc d{.dtype = DType::bf16, .m = 33, .n = 130, .k = 17};
+  testing::expect_same_bits_for_threads(matmul_case(d, "reference"));
+  for (const std::string& choice : ops::matmul_choices(context, d)) {
+    testing::expect_repeatable(matmul_case(d, choice), context);
+  }
+}
+
 TEST(Matmul, ChoicesMakeTheirPlanAgain) {
   CpuContext context;
   for (const MatmulDesc& d : matmul_descs(DType::f32)) {
@@ -161,6 +186,14 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   d.dtype = DType::f64;
   if (ops::matmul_choices(context, MatmulDesc{}).front() == "onednn") {
     EXPECT_THROW((void)ops::plan_matmul(context, d, "onednn"), UnsupportedError);
+    EXPECT_THROW((void)ops::plan_matmul(context, MatmulDesc{}, "onednn:via-f32"), UnsupportedError);
+    EXPECT_THROW((void)ops::plan_matmul(context, d, "onednn:via-f64"), UsageError);
+    d.dtype = DType::bf16;
+    const std::vector<std::string> choices = ops::matmul_choices(context, d);
+    EXPECT_NE(std::find(choices.begin(), choices.end(), "onednn:via-f32"), choices.end());
+    for (const std::string& choice : choices) {
+      EXPECT_EQ(ops::plan_matmul(context, d, choice)->choice(), choice);
+    }
   }
 }
 

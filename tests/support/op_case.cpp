@@ -36,14 +36,18 @@ double tensor_bytes(const OpCase& item) {
   return total;
 }
 
-std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
+double rounding_of(DType dtype) {
   // Rounding to nearest is off by at most half a unit in the last place: 2^-9 and 2^-12. Twice that is allowed.
-  constexpr double kBFloat16 = 1.0 / 256;
-  constexpr double kFloat16 = 1.0 / 2048;
+  return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0;
+}
+
+std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
   const OpCase host = make(DType::f32);
-  return {{host, host, host.tolerance},
-          {make(DType::bf16), host, host.tolerance + kBFloat16},
-          {make(DType::f16), host, host.tolerance + kFloat16}};
+  std::vector<DeviceCase> cases{{host, host, host.tolerance}};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    cases.push_back({make(dtype), host, host.tolerance + rounding_of(dtype)});
+  }
+  return cases;
 }
 
 OpCase off_boundary(const OpCase& item) {

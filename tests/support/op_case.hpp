@@ -50,6 +50,9 @@ struct OpCase {
 /// The bytes of all inputs and outputs, each once: OpCase::bytes of most ops.
 [[nodiscard]] double tensor_bytes(const OpCase& item);
 
+/// The relative error that rounding to a 16-bit type may cost, on top of a tolerance for f32; 0 for other types.
+[[nodiscard]] double rounding_of(DType dtype);
+
 /// One call on a GPU and its twin on the host, which computes in another type than a 16-bit call does.
 struct DeviceCase {
   OpCase device;
