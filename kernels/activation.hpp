@@ -21,7 +21,7 @@ enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, re
 /// "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu", "identity"
 [[nodiscard]] std::string_view name_of(Activation kind);
 
-// x, y, dy, dx: contiguous, one shape; f32 or f64 on the host, f32, bf16 or f16 on a GPU, computed in f32 there.
+// x, y, dy, dx: contiguous, one shape; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, computed in f32 there.
 // Deterministic, no workspace. Finite x gives finite results; NaN stays NaN, and gelu, gelu_tanh and silu of an
 // infinity may be NaN (infinity times zero).
 

@@ -21,7 +21,7 @@ struct AugmentDesc {
 ///
 ///   images:     (N, H, W, 3) u8, contiguous              sample_ids: (N) i64: position of the sample in its data set
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
-///   out:        (N, H, W, C), f32 or f64 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
+///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples from `valid` on are all zero
 /// Crop offset and flip come from Random(seed, augment, epoch, sample id): first below(2 * pad + 1) for the row offset,
 /// then the same for the column offset, then below(2) for the flip; each is drawn only when it is switched on. So they

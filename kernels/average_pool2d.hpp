@@ -9,7 +9,7 @@ namespace lockstep::ops {
 /// What the mean of a window divides by: all its elements, padding counted as zeros, or those inside of the image.
 enum class AverageOver { window, inside };
 
-// x, dx: (N, H, W, C), contiguous; f32 or f64 on the host, f32, bf16 or f16 on a GPU, with sums in f32. Nothing
+// x, dx: (N, H, W, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, with sums in f32. Nothing
 // aliases. Deterministic, no workspace.
 
 /// y (N, P, Q, C) = mean of x over each window; sums in row-major order.

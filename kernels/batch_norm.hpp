@@ -10,8 +10,8 @@ namespace lockstep::ops {
 
 // Batch normalisation (Ioffe and Szegedy, 2015) cut into steps that SyncBN, virtual ranks and fusions can recombine.
 //
-//   x, y, dy, dx, residual ..: (N, ..., C) contiguous, rank >= 2, channels last; all of one type: f32 or f64 on the
-//                host, f32, bf16 or f16 on a GPU
+//   x, y, dy, dx, residual ..: (N, ..., C) contiguous, rank >= 2, channels last; all of one type: f32, f64 or bf16 on
+//                the host, f32, bf16 or f16 on a GPU
 //   stats, coefficients, sums, weight, bias, running_mean, running_var, dweight, dbias: contiguous, of x's type, f32
 //                beside the 16-bit types
 //   valid:       i64 scalar (numel 1) on the device: the first `valid` samples of the batch count, the rest is

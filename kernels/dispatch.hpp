@@ -15,11 +15,13 @@ namespace lockstep::ops {
 /// How an op that yields a gradient treats what is in its output: replace it, add to it, or do not compute it.
 enum class GradMode : unsigned char { overwrite, accumulate, ignore };
 
-/// DTypeError unless ops on the view's device compute in its type: f32 and f64 on the host, f32, bf16 and f16 on a GPU.
+/// DTypeError unless ops on the view's device compute in its type: f32, f64 and bf16 on the host, f32, bf16 and
+/// f16 on a GPU.
 inline void require_compute_dtype(std::string_view op, std::string_view name, const TensorView& view) {
   const DType t = view.dtype;
   if (view.device.kind == DeviceKind::cpu) {
-    require<DTypeError>(t == DType::f32 || t == DType::f64, op, ": ", name, " is ", t, ", expected f32 or f64");
+    require<DTypeError>(t == DType::f32 || t == DType::f64 || t == DType::bf16, op, ": ", name, " is ", t,
+                        ", expected f32, f64 or bf16");
   } else {
     require<DTypeError>(t == DType::f32 || t == DType::bf16 || t == DType::f16, op, ": ", name, " is ", t,
                         ", expected f32, bf16 or f16 on ", view.device);

@@ -16,7 +16,7 @@ struct DropoutDesc {
 /// Dropout (Srivastava et al. 2014) that scales while training, so that evaluation leaves it out:
 /// y = kept ? x * (1 / (1 - rate)) : 0. The same call on dy gives dx: no mask is stored.
 ///
-///   x, y:       (N, ...) contiguous, one shape and type; f32 or f64 on the host, f32, bf16 or f16 on a GPU
+///   x, y:       (N, ...) contiguous, one shape and type; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   sample_ids: (N) i64, contiguous: position of the sample in its data set          epoch: i64 scalar
 ///
 /// Element e of a sample, row-major within it, is kept when word e % 4 of

@@ -11,8 +11,8 @@ namespace lockstep::ops {
 // in GPT (Radford et al., 2018, section 3.1).
 //
 //   ids:        (..., T) i32, rank at least 1: M tokens in sequences of length T
-//   table:      (V, D), positions: (T, D), y, dy: (..., T, D); all of one type: f32 or f64 on the host, f32, bf16 or
-//               f16 on a GPU
+//   table:      (V, D), positions: (T, D), y, dy: (..., T, D); all of one type: f32, f64 or bf16 on the host, f32, bf16
+//               or f16 on a GPU
 // All contiguous. Outputs share no memory with other operands.
 
 /// y = table[id] + positions[t] for the token t of a sequence, rounded once. positions may be missing: y = table[id].

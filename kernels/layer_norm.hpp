@@ -9,8 +9,8 @@ namespace lockstep::ops {
 
 // Layer normalisation (Ba, Kiros and Hinton, 2016) over the last axis: every row of C elements by itself.
 //
-//   x, y, dy, dx:                 (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32 or
-//                                 f64 on the host, f32, bf16 or f16 on a GPU
+//   x, y, dy, dx:                 (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32, f64
+//                                 or bf16 on the host, f32, bf16 or f16 on a GPU
 //   weight, bias, dweight, dbias: (C) contiguous, of x's type, f32 beside the 16-bit types
 //   mean, inv_std:                (M) likewise
 //

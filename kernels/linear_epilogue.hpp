@@ -10,7 +10,7 @@ namespace lockstep::ops {
 
 // What follows the product of a linear layer, in one pass over memory.
 //
-//   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32 or f64 on the
+//   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32, f64 or bf16 on the
 //                           host, f32, bf16 or f16 on a GPU, computed in f32 there
 //   bias, dbias:            (N) contiguous, of x's type, f32 beside the 16-bit types
 //

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops {
 
-// x, dx: (N, H, W, C), y, dy: (N, P, Q, C), contiguous; f32 or f64 on the host, f32, bf16 or f16
+// x, dx: (N, H, W, C), y, dy: (N, P, Q, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16
 // on a GPU, with sums in f32. Deterministic, no workspace.
 
 /// y = largest x in the window (padding never wins; the first of equal values in row-major order wins; a NaN wins).

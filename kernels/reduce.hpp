@@ -8,9 +8,9 @@
 
 namespace lockstep::ops {
 
-// Types: x is f32 or f64 on the host, f32, bf16 or f16 on a GPU. Sums in fixed chunks joined in order: the bits do not
-// depend on the number of threads or multiprocessors. Workspaces are u8, aligned to 8, of the bytes that the function
-// beside the op gives; they may be missing when that is 0.
+// Types: x is f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU. Sums in fixed chunks joined in order: the bits
+// do not depend on the number of threads or multiprocessors. Workspaces are u8, aligned to 8, of the bytes that the
+// function beside the op gives; they may be missing when that is 0.
 
 /// sums (C) = or += sum over the rows of x (M, C): the gradient of a bias. Contiguous; sums are of the type of x, f32
 /// beside 16-bit types. Accumulated in f64 (on a GPU runs of 8 rows in f32). mode ignore is a UsageError.

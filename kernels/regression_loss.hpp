@@ -22,8 +22,8 @@ struct RegressionLossOptions {
 /// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
 /// samples count), and its gradient, in one pass.
 ///
-///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32 or f64 on the host, f32,
-///                bf16 or f16 on a GPU
+///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
+///                f32, bf16 or f16 on a GPU
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:       scalar, of the type of prediction, f32 beside 16-bit types: 1 / (global number of valid samples);
 ///                not given: 1

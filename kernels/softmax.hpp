@@ -13,8 +13,8 @@ namespace lockstep::ops {
 enum class SoftmaxMask : std::uint8_t { none, causal };
 
 // Softmax over the last axis, row by row. x, y, dy, dx: (..., K) contiguous, rank at least 1, with causal 2, of one
-// shape and type: f32 or f64 on the host, f32, bf16 or f16 on a GPU. Sums over a row have a fixed order: the bits do
-// not depend on the number of threads. On a GPU they depend on the shape and on whether all tensors allow 16-byte
+// shape and type: f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU. Sums over a row have a fixed order: the bits
+// do not depend on the number of threads. On a GPU they depend on the shape and on whether all tensors allow 16-byte
 // accesses. No workspace. UsageError: a scale that is infinite, NaN, 0 or subnormal in the type of the tensors, in f32
 // for 16-bit types.
 

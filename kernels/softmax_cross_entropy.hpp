@@ -11,8 +11,8 @@ namespace lockstep::ops {
 /// Softmax cross entropy with label smoothing (Szegedy et al. 2016, section 7), loss, gradient and accuracy in one
 /// pass over the logits. Target distribution: (1 - smoothing) at the label + smoothing / K everywhere.
 ///
-///   logits:    (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32 or f64
-///              on the host, f32, bf16 or f16 on a GPU
+///   logits:    (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32, f64
+///              or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   labels:    (N) or (N, ...) i32, contiguous: one a position
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar, of the type of logits, f32 beside 16-bit types: 1 / (global number of valid samples);

@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 
 // The parameter-free shortcut of He et al. 2015 (option A): every stride-th pixel, new channels are zero.
-// x, dx: (N, H, W, C), y, dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous; f32 or f64 on
+// x, dx: (N, H, W, C), y, dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous; f32, f64 or bf16 on
 // the host, f32, bf16 or f16 on a GPU. The C channels of x land at [(K - C) / 2, (K - C) / 2 + C) of y. Deterministic,
 // no workspace.
 

@@ -9,7 +9,7 @@ namespace lockstep::ops {
 
 /// result += number of samples whose label is among the k largest logits: top-k accuracy, as of Krizhevsky et al. 2012.
 ///
-///   logits:    (N, K) contiguous; f32 or f64 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
+///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   k:         1 .. K, else a UsageError
 ///   result:    f64 scalar

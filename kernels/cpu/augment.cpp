@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 #include <lockstep/runtime/random.hpp>
 
@@ -18,8 +19,8 @@ Table<T> make_table(const AugmentDesc& desc) {
   Table<T> table;
   for (std::size_t c = 0; c < 3; ++c) {
     for (std::size_t value = 0; value < 256; ++value) {
-      table[c][value] = static_cast<T>((static_cast<double>(value) / 255.0 - static_cast<double>(desc.mean[c])) /
-                                       static_cast<double>(desc.std[c]));
+      table[c][value] = element_of<T>((static_cast<double>(value) / 255.0 - static_cast<double>(desc.mean[c])) /
+                                      static_cast<double>(desc.std[c]));
     }
   }
   return table;
@@ -79,7 +80,7 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
   const std::int64_t* ids = sample_ids.as<std::int64_t>();  // (N)
   const std::int64_t now = *epoch.as<std::int64_t>();
   const std::int64_t filled = valid.data != nullptr ? *valid.as<std::int64_t>() : samples;
-  visit_compute(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
+  visit_element(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
     const Table<T> table = make_table<T>(desc);
     T* to = out.as<T>();  // (N, H, W, C)
     parallel_ranges(context, samples, 1, [&](std::int64_t begin, std::int64_t end) {

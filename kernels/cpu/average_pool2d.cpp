@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/pool_window.hpp>
 
 namespace lockstep::ops::backend {
@@ -10,13 +11,13 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kPixelsInT = 64;  // pixels summed in the tensor's own type before the sums are joined in double
+constexpr int64_t kPixelsInT = 64;  // pixels summed in the type of values before the sums are joined in double
 
 }  // namespace
 
 void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
                             const TensorView& y) {
-  visit_compute(x.dtype, "average_pool2d_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "average_pool2d_forward", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
     T* py = y.as<T>();
     const int64_t width = x.shape[2];
@@ -28,14 +29,14 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
         for (int64_t w = tile.columns.first; w < tile.columns.last; ++w) {
           const T* pixel = px + tile.image + (h * width + w) * channels;
           for (int64_t c = 0; c < tile.count; ++c) {
-            sum[c] += static_cast<double>(pixel[c]);
+            sum[c] += static_cast<double>(value_of(pixel[c]));
           }
         }
       }
       const auto divisor =
           static_cast<double>(over == AverageOver::window ? area : tile.rows.size() * tile.columns.size());
       for (int64_t c = 0; c < tile.count; ++c) {
-        py[tile.offset + c] = static_cast<T>(sum[c] / divisor);
+        py[tile.offset + c] = element_of<T>(sum[c] / divisor);
       }
     });
   });
@@ -44,7 +45,7 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
 // Gathers like max_pool2d_backward.
 void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx) {
-  visit_compute(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {
     const T* pdy = dy.as<T>();
     T* pdx = dx.as<T>();
     const int64_t height = dx.shape[1];
@@ -61,19 +62,19 @@ void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageO
                                                                                      covered(desc, 1, q, width).size());
           const T* g = pdy + tile.image + (p * out_width + q) * channels;
           for (int64_t c = 0; c < tile.count; ++c) {
-            sum[c] += static_cast<double>(g[c]) / divisor;
+            sum[c] += static_cast<double>(value_of(g[c])) / divisor;
           }
         }
       }
       for (int64_t c = 0; c < tile.count; ++c) {
-        pdx[tile.offset + c] = static_cast<T>(sum[c]);
+        pdx[tile.offset + c] = element_of<T>(sum[c]);
       }
     });
   });
 }
 
 void global_average_pool_forward(CpuContext& context, const TensorView& x, const TensorView& y) {
-  visit_compute(x.dtype, "global_average_pool_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "global_average_pool_forward", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
     T* py = y.as<T>();
     const int64_t pixels = x.shape[1] * x.shape[2];
@@ -88,10 +89,10 @@ void global_average_pool_forward(CpuContext& context, const TensorView& x, const
         const T* image = px + n * pixels * channels + first;  // (H * W, C)
         double total[kPoolBlock] = {};
         for (int64_t part = 0; part < pixels; part += kPixelsInT) {
-          T sum[kPoolBlock] = {};
+          Value<T> sum[kPoolBlock] = {};
           for (int64_t i = part; i < std::min(pixels, part + kPixelsInT); ++i) {
             for (int64_t c = 0; c < count; ++c) {
-              sum[c] += image[i * channels + c];
+              sum[c] += value_of(image[i * channels + c]);
             }
           }
           for (int64_t c = 0; c < count; ++c) {
@@ -99,7 +100,7 @@ void global_average_pool_forward(CpuContext& context, const TensorView& x, const
           }
         }
         for (int64_t c = 0; c < count; ++c) {
-          py[n * channels + first + c] = static_cast<T>(total[c] / static_cast<double>(pixels));
+          py[n * channels + first + c] = element_of<T>(total[c] / static_cast<double>(pixels));
         }
       }
     });
@@ -107,7 +108,7 @@ void global_average_pool_forward(CpuContext& context, const TensorView& x, const
 }
 
 void global_average_pool_backward(CpuContext& context, const TensorView& dy, const TensorView& dx) {
-  visit_compute(dx.dtype, "global_average_pool_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(dx.dtype, "global_average_pool_backward", [&]<class T>(std::type_identity<T>) {
     const T* pdy = dy.as<T>();
     T* pdx = dx.as<T>();
     const int64_t pixels = dx.shape[1] * dx.shape[2];
@@ -117,7 +118,7 @@ void global_average_pool_backward(CpuContext& context, const TensorView& dy, con
         const T* from = pdy + i / pixels * channels;
         T* to = pdx + i * channels;
         for (int64_t c = 0; c < channels; ++c) {
-          to[c] = from[c] / static_cast<T>(pixels);
+          to[c] = T(value_of(from[c]) / static_cast<Value<T>>(pixels));
         }
       }
     });

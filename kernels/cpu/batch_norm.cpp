@@ -7,6 +7,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
@@ -19,6 +20,7 @@
 // time and at most kBlock elements of each, so that what a piece needs stays in the first-level cache and the inner
 // loops are long and vectorise whatever C is. A piece starts at a multiple of 8 elements, a byte of the mask.
 // Loops marked `omp simd` may write in place: element i depends on element i only.
+// T: elements of the tensor; V, Value<T>: of statistics, coefficients and sums.
 
 namespace lockstep::ops::backend {
 namespace {
@@ -31,7 +33,7 @@ constexpr int64_t kGroup = 2048;      // elements, about, whose sums stay in reg
 constexpr int64_t kBlock = 512;       // elements of one period in a piece
 constexpr int64_t kMaxLocal = 2048;   // elements of a table on the stack
 constexpr int64_t kTile = 4096;       // elements, at least, that a thread takes at a time
-constexpr int64_t kMinChunk = 16384;  // elements; a chunk is summed in the tensor's type, chunks are joined in double
+constexpr int64_t kMinChunk = 16384;  // elements; a chunk is summed in the type of values, chunks are joined in double
 constexpr int64_t kMinChunkRows = 32;
 constexpr int64_t kMaxChunkRows = 256;  // unless kMinChunk asks for more
 constexpr int64_t kGrain = 16384;       // elements that are worth a thread
@@ -71,10 +73,10 @@ struct Layout {
   [[nodiscard]] int64_t tile_grain() const { return std::max(int64_t{1}, kGrain / tile); }
   [[nodiscard]] int64_t chunk_grain() const { return std::max(int64_t{1}, kGrain / chunk); }
   [[nodiscard]] std::size_t joined_bytes() const { return static_cast<std::size_t>(channels) * 2 * sizeof(double); }
-  /// A slot of the workspace: (2, C) doubles for one chunk, then (3, period) elements of scratch. A thread uses the
+  /// A slot of the workspace: (2, C) doubles for one chunk, then (3, period) values of scratch. A thread uses the
   /// scratch of its first chunk for all of them.
-  [[nodiscard]] std::size_t slot_bytes(std::size_t element) const {
-    const std::size_t bytes = joined_bytes() + static_cast<std::size_t>(period) * 3 * element;
+  [[nodiscard]] std::size_t slot_bytes(std::size_t value) const {
+    const std::size_t bytes = joined_bytes() + static_cast<std::size_t>(period) * 3 * value;
     return align_up(bytes, kAlignment);
   }
 };
@@ -84,10 +86,10 @@ struct Slots {
   std::size_t joined_bytes;
   std::size_t slot_bytes;
 
-  Slots(const Layout& layout, const TensorView& workspace, std::size_t element)
+  Slots(const Layout& layout, const TensorView& workspace, std::size_t value)
       : base(static_cast<std::byte*>(workspace.data)),
         joined_bytes(layout.joined_bytes()),
-        slot_bytes(layout.slot_bytes(element)) {}
+        slot_bytes(layout.slot_bytes(value)) {}
   [[nodiscard]] double* joined(int64_t chunk) const {
     return reinterpret_cast<double*>(base + static_cast<std::size_t>(chunk) * slot_bytes);
   }
@@ -175,17 +177,27 @@ class RepeatedRow {
 
 // ---- the ReLU mask -------------------------------------------------------------------------------------------------
 
+#if defined(__AVX2__)
+[[gnu::always_inline]] inline __m256 load_8(const float* from) {
+  return _mm256_loadu_ps(from);
+}
+[[gnu::always_inline]] inline __m256 load_8(const BFloat16* from) {
+  const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+}
+#endif
+
 /// The bits of y > 0, eight elements a byte; the last byte is filled up with zeros.
 template <class T>
 void pack_positive(const T* y, int64_t count, std::uint8_t* mask) {
   int64_t i = 0;
 #if defined(__AVX2__)
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<Value<T>, float>) {
     for (; i + 32 <= count; i += 32) {
       std::uint32_t bits = 0;
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k) {
-        const __m256 positive = _mm256_cmp_ps(_mm256_loadu_ps(y + i + 8 * k), _mm256_setzero_ps(), _CMP_GT_OQ);
+        const __m256 positive = _mm256_cmp_ps(load_8(y + i + 8 * k), _mm256_setzero_ps(), _CMP_GT_OQ);
         bits |= static_cast<std::uint32_t>(_mm256_movemask_ps(positive)) << 8 * k;
       }
       std::memcpy(mask + i / 8, &bits, sizeof bits);
@@ -195,7 +207,7 @@ void pack_positive(const T* y, int64_t count, std::uint8_t* mask) {
   for (; i < count; i += 8) {
     unsigned bits = 0;
     for (int64_t k = 0; k < std::min(count - i, int64_t{8}); ++k) {
-      bits |= static_cast<unsigned>(y[i + k] > 0) << k;
+      bits |= static_cast<unsigned>(value_of(y[i + k]) > 0) << k;
     }
     mask[i / 8] = static_cast<std::uint8_t>(bits);
   }
@@ -203,10 +215,10 @@ void pack_positive(const T* y, int64_t count, std::uint8_t* mask) {
 
 /// out = (dy [+ dy2]) where the mask says so, else 0. out may be dy or dy2.
 template <bool kSecond, class T>
-void masked(const T* dy, const T* dy2, const std::uint8_t* mask, int64_t count, T* out) {
+void masked(const T* dy, const T* dy2, const std::uint8_t* mask, int64_t count, Value<T>* out) {
   int64_t i = 0;
 #if defined(__AVX2__)
-  if constexpr (std::is_same_v<T, float>) {
+  if constexpr (std::is_same_v<Value<T>, float>) {
     const __m256i byte = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
     for (; i + 32 <= count; i += 32) {
       std::int32_t word = 0;
@@ -215,9 +227,9 @@ void masked(const T* dy, const T* dy2, const std::uint8_t* mask, int64_t count, 
       for (int k = 0; k < 4; ++k) {
         const __m256i select = _mm256_slli_epi32(byte, 8 * k);
         const __m256i bits = _mm256_and_si256(_mm256_set1_epi32(word), select);
-        __m256 g = _mm256_loadu_ps(dy + i + 8 * k);
+        __m256 g = load_8(dy + i + 8 * k);
         if constexpr (kSecond) {
-          g = _mm256_add_ps(g, _mm256_loadu_ps(dy2 + i + 8 * k));
+          g = _mm256_add_ps(g, load_8(dy2 + i + 8 * k));
         }
         _mm256_storeu_ps(out + i + 8 * k, _mm256_and_ps(g, _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits, select))));
       }
@@ -225,8 +237,8 @@ void masked(const T* dy, const T* dy2, const std::uint8_t* mask, int64_t count, 
   }
 #endif
   for (; i < count; ++i) {
-    const T g = kSecond ? dy[i] + dy2[i] : dy[i];
-    out[i] = (mask[i >> 3] >> (i & 7) & 1) != 0 ? g : T(0);
+    const Value<T> g = kSecond ? value_of(dy[i]) + value_of(dy2[i]) : value_of(dy[i]);
+    out[i] = (mask[i >> 3] >> (i & 7) & 1) != 0 ? g : 0;
   }
 }
 
@@ -238,14 +250,17 @@ struct Gradient {
 
   [[nodiscard]] bool plain() const { return dy2 == nullptr && mask == nullptr; }
   /// The gradient at the output of the affine step for [at, at + count), at a multiple of 8.
-  void read(int64_t at, int64_t count, T* out) const {
+  void read(int64_t at, int64_t count, Value<T>* out) const {
     if (mask == nullptr) {
       if (dy2 == nullptr) {
-        std::copy_n(dy + at, count, out);
+#pragma omp simd
+        for (int64_t i = 0; i < count; ++i) {
+          out[i] = value_of(dy[at + i]);
+        }
       } else {
 #pragma omp simd
         for (int64_t i = 0; i < count; ++i) {
-          out[i] = dy[at + i] + dy2[at + i];
+          out[i] = value_of(dy[at + i]) + value_of(dy2[at + i]);
         }
       }
     } else if (dy2 == nullptr) {
@@ -260,7 +275,7 @@ struct Gradient {
 
 /// Channels whose sums are kept in registers together: 128 bytes.
 template <class T>
-inline constexpr int64_t kLanes = 128 / sizeof(T);
+inline constexpr int64_t kLanes = 128 / sizeof(Value<T>);
 
 /// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): kLanes elements from
 /// `phase` of each period are to be added up. Returns where the last, partial period begins.
@@ -276,30 +291,41 @@ int64_t for_lanes(int64_t count, int64_t period, F&& f) {
   return periods * period;
 }
 
-/// The 128 bytes after these kLanes elements are read next in this row: hardware does not see it coming.
+/// The elements after these kLanes are read next in this row: hardware does not see it coming.
 template <class T>
 void prefetch_next(const T* lanes) {
   __builtin_prefetch(lanes + kLanes<T>);
-  __builtin_prefetch(lanes + kLanes<T> + kLanes<T> / 2);
+  if constexpr (kLanes<T> * sizeof(T) > 64) {
+    __builtin_prefetch(lanes + kLanes<T> + kLanes<T> / 2);
+  }
 }
 
 /// 32 bytes that + - * work on element by element (an extension of gcc and clang). Arrays of these stay in registers,
 /// arrays of T do not.
-template <class T>
+template <class V>
 struct VectorOf {
-  using Type [[gnu::vector_size(32)]] = T;
+  using Type [[gnu::vector_size(32)]] = V;
 };
 template <class T>
-using Vector = typename VectorOf<T>::Type;
+using Vector = typename VectorOf<Value<T>>::Type;
 
 template <class T>
 void load(const T* from, Vector<T>& to) {
-  std::memcpy(&to, from, sizeof to);
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    using Halves [[gnu::vector_size(16)]] = std::uint16_t;
+    using Words [[gnu::vector_size(32)]] = std::uint32_t;
+    Halves bits;
+    std::memcpy(&bits, from, sizeof bits);
+    const Words words = __builtin_convertvector(bits, Words) << 16;
+    std::memcpy(&to, &words, sizeof to);
+  } else {
+    std::memcpy(&to, from, sizeof to);
+  }
 }
 
-template <class T>
-void add_to(T* sums, const Vector<T>& values) {
-  Vector<T> v;
+template <class V>
+void add_to(V* sums, const Vector<V>& values) {
+  Vector<V> v;
   load(sums, v);
   v += values;
   std::memcpy(sums, &v, sizeof v);
@@ -309,7 +335,8 @@ constexpr int kVectors = 4;  // in kLanes
 
 /// sum += x - shift, square += (x - shift)^2 in kLanes channels, over pieces a period apart.
 template <class T>
-void add_deviations(const T* x, int64_t period, int64_t periods, const T* shift, T* sum, T* square) {
+void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>* shift, Value<T>* sum,
+                    Value<T>* square) {
   constexpr int64_t kN = kLanes<T> / kVectors;
   Vector<T> m[kVectors];
   Vector<T> s[kVectors] = {};
@@ -338,35 +365,36 @@ void add_deviations(const T* x, int64_t period, int64_t periods, const T* shift,
 /// shift loses few bits whatever the data: k of n values that differ from the mean m by d on average give a variance of
 /// at least d^2 k / n, so that sum (x - shift)^2 <= M2 (1 + n / k).
 template <class T>
-void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, double* joined) {
+void chunk_stats(const Layout& layout, const T* x, int64_t count, Value<T>* scratch, double* joined) {
+  using V = Value<T>;
   const int64_t rows = count / layout.channels;
   const int64_t sample = std::min(rows, align_up(std::max(rows / 16, int64_t{8}), layout.fold));
-  T* sum = scratch;
-  T* square = sum + layout.period;
-  T* shift = square + layout.period;
-  std::fill_n(sum, 2 * layout.period, T(0));
+  V* sum = scratch;
+  V* square = sum + layout.period;
+  V* shift = square + layout.period;
+  std::fill_n(sum, 2 * layout.period, V(0));
   for (int64_t at = 0; at < sample * layout.channels; at += layout.period) {
     const int64_t length = std::min(layout.period, sample * layout.channels - at);
 #pragma omp simd
     for (int64_t i = 0; i < length; ++i) {
-      sum[i] += x[at + i];
+      sum[i] += value_of(x[at + i]);
     }
   }
   double* mean = joined;
   double* m2 = joined + layout.channels;
   fold_period(sum, layout, mean);
   for (int64_t c = 0; c < layout.channels; ++c) {
-    shift[c] = static_cast<T>(mean[c] / static_cast<double>(sample));
+    shift[c] = static_cast<V>(mean[c] / static_cast<double>(sample));
   }
   for (int64_t i = layout.channels; i < layout.period; i += layout.channels) {
     std::copy_n(shift, layout.channels, shift + i);
   }
-  std::fill_n(sum, layout.period, T(0));
+  std::fill_n(sum, layout.period, V(0));
   const int64_t rest = for_lanes<T>(count, layout.period, [&](int64_t at, int64_t phase, int64_t periods) {
     add_deviations(x + at, layout.period, periods, shift + phase, sum + phase, square + phase);
   });
   for (int64_t i = 0; i < count - rest; ++i) {
-    const T d = x[rest + i] - shift[i];
+    const V d = value_of(x[rest + i]) - shift[i];
     sum[i] += d;
     square[i] += d * d;
   }
@@ -383,19 +411,21 @@ void chunk_stats(const Layout& layout, const T* x, int64_t count, T* scratch, do
 }
 
 template <class T>
-void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t rows, T* stats, const Slots& slots) {
+void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t rows, Value<T>* stats,
+              const Slots& slots) {
+  using V = Value<T>;
   const int64_t channels = layout.channels;
   const int64_t count = rows * channels;
-  stats[2 * channels] = static_cast<T>(rows);
+  stats[2 * channels] = static_cast<V>(rows);
   if (rows == 0) {
-    std::fill_n(stats, 2 * channels, T(0));
+    std::fill_n(stats, 2 * channels, V(0));
     return;
   }
   const int64_t chunks = (count + layout.chunk - 1) / layout.chunk;
   parallel_ranges(context, chunks, layout.chunk_grain(), [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.chunk;
-      chunk_stats(layout, x + begin, std::min(layout.chunk, count - begin), slots.scratch<T>(first), slots.joined(i));
+      chunk_stats(layout, x + begin, std::min(layout.chunk, count - begin), slots.scratch<V>(first), slots.joined(i));
     }
   });
   parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
@@ -421,8 +451,8 @@ void stats_of(CpuContext& context, const Layout& layout, const T* x, int64_t row
       joined_rows += chunk_rows;
     }
     for (int64_t c = first; c < last; ++c) {
-      stats[c] = static_cast<T>(mean[c]);
-      stats[channels + c] = static_cast<T>(m2[c]);
+      stats[c] = static_cast<V>(mean[c]);
+      stats[channels + c] = static_cast<V>(m2[c]);
     }
   });
 }
@@ -444,31 +474,32 @@ void write_coefficients(double mean, double var, double epsilon, const T* weight
 // ---- apply ---------------------------------------------------------------------------------------------------------
 
 template <int kRows, bool kResidual, bool kRelu, class T>
-void apply_rows(const T* x, const T* residual, int64_t period, const T* scale, const T* shift, T* y, int64_t length) {
+void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* scale, const Value<T>* shift, T* y,
+                int64_t length) {
 #pragma omp simd
   for (int64_t i = 0; i < length; ++i) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      T v = x[r * period + i] * scale[i] + shift[i];
+      Value<T> v = value_of(x[r * period + i]) * scale[i] + shift[i];
       if constexpr (kResidual) {
-        v += residual[r * period + i];
+        v += value_of(residual[r * period + i]);
       }
       if constexpr (kRelu) {
-        v = v <= T(0) ? T(0) : v;  // NaN stays NaN
+        v = v <= 0 ? 0 : v;  // NaN stays NaN
       }
-      y[r * period + i] = v;
+      store(v, y[r * period + i]);
     }
   }
 }
 
 template <bool kResidual, bool kRelu, class T>
-void apply(CpuContext& context, const Layout& layout, const T* x, const T* coefficients, const T* residual, T* y,
+void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual, T* y,
            std::uint8_t* mask) {
   const int64_t numel = layout.numel();
   const int64_t period = layout.period;
   parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
-    RepeatedRow<T> scale(coefficients, layout);
-    RepeatedRow<T> shift(coefficients + layout.channels, layout);
+    RepeatedRow<Value<T>> scale(coefficients, layout);
+    RepeatedRow<Value<T>> shift(coefficients + layout.channels, layout);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.tile;
       for_pieces(
@@ -492,10 +523,10 @@ void apply(CpuContext& context, const Layout& layout, const T* x, const T* coeff
 // ---- backward ------------------------------------------------------------------------------------------------------
 
 /// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart; g is the incoming gradient of
-/// the elements from `at`, a multiple of 32 in f32 and of 16 in f64.
+/// the elements from `at`, a multiple of 32, in f64 of 16.
 template <bool kSecond, bool kMask, class T>
-void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const T* mean, T* sum,
-                  T* product) {
+void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
+                  Value<T>* sum, Value<T>* product) {
   constexpr int64_t kN = kLanes<T> / kVectors;
   Vector<T> m[kVectors];
   Vector<T> s[kVectors] = {};
@@ -503,19 +534,21 @@ void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period,
   for (int k = 0; k < kVectors; ++k) {
     load(mean + k * kN, m[k]);
   }
-  alignas(64) T buffer[kLanes<T>];
+  alignas(64) Value<T> buffer[kLanes<T>];
   for (int64_t r = 0; r < periods; ++r, at += period) {
-    const T* from = in.dy + at;
     if constexpr (kMask) {
       masked<kSecond>(in.dy + at, kSecond ? in.dy2 + at : nullptr, in.mask + at / 8, kLanes<T>, buffer);
-      from = buffer;
     }
     prefetch_next(x + at);
     prefetch_next(in.dy + at);
 #pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
       Vector<T> g;
-      load(from + k * kN, g);
+      if constexpr (kMask) {
+        load(buffer + k * kN, g);
+      } else {
+        load(in.dy + at + k * kN, g);
+      }
       if constexpr (kSecond && !kMask) {
         Vector<T> second;
         load(in.dy2 + at + k * kN, second);
@@ -535,21 +568,21 @@ void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period,
 
 template <bool kSecond, bool kMask, class T>
 void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int64_t begin, int64_t end,
-                    const T* inv_std, const T* mean, T* sum, T* product, double* joined) {
-  std::fill_n(sum, layout.period, T(0));
-  std::fill_n(product, layout.period, T(0));
+                    const Value<T>* inv_std, const Value<T>* mean, Value<T>* sum, Value<T>* product, double* joined) {
+  std::fill_n(sum, layout.period, Value<T>(0));
+  std::fill_n(product, layout.period, Value<T>(0));
   const int64_t rest =
       begin + for_lanes<T>(end - begin, layout.period, [&](int64_t at, int64_t phase, int64_t periods) {
         add_products<kSecond, kMask>(in, x, begin + at, layout.period, periods, mean + phase, sum + phase,
                                      product + phase);
       });
-  T buffer[kLanes<T>];
+  Value<T> buffer[kLanes<T>];
   for (int64_t at = rest; at < end; at += kLanes<T>) {
     const int64_t length = std::min(kLanes<T>, end - at);
     in.read(at, length, buffer);
     for (int64_t i = 0; i < length; ++i) {
       sum[at - rest + i] += buffer[i];
-      product[at - rest + i] += buffer[i] * (x[at + i] - mean[at - rest + i]);
+      product[at - rest + i] += buffer[i] * (value_of(x[at + i]) - mean[at - rest + i]);
     }
   }
   fold_period(sum, layout, joined);
@@ -560,16 +593,18 @@ void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int
 }
 
 template <bool kSecond, bool kMask, class T>
-void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x, const T* coefficients,
-                   int64_t rows, GradMode mode, T* sums, T* dweight, T* dbias, const Slots& slots) {
+void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x,
+                   const Value<T>* coefficients, int64_t rows, GradMode mode, Value<T>* sums, Value<T>* dweight,
+                   Value<T>* dbias, const Slots& slots) {
+  using V = Value<T>;
   const int64_t channels = layout.channels;
   const int64_t count = rows * channels;
   const int64_t chunks = (count + layout.chunk - 1) / layout.chunk;
-  const T* inv_std = coefficients + 3 * channels;
+  const V* inv_std = coefficients + 3 * channels;
   parallel_ranges(context, chunks, layout.chunk_grain(), [&](int64_t first, int64_t last) {
-    T* sum = slots.scratch<T>(first);
-    T* product = sum + layout.period;
-    T* mean = product + layout.period;
+    V* sum = slots.scratch<V>(first);
+    V* product = sum + layout.period;
+    V* mean = product + layout.period;
     repeat(coefficients + 2 * channels, channels, 0, layout.period, mean);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.chunk;
@@ -577,7 +612,7 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
                                      product, slots.joined(i));
     }
   });
-  const auto give = [mode](T value, T* gradient, int64_t c) {
+  const auto give = [mode](V value, V* gradient, int64_t c) {
     if (mode == GradMode::overwrite) {
       gradient[c] = value;
     } else if (mode == GradMode::accumulate) {
@@ -585,10 +620,10 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
     }
   };
   if (chunks == 0) {
-    std::fill_n(sums, 2 * channels, T(0));
+    std::fill_n(sums, 2 * channels, V(0));
     for (int64_t c = 0; c < channels; ++c) {
-      give(T(0), dbias, c);
-      give(T(0), dweight, c);
+      give(V(0), dbias, c);
+      give(V(0), dweight, c);
     }
     return;
   }
@@ -604,8 +639,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
       }
     }
     for (int64_t c = first; c < last; ++c) {
-      sums[c] = static_cast<T>(sum[c]);
-      sums[channels + c] = static_cast<T>(product[c]);
+      sums[c] = static_cast<V>(sum[c]);
+      sums[channels + c] = static_cast<V>(product[c]);
       give(sums[c], dbias, c);
       give(sums[channels + c], dweight, c);
     }
@@ -661,45 +696,57 @@ class BackwardTable {
   alignas(64) T offset_[kMaxLocal];
 };
 
-template <int kRows, class T>
-void backward_rows(const T* g, const T* x, int64_t period, const typename BackwardTable<T>::Rows& table, T* dx,
-                   int64_t length) {
-  const T* scale = table.scale;
-  const T* mean = table.mean;
-  const T* slope = table.slope;
-  const T* offset = table.offset;
+/// g: rows g_period apart; x and dx: period.
+template <int kRows, class G, class T>
+void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
+                   const typename BackwardTable<Value<T>>::Rows& table, T* dx, int64_t length) {
+  const Value<T>* scale = table.scale;
+  const Value<T>* mean = table.mean;
+  const Value<T>* slope = table.slope;
+  const Value<T>* offset = table.offset;
 #pragma omp simd
   for (int64_t i = 0; i < length; ++i) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
-      dx[r * period + i] = scale[i] * g[r * period + i] + ((x[r * period + i] - mean[i]) * slope[i] + offset[i]);
+      store(scale[i] * value_of(g[r * g_period + i]) + ((value_of(x[r * period + i]) - mean[i]) * slope[i] + offset[i]),
+            dx[r * period + i]);
     }
   }
 }
 
 template <class T>
-void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x, const T* coefficients,
-              const T* sums, double count, int64_t rows, T* dx, T* dresidual) {
+void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x,
+              const Value<T>* coefficients, const Value<T>* sums, double count, int64_t rows, T* dx, T* dresidual) {
   const int64_t numel = layout.numel();
   const int64_t valid = rows * layout.channels;
   const int64_t period = layout.period;
-  // where the incoming gradient is kept when it is not dy itself
-  T* kept = dresidual != nullptr ? dresidual : in.plain() ? nullptr : dx;
   parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
-    BackwardTable<T> table(layout, coefficients, sums, count);
+    BackwardTable<Value<T>> table(layout, coefficients, sums, count);
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.tile;
       const int64_t end = std::min(numel, begin + layout.tile);
       const int64_t stop = std::clamp(valid, begin, end);
       for_pieces(begin, stop, period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
-        const T* g = in.dy + at;
-        if (kept != nullptr) {
-          for (int r = 0; r < n(); ++r) {
-            in.read(at + r * period, length, kept + at + r * period);
-          }
-          g = kept + at;
+        if (dresidual == nullptr && in.plain()) {
+          backward_rows<n()>(in.dy + at, period, x + at, period, table.from(phase, length), dx + at, length);
+          return;
         }
-        backward_rows<n()>(g, x + at, period, table.from(phase, length), dx + at, length);
+        if constexpr (std::is_same_v<T, Value<T>>) {
+          T* g = (dresidual != nullptr ? dresidual : dx) + at;
+          for (int r = 0; r < n(); ++r) {
+            in.read(at + r * period, length, g + r * period);
+          }
+          backward_rows<n()>(g, period, x + at, period, table.from(phase, length), dx + at, length);
+        } else {  // elements would round the gradient
+          alignas(64) Value<T> g[n() * kBlock];
+          for (int r = 0; r < n(); ++r) {
+            in.read(at + r * period, length, g + r * kBlock);
+            if (dresidual != nullptr) {
+              store_values(g + r * kBlock, length, dresidual + at + r * period);
+            }
+          }
+          backward_rows<n()>(g, kBlock, x + at, period, table.from(phase, length), dx + at, length);
+        }
       });
       std::fill(dx + stop, dx + end, T(0));
       if (dresidual != nullptr) {
@@ -718,15 +765,15 @@ T* pointer(const TensorView& view) {
 
 std::size_t batch_norm_workspace_bytes(const CpuContext& /*context*/, const TensorView& x) {
   const Layout layout(x.shape);
-  return static_cast<std::size_t>(layout.chunks) * layout.slot_bytes(size_of(x.dtype));
+  return static_cast<std::size_t>(layout.chunks) * layout.slot_bytes(size_of(accumulation_dtype(x.dtype)));
 }
 
 void batch_norm_stats(CpuContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace) {
   const Layout layout(x.shape);
   const int64_t rows = valid_rows("batch_norm_stats", layout, x, valid);
-  visit_compute(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
-    stats_of(context, layout, x.as<T>(), rows, stats.as<T>(), Slots(layout, workspace, sizeof(T)));
+  visit_element(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
+    stats_of(context, layout, x.as<T>(), rows, stats.as<Value<T>>(), Slots(layout, workspace, sizeof(Value<T>)));
   });
 }
 
@@ -768,9 +815,9 @@ void batch_norm_finalize_inference(CpuContext& /*context*/, const TensorView& ru
 void batch_norm_apply(CpuContext& context, const TensorView& x, const TensorView& coefficients,
                       const TensorView& residual, bool relu, const TensorView& y, const TensorView& mask) {
   const Layout layout(x.shape, Layout::Pass::elementwise);
-  visit_compute(x.dtype, "batch_norm_apply", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "batch_norm_apply", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
-    const T* pc = coefficients.as<T>();
+    const auto* pc = coefficients.as<Value<T>>();
     const T* pr = pointer<T>(residual);
     T* py = y.as<T>();
     auto* pm = pointer<std::uint8_t>(mask);
@@ -790,14 +837,15 @@ void batch_norm_backward_reduce(CpuContext& context, const TensorView& dy, const
                                 const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
   const Layout layout(x.shape);
   const int64_t rows = valid_rows("batch_norm_backward_reduce", layout, x, valid);
-  visit_compute(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
     const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
     const bool wanted = mode != GradMode::ignore;
     const auto run = in.dy2 != nullptr
                          ? (in.mask != nullptr ? backward_sums<true, true, T> : backward_sums<true, false, T>)
                          : (in.mask != nullptr ? backward_sums<false, true, T> : backward_sums<false, false, T>);
-    run(context, layout, in, x.as<T>(), coefficients.as<T>(), rows, mode, sums.as<T>(),
-        wanted ? dweight.as<T>() : nullptr, wanted ? dbias.as<T>() : nullptr, Slots(layout, workspace, sizeof(T)));
+    run(context, layout, in, x.as<T>(), coefficients.as<Value<T>>(), rows, mode, sums.as<Value<T>>(),
+        wanted ? dweight.as<Value<T>>() : nullptr, wanted ? dbias.as<Value<T>>() : nullptr,
+        Slots(layout, workspace, sizeof(Value<T>)));
   });
 }
 
@@ -807,10 +855,10 @@ void batch_norm_backward_apply(CpuContext& context, const TensorView& dy, const 
                                const TensorView& dresidual) {
   const Layout layout(x.shape, Layout::Pass::elementwise);
   const int64_t rows = valid_rows("batch_norm_backward_apply", layout, x, valid);
-  visit_compute(x.dtype, "batch_norm_backward_apply", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "batch_norm_backward_apply", [&]<class T>(std::type_identity<T>) {
     const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
-    backward(context, layout, in, x.as<T>(), coefficients.as<T>(), sums.as<T>(),
-             static_cast<double>(stats.as<T>()[2 * layout.channels]), rows, dx.as<T>(), pointer<T>(dresidual));
+    backward(context, layout, in, x.as<T>(), coefficients.as<Value<T>>(), sums.as<Value<T>>(),
+             static_cast<double>(stats.as<Value<T>>()[2 * layout.channels]), rows, dx.as<T>(), pointer<T>(dresidual));
   });
 }
 

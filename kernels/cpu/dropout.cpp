@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 #include <lockstep/runtime/random.hpp>
 
@@ -36,8 +37,8 @@ void dropout(CpuContext& context, const DropoutDesc& desc, const TensorView& sam
   const auto now = static_cast<std::uint64_t>(*epoch.as<int64_t>());
   const std::array<std::uint32_t, 2> key = random_key(desc.seed, RandomUse::dropout, now, desc.layer);
   const std::uint32_t threshold = dropout_threshold(desc.rate);
-  visit_compute(x.dtype, "dropout", [&]<class T>(std::type_identity<T>) {
-    const T factor = static_cast<T>(1 / (1 - desc.rate));
+  visit_element(x.dtype, "dropout", [&]<class T>(std::type_identity<T>) {
+    const auto factor = static_cast<Value<T>>(1 / (1 - desc.rate));
     const T* px = x.as<T>();  // (N, extent)
     T* py = y.as<T>();        // (N, extent)
     parallel_ranges(context, samples * quads, kGrain, [=](int64_t begin, int64_t end) {
@@ -48,7 +49,7 @@ void dropout(CpuContext& context, const DropoutDesc& desc, const TensorView& sam
         const int64_t first = i / quads * extent + i % quads * kQuad;
         const int64_t count = std::min(kQuad, extent - i % quads * kQuad);
         for (int64_t j = 0; j < count; ++j) {
-          py[first + j] = words[static_cast<std::size_t>(j)] < threshold ? T{0} : px[first + j] * factor;
+          py[first + j] = words[static_cast<std::size_t>(j)] < threshold ? T{0} : T(value_of(px[first + j]) * factor);
         }
       }
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -26,7 +27,7 @@ void embedding_forward(CpuContext& context, const TensorView& table, const Tenso
   const int64_t width = table.shape[1];
   const int64_t length = ids.shape.back();
   const auto* id = ids.as<std::int32_t>();  // (M)
-  visit_compute(table.dtype, "embedding_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(table.dtype, "embedding_forward", [&]<class T>(std::type_identity<T>) {
     const T* rows = table.as<T>();                                      // (V, D)
     const T* places = positions.given() ? positions.as<T>() : nullptr;  // (T, D)
     T* to = y.as<T>();                                                  // (M, D)
@@ -45,7 +46,7 @@ void embedding_forward(CpuContext& context, const TensorView& table, const Tenso
         }
         const T* place = places + token % length * width;
         for (int64_t d = 0; d < width; ++d) {
-          out[d] = row[d] + place[d];
+          out[d] = T(value_of(row[d]) + value_of(place[d]));
         }
       }
     });
@@ -65,21 +66,21 @@ void embedding_backward(CpuContext& context, const TensorView& dy, const TensorV
   const int64_t vocabulary = dtable.shape[0];
   const int64_t width = dtable.shape[1];
   const auto* id = ids.as<std::int32_t>();  // (M)
-  visit_compute(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
-    const T* from = dy.as<T>();  // (M, D)
-    T* rows = dtable.as<T>();    // (V, D)
+  visit_element(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
+    const T* from = dy.as<T>();          // (M, D)
+    auto* rows = dtable.as<Value<T>>();  // (V, D)
     if (mode == GradMode::overwrite) {
       parallel_ranges(context, vocabulary * width, 4 * kGrain,
-                      [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, T{0}); });
+                      [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, Value<T>{0}); });
     }
     // A thread takes columns, not ids: a few ids make up most of a text.
     parallel_ranges(context, width, kColumns, [=](int64_t begin, int64_t end) {
       for (int64_t token = 0; token < tokens; ++token) {
         if (in_table(id[token], vocabulary)) {
-          T* row = rows + id[token] * width;
+          Value<T>* row = rows + id[token] * width;
           const T* gradient = from + token * width;
           for (int64_t d = begin; d < end; ++d) {
-            row[d] += gradient[d];
+            row[d] += value_of(gradient[d]);
           }
         }
       }

@@ -5,6 +5,7 @@
 
 #include <lockstep/kernels/cpu/activation.hpp>
 #include <lockstep/kernels/cpu/column_sums.hpp>
+#include <lockstep/kernels/cpu/element.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
@@ -19,10 +20,10 @@ int64_t rows_worth_a_thread(int64_t columns) {
 
 void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y) {
-  visit_compute(x.dtype, "linear_epilogue_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "linear_epilogue_forward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = x.shape.back();
     const T* px = x.as<T>();  // (M, N)
-    const T* pb = bias.given() ? bias.as<T>() : nullptr;
+    const Value<T>* pb = bias.given() ? bias.as<Value<T>>() : nullptr;
     const T* pr = residual.given() ? residual.as<T>() : nullptr;  // (M, N)
     T* py = y.as<T>();                                            // (M, N)
     activations::visit(kind, [&]<class Function>(Function) {
@@ -30,8 +31,9 @@ void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorV
         for (int64_t row = first; row < last; ++row) {
           const int64_t at = row * columns;
           for (int64_t c = 0; c < columns; ++c) {
-            const T value = Function::value(pb == nullptr ? px[at + c] : px[at + c] + pb[c]);
-            py[at + c] = pr == nullptr ? value : value + pr[at + c];
+            const Value<T> in = value_of(px[at + c]);
+            const Value<T> value = Function::value(pb == nullptr ? in : in + pb[c]);
+            py[at + c] = T(pr == nullptr ? value : value + value_of(pr[at + c]));
           }
         }
       };
@@ -47,12 +49,12 @@ std::size_t linear_epilogue_workspace_bytes(const CpuContext& /*context*/, const
 void linear_epilogue_backward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace) {
-  visit_compute(dy.dtype, "linear_epilogue_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(dy.dtype, "linear_epilogue_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = dy.shape.back();
     const int64_t rows = dy.numel() / columns;
     const bool inputs = kind != Activation::identity;
     const T* px = inputs ? x.as<T>() : nullptr;  // (M, N)
-    const T* pb = inputs && bias.given() ? bias.as<T>() : nullptr;
+    const Value<T>* pb = inputs && bias.given() ? bias.as<Value<T>>() : nullptr;
     const T* pdy = dy.as<T>();                   // (M, N)
     T* pdx = dx.given() ? dx.as<T>() : nullptr;  // (M, N)
     activations::visit(kind, [&]<class Function>(Function) {
@@ -60,21 +62,22 @@ void linear_epilogue_backward(CpuContext& context, Activation kind, const Tensor
       const auto take = [=](int64_t row, double* total) {
         const int64_t at = row * columns;
         for (int64_t c = 0; c < columns; ++c) {
-          T gradient = pdy[at + c];
+          Value<T> gradient = value_of(pdy[at + c]);
           if (px != nullptr) {
-            gradient *= Function::slope(pb == nullptr ? px[at + c] : px[at + c] + pb[c]);
+            const Value<T> in = value_of(px[at + c]);
+            gradient *= Function::slope(pb == nullptr ? in : in + pb[c]);
           }
           if (total != nullptr) {
             total[c] += static_cast<double>(gradient);
           }
           if (pdx != nullptr) {
-            pdx[at + c] = gradient;
+            pdx[at + c] = T(gradient);
           }
         }
       };
       if (mode != GradMode::ignore) {
         column_sums(context, rows, columns, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
-                    std::array{dbias.as<T>()}, take);
+                    std::array{dbias.as<Value<T>>()}, take);
       } else {
         parallel_ranges(context, rows, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
           for (int64_t row = first; row < last; ++row) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/pool_window.hpp>
 
 namespace lockstep::ops::backend {
@@ -13,13 +14,13 @@ using std::int64_t;
 /// The winners of one window. x: channel 0 of the tile's block in pixel (0, 0), pixels `channels` apart.
 template <bool kIndex, class T>
 void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& tile, T* y, std::int32_t* index) {
-  T best[kPoolBlock];
+  Value<T> best[kPoolBlock];
   std::int32_t winner[kPoolBlock];
   const int64_t count = tile.count;
   const int64_t start = tile.rows.first * width + tile.columns.first;
   const T* pixel = x + start * channels;
   for (int64_t c = 0; c < count; ++c) {
-    best[c] = pixel[c];
+    best[c] = value_of(pixel[c]);
     winner[c] = static_cast<std::int32_t>(start);
   }
   for (int64_t h = tile.rows.first; h < tile.rows.last; ++h) {
@@ -27,8 +28,8 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       pixel = x + (h * width + w) * channels;
       const auto here = static_cast<std::int32_t>(h * width + w);
       for (int64_t c = 0; c < count; ++c) {
-        const T b = best[c];
-        const T v = pixel[c];
+        const Value<T> b = best[c];
+        const Value<T> v = value_of(pixel[c]);
         const bool wins = !(v <= b) & (b == b);  // a NaN wins once and then stays
         best[c] = wins ? v : b;
         if constexpr (kIndex) {
@@ -37,7 +38,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       }
     }
   }
-  std::copy_n(best, count, y);
+  store_values(best, count, y);
   if constexpr (kIndex) {
     std::copy_n(winner, count, index);
   }
@@ -47,7 +48,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
 
 void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
                         const TensorView& index) {
-  visit_compute(x.dtype, "max_pool2d_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "max_pool2d_forward", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
     T* py = y.as<T>();
     std::int32_t* pi = index.given() ? index.as<std::int32_t>() : nullptr;
@@ -66,7 +67,7 @@ void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorV
 // Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place.
 void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx) {
-  visit_compute(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {
     const T* pdy = dy.as<T>();
     const std::int32_t* pi = index.as<std::int32_t>();
     T* pdx = dx.as<T>();
@@ -75,19 +76,19 @@ void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const Tensor
     const int64_t out_width = dy.shape[2];
     for_covered(context, desc, dx.shape, dy.shape, [=](const PoolTile& tile) {
       const auto here = static_cast<std::int32_t>(tile.row * width + tile.column);
-      T sum[kPoolBlock] = {};
+      Value<T> sum[kPoolBlock] = {};
       for (int64_t p = tile.rows.first; p < tile.rows.last; ++p) {
         for (int64_t q = tile.columns.first; q < tile.columns.last; ++q) {
           const int64_t from = tile.image + (p * out_width + q) * channels;
           const T* g = pdy + from;
           const std::int32_t* winner = pi + from;
           for (int64_t c = 0; c < tile.count; ++c) {
-            const T v = g[c];
-            sum[c] += winner[c] == here ? v : T(0);
+            const Value<T> v = value_of(g[c]);
+            sum[c] += winner[c] == here ? v : 0;
           }
         }
       }
-      std::copy_n(sum, tile.count, pdx + tile.offset);
+      store_values(sum, tile.count, pdx + tile.offset);
     });
   });
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <lockstep/kernels/cpu/chunk_sum.hpp>
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -27,14 +28,14 @@ void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std:
   for (std::int64_t row = first_row; row < last_row; ++row) {
     const T* values = x + row * row_length + column;
     for (std::int64_t j = 0; j < columns; ++j) {
-      part[static_cast<std::size_t>(j)] += static_cast<double>(values[j]);
+      part[static_cast<std::size_t>(j)] += static_cast<double>(value_of(values[j]));
     }
   }
 }
 
 template <class T>
 void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int64_t row_length, GradMode mode,
-              T* sums) {
+              Value<T>* sums) {
   // How rows and columns are cut follows from the shape alone.
   const std::int64_t splits = std::clamp<std::int64_t>(rows / kRowsPerSplit, 1, kMostSplits);
   const std::int64_t blocks_a_pass = kParts / splits;
@@ -57,7 +58,7 @@ void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int
         sum += parts[static_cast<std::size_t>(j / kColumns * splits + split)][static_cast<std::size_t>(j % kColumns)];
       }
       const double before = mode == GradMode::accumulate ? static_cast<double>(sums[first + j]) : 0.0;
-      sums[first + j] = static_cast<T>(before + sum);
+      sums[first + j] = static_cast<Value<T>>(before + sum);
     }
   }
 }
@@ -66,7 +67,7 @@ template <class T>
 bool holds_non_finite(const T* x, std::int64_t begin, std::int64_t end) {
   bool found = false;
   for (std::int64_t i = begin; i < end; ++i) {
-    found |= !(std::abs(x[i]) <= std::numeric_limits<T>::max());
+    found |= !(std::abs(value_of(x[i])) <= std::numeric_limits<Value<T>>::max());
   }
   return found;
 }
@@ -75,28 +76,28 @@ bool holds_non_finite(const T* x, std::int64_t begin, std::int64_t end) {
 
 void reduce_rows(CpuContext& context, const TensorView& x, GradMode mode, const TensorView& sums,
                  const TensorView& /*workspace*/) {
-  visit_compute(x.dtype, "reduce_rows", [&]<class T>(std::type_identity<T>) {
-    sum_rows(context, x.as<T>(), x.shape[0], x.shape[1], mode, sums.as<T>());
+  visit_element(x.dtype, "reduce_rows", [&]<class T>(std::type_identity<T>) {
+    sum_rows(context, x.as<T>(), x.shape[0], x.shape[1], mode, sums.as<Value<T>>());
   });
 }
 
 void sum(CpuContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
-  visit_compute(x.dtype, "sum", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "sum", [&]<class T>(std::type_identity<T>) {
     const T* p = x.as<T>();
     *result.as<double>() = chunk_sum(
         context, x.numel(), kSumChunk, static_cast<double*>(workspace.data), [=](std::int64_t begin, std::int64_t end) {
-          return lane_sum(begin, end, [=](std::int64_t i) { return static_cast<double>(p[i]); });
+          return lane_sum(begin, end, [=](std::int64_t i) { return static_cast<double>(value_of(p[i])); });
         });
   });
 }
 
 void squared_norm(CpuContext& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
-  visit_compute(x.dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "squared_norm", [&]<class T>(std::type_identity<T>) {
     const T* p = x.as<T>();
     *result.as<double>() = chunk_sum(context, x.numel(), kSumChunk, static_cast<double*>(workspace.data),
                                      [=](std::int64_t begin, std::int64_t end) {
                                        return lane_sum(begin, end, [=](std::int64_t i) {
-                                         const auto value = static_cast<double>(p[i]);
+                                         const auto value = static_cast<double>(value_of(p[i]));
                                          return value * value;
                                        });
                                      });
@@ -105,7 +106,7 @@ void squared_norm(CpuContext& context, const TensorView& x, const TensorView& re
 
 void all_finite(CpuContext& context, const TensorView& x, const TensorView& found) {
   std::atomic_ref<std::int32_t> flag(*found.as<std::int32_t>());
-  visit_compute(x.dtype, "all_finite", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "all_finite", [&]<class T>(std::type_identity<T>) {
     const T* p = x.as<T>();
     parallel_ranges(context, x.numel(), kSumChunk, [=](std::int64_t begin, std::int64_t end) {
       if (holds_non_finite(p, begin, end)) {

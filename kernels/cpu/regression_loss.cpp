@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/chunk_sum.hpp>
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/reduce.hpp>
 
 namespace lockstep::ops::backend {
@@ -40,13 +41,13 @@ T slope_of(T d, T delta) {
 /// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count).
 template <RegressionLoss kKind, class T>
 double run(const CpuContext& context, const T* prediction, const T* target, std::int64_t count, std::int64_t counted,
-           double delta, T factor, T* gradient, double* partial) {
+           double delta, Value<T> factor, T* gradient, double* partial) {
   return chunk_sum(context, count, kSumChunk, partial, [=](std::int64_t begin, std::int64_t end) {
     const std::int64_t middle = std::clamp(counted, begin, end);
     const double sum = lane_sum(begin, middle, [=](std::int64_t i) {
-      const T difference = prediction[i] - target[i];
+      const Value<T> difference = value_of(prediction[i]) - value_of(target[i]);
       if (gradient != nullptr) {
-        gradient[i] = slope_of<kKind>(difference, static_cast<T>(delta)) * factor;
+        gradient[i] = T(slope_of<kKind>(difference, static_cast<Value<T>>(delta)) * factor);
       }
       return loss_of<kKind>(difference, delta);
     });
@@ -70,9 +71,9 @@ void regression_loss(CpuContext& context, const RegressionLossOptions& options, 
   const std::int64_t features = count / samples;
   const std::int64_t counting =
       valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
-  visit_compute(prediction.dtype, "regression_loss", [&]<class T>(std::type_identity<T>) {
-    const double step = scale.given() ? static_cast<double>(*scale.as<T>()) : 1.0;
-    const T factor = static_cast<T>(step / static_cast<double>(features));
+  visit_element(prediction.dtype, "regression_loss", [&]<class T>(std::type_identity<T>) {
+    const double step = scale.given() ? static_cast<double>(*scale.as<Value<T>>()) : 1.0;
+    const auto factor = static_cast<Value<T>>(step / static_cast<double>(features));
     const auto call = [&]<RegressionLoss kKind>(std::integral_constant<RegressionLoss, kKind>) {
       return run<kKind>(context, prediction.as<T>(), target.as<T>(), count, counting * features, options.delta, factor,
                         dprediction.given() ? dprediction.as<T>() : nullptr, static_cast<double*>(workspace.data));

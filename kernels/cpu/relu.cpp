@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -14,28 +15,29 @@ constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
 // `omp simd`: the output may be an input, element i depends on element i only.
 
 void relu_forward(CpuContext& context, const TensorView& x, const TensorView& y) {
-  visit_compute(x.dtype, "relu_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "relu_forward", [&]<class T>(std::type_identity<T>) {
     const T* px = x.as<T>();
     T* py = y.as<T>();
     parallel_ranges(context, x.numel(), kGrain, [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        py[i] = px[i] <= T(0) ? T(0) : px[i];  // NaN stays NaN
+        const Value<T> v = value_of(px[i]);
+        store(v <= 0 ? 0 : v, py[i]);  // NaN stays NaN
       }
     });
   });
 }
 
 void relu_backward(CpuContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx) {
-  visit_compute(y.dtype, "relu_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(y.dtype, "relu_backward", [&]<class T>(std::type_identity<T>) {
     const T* py = y.as<T>();
     const T* pdy = dy.as<T>();
     T* pdx = dx.as<T>();
     parallel_ranges(context, y.numel(), kGrain, [=](std::int64_t begin, std::int64_t end) {
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
-        const T g = pdy[i];
-        pdx[i] = py[i] > T(0) ? g : T(0);
+        const Value<T> g = value_of(pdy[i]);
+        store(value_of(py[i]) > 0 ? g : 0, pdx[i]);
       }
     });
   });

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -19,21 +20,28 @@ int64_t grain_of(int64_t columns) {
 }
 
 /// One row of which `seen` columns take part. y may be x. The difference comes before the product, which is rounded:
-/// max v - max v has to be 0, however large v is. The sum is in double.
+/// max v - max v has to be 0, however large v is. The sum is in double. The exponentials wait in y, unless that would
+/// round them: then they are computed twice.
 template <class T>
-void forward_row(const T* x, T scale, int64_t seen, int64_t columns, T* y) {
-  const T sign = scale < 0 ? T{-1} : T{1};
-  T largest = -std::numeric_limits<T>::infinity();
+void forward_row(const T* x, Value<T> scale, int64_t seen, int64_t columns, T* y) {
+  using V = Value<T>;
+  const V sign = scale < 0 ? V{-1} : V{1};
+  V largest = -std::numeric_limits<V>::infinity();
   for (int64_t k = 0; k < seen; ++k) {
-    largest = std::max(largest, sign * x[k]);  // a NaN shows in the sum
+    largest = std::max(largest, sign * value_of(x[k]));  // a NaN shows in the sum
   }
+  const auto exponential = [=](int64_t k) { return std::exp(std::abs(scale) * (sign * value_of(x[k]) - largest)); };
   double sum = 0;
   for (int64_t k = 0; k < seen; ++k) {
-    y[k] = std::exp(std::abs(scale) * (sign * x[k] - largest));
-    sum += static_cast<double>(y[k]);
+    const V e = exponential(k);
+    sum += static_cast<double>(e);
+    if constexpr (std::is_same_v<T, V>) {
+      y[k] = e;
+    }
   }
   for (int64_t k = 0; k < seen; ++k) {
-    y[k] = static_cast<T>(static_cast<double>(y[k]) / sum);
+    const V e = std::is_same_v<T, V> ? value_of(y[k]) : exponential(k);
+    y[k] = element_of<T>(static_cast<double>(e) / sum);
   }
   std::fill(y + seen, y + columns, T{0});
 }
@@ -43,10 +51,12 @@ template <class T>
 void backward_row(const T* y, const T* dy, double scale, int64_t columns, T* dx) {
   double sum = 0;
   for (int64_t k = 0; k < columns; ++k) {
-    sum += y[k] == 0 ? 0.0 : static_cast<double>(dy[k]) * static_cast<double>(y[k]);
+    const auto p = static_cast<double>(value_of(y[k]));
+    sum += p == 0 ? 0.0 : static_cast<double>(value_of(dy[k])) * p;
   }
   for (int64_t k = 0; k < columns; ++k) {
-    dx[k] = y[k] == 0 ? T{0} : static_cast<T>(scale * static_cast<double>(y[k]) * (static_cast<double>(dy[k]) - sum));
+    const auto p = static_cast<double>(value_of(y[k]));
+    dx[k] = p == 0 ? T{0} : element_of<T>(scale * p * (static_cast<double>(value_of(dy[k])) - sum));
   }
 }
 
@@ -56,7 +66,7 @@ void softmax_forward(CpuContext& context, const TensorView& x, double scale, Sof
   if (x.numel() == 0) {
     return;
   }
-  visit_compute(x.dtype, "softmax_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "softmax_forward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = x.shape.back();
     const bool causal = mask == SoftmaxMask::causal;
     const int64_t queries = causal ? x.shape[x.shape.rank() - 2] : 1;
@@ -65,7 +75,7 @@ void softmax_forward(CpuContext& context, const TensorView& x, double scale, Sof
     parallel_ranges(context, x.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t seen = causal ? columns - queries + row % queries + 1 : columns;
-        forward_row(px + row * columns, static_cast<T>(scale), seen, columns, py + row * columns);
+        forward_row(px + row * columns, static_cast<Value<T>>(scale), seen, columns, py + row * columns);
       }
     });
   });
@@ -76,7 +86,7 @@ void softmax_backward(CpuContext& context, const TensorView& y, const TensorView
   if (y.numel() == 0) {
     return;
   }
-  visit_compute(y.dtype, "softmax_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(y.dtype, "softmax_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = y.shape.back();
     const T* py = y.as<T>();    // (M, K)
     const T* pdy = dy.as<T>();  // (M, K)

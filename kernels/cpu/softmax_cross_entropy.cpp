@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -18,30 +19,37 @@ struct PositionResult {
   bool correct = false;
 };
 
-/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null.
+/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null. The
+/// exponentials wait in d, unless that would round them: then they are computed twice.
 template <class T>
-PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, T scale, T* d) {
-  const std::int64_t best = std::max_element(x, x + classes) - x;  // the first of equals
-  const T largest = x[best];
-  const double at_label = static_cast<double>(x[label] - largest);  // before d overwrites it
+PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, Value<T> scale,
+                            T* d) {
+  using V = Value<T>;
+  const auto less = [](T a, T b) { return value_of(a) < value_of(b); };
+  const std::int64_t best = std::max_element(x, x + classes, less) - x;  // the first of equals
+  const V largest = value_of(x[best]);
+  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // before d overwrites it
   double total = 0;
   double shifts = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
-    const T shifted = x[k] - largest;
-    const T e = std::exp(shifted);
+    const V shifted = value_of(x[k]) - largest;
+    const V e = std::exp(shifted);
     total += static_cast<double>(e);
     shifts += static_cast<double>(shifted);
-    if (d != nullptr) {
-      d[k] = e;
+    if constexpr (std::is_same_v<T, V>) {
+      if (d != nullptr) {
+        d[k] = e;
+      }
     }
   }
   if (d != nullptr) {
-    const T inverse = static_cast<T>(1 / total);
-    const T spread = static_cast<T>(smoothing / static_cast<double>(classes));
-    const T peak = static_cast<T>(1 - smoothing);
+    const auto inverse = static_cast<V>(1 / total);
+    const auto spread = static_cast<V>(smoothing / static_cast<double>(classes));
+    const auto peak = static_cast<V>(1 - smoothing);
     for (std::int64_t k = 0; k < classes; ++k) {
-      const T target = k == label ? peak + spread : spread;
-      d[k] = (d[k] * inverse - target) * scale;
+      const V target = k == label ? peak + spread : spread;
+      const V e = std::is_same_v<T, V> ? value_of(d[k]) : std::exp(value_of(x[k]) - largest);
+      d[k] = T((e * inverse - target) * scale);
     }
   }
   double loss = std::log(total) - (1 - smoothing) * at_label;
@@ -63,7 +71,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const std::int32_t* label = labels.as<std::int32_t>();
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);
-  const T factor = (scale.given() ? *scale.as<T>() : T{1}) / static_cast<T>(positions);
+  const Value<T> factor = (scale.given() ? *scale.as<Value<T>>() : 1) / static_cast<Value<T>>(positions);
   const std::int64_t grain = std::max<std::int64_t>(1, kGrainElements / classes);
   double loss = 0;
   double correct = 0;
@@ -105,7 +113,7 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
 void softmax_cross_entropy(CpuContext& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& valid, const TensorView& scale, double smoothing,
                            const TensorView& dlogits, const TensorView& metrics, const TensorView& /*workspace*/) {
-  visit_compute(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
+  visit_element(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
     run<T>(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
   });
 }

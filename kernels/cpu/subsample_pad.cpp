@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -29,7 +30,7 @@ int64_t rows_per_thread(int64_t row) {
 }  // namespace
 
 void subsample_pad_forward(CpuContext& context, int64_t stride, const TensorView& x, const TensorView& y) {
-  visit_compute(x.dtype, "subsample_pad_forward", [&]<class T>(std::type_identity<T>) {
+  visit_element(x.dtype, "subsample_pad_forward", [&]<class T>(std::type_identity<T>) {
     const Geometry g = geometry(x.shape, y.shape);
     const T* px = x.as<T>();
     T* py = y.as<T>();
@@ -53,7 +54,7 @@ void subsample_pad_forward(CpuContext& context, int64_t stride, const TensorView
 
 void subsample_pad_backward(CpuContext& context, int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx) {
-  visit_compute(dx.dtype, "subsample_pad_backward", [&]<class T>(std::type_identity<T>) {
+  visit_element(dx.dtype, "subsample_pad_backward", [&]<class T>(std::type_identity<T>) {
     const Geometry g = geometry(dx.shape, dy.shape);
     const T* pdy = dy.as<T>();
     T* pdx = dx.as<T>();
@@ -76,7 +77,7 @@ void subsample_pad_backward(CpuContext& context, int64_t stride, const TensorVie
           T* out = to + q * stride * g.channels;
           if (add) {
             for (int64_t c = 0; c < g.channels; ++c) {
-              out[c] += in[c];
+              out[c] = T(value_of(out[c]) + value_of(in[c]));
             }
           } else {
             std::copy_n(in, g.channels, out);

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -14,13 +15,13 @@ constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
 /// How many of x (K) are larger than the one at the label: all of them when that one is NaN, as nothing is below it.
 template <class T>
 std::int64_t rank_of(const T* x, std::int64_t classes, std::int32_t label) {
-  const T at_label = x[label];
+  const Value<T> at_label = value_of(x[label]);
   std::int64_t above = 0;
   for (std::int64_t c = 0; c < label; ++c) {
-    above += x[c] < at_label ? 0 : 1;
+    above += value_of(x[c]) < at_label ? 0 : 1;
   }
   for (std::int64_t c = label; c < classes; ++c) {
-    above += x[c] <= at_label ? 0 : 1;
+    above += value_of(x[c]) <= at_label ? 0 : 1;
   }
   return above;
 }
@@ -35,7 +36,7 @@ void top_k_correct(CpuContext& context, const TensorView& logits, const TensorVi
   const std::int64_t counting =
       valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
   std::atomic<std::int64_t> correct = 0;
-  visit_compute(logits.dtype, "top_k_correct", [&]<class T>(std::type_identity<T>) {
+  visit_element(logits.dtype, "top_k_correct", [&]<class T>(std::type_identity<T>) {
     const T* x = logits.as<T>();  // (N, K)
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / classes);
     parallel_ranges(context, counting, grain, [&](std::int64_t begin, std::int64_t end) {

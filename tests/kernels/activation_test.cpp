@@ -187,7 +187,7 @@ TEST(Activation, RefusesWhatTheContractExcludes) {
   testing::expect_views_checked(
       {a, b, c}, [&](const auto& v) { ops::activation_backward(context, kind, v[0], v[1], v[2]); }, true);
   for (TensorView& view : views) {
-    view.dtype = DType::bf16;
+    view.dtype = DType::f16;
   }
   EXPECT_THROW(forward(), DTypeError) << "on the host";
   EXPECT_THROW(backward(), DTypeError) << "on the host";
