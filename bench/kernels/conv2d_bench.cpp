@@ -3,15 +3,19 @@
 namespace lockstep::bench {
 
 /// Each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice that the host has,
-/// weight reorders included.
+/// in f32 and bf16, weight reorders included.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
   const auto add = [&](const char* net, const std::vector<testing::ConvCase>& cases) {
     for (const auto& [name, desc] : cases) {
       for (const ops::ConvPass pass : testing::kConvPasses) {
-        for (const std::string& choice : ops::conv2d_choices(context, desc, pass)) {
-          items.push_back(testing::conv2d_case(concat(net, ' ', name), desc, pass, choice));
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          ops::ConvDesc typed = desc;
+          typed.dtype = dtype;
+          for (const std::string& choice : ops::conv2d_choices(context, typed, pass)) {
+            items.push_back(testing::conv2d_case(concat(net, ' ', name), typed, pass, choice));
+          }
         }
       }
     }

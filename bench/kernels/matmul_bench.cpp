@@ -2,7 +2,7 @@
 
 namespace lockstep::bench {
 
-/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square.
+/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square, in f32 and bf16.
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -13,8 +13,12 @@ std::vector<testing::OpCase> matmul_bench() {
     d.k = k;
     d.transpose_a = transpose_a;
     d.transpose_b = transpose_b;
-    for (const std::string& choice : ops::matmul_choices(context, d)) {
-      items.push_back(testing::matmul_case(d, choice));
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      d.dtype = dtype;
+      d.accumulator_output = transpose_a;  // the gradient of weights
+      for (const std::string& choice : ops::matmul_choices(context, d)) {
+        items.push_back(testing::matmul_case(d, choice));
+      }
     }
   };
   const auto add_linear = [&](std::int64_t batch, std::int64_t in, std::int64_t out) {
