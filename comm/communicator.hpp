@@ -42,6 +42,9 @@ class Communicator {
   /// order).
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
+  /// True when operations may be captured from a CUDA stream into a Graph (runtime/graph.hpp) and be launched again.
+  [[nodiscard]] virtual bool can_be_captured() const { return false; }
+
   virtual void all_reduce(Stream& stream, const TensorView& data) = 0;  ///< in place: data = sum over ranks
   /// out (n) = the rank-th n elements of the sum over ranks of in (size() * n); no overlap
   virtual void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) = 0;

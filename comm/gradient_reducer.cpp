@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/graph.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -129,6 +130,7 @@ struct GradientReducer::State {
   Stopwatch waited;
   std::size_t next = 0;  ///< the first bucket that has not started
   bool in_step = false;
+  bool timed = true;  ///< this step; nothing of a graph happens at a time of its capture
   std::int64_t steps = 0;
 
   void check_buckets(const TensorView& arena) const {
@@ -154,9 +156,13 @@ struct GradientReducer::State {
       compute.record(slot.ready);
       comm.wait(slot.ready);
     }
-    slot.time.start(comm);
+    if (timed) {
+      slot.time.start(comm);
+    }
     communicator.all_reduce(comm, slot.data);
-    slot.time.stop(comm);
+    if (timed) {
+      slot.time.stop(comm);
+    }
     if (&compute != &comm) {
       comm.record(slot.done);
     }
@@ -222,6 +228,7 @@ void GradientReducer::begin_step() {
     slot->pending = slot->writes;
   }
   s.next = 0;
+  s.timed = !is_capturing(s.compute);
   s.in_step = true;
 }
 
@@ -248,12 +255,16 @@ void GradientReducer::finish() {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
   if (&s.compute != &s.comm && !s.slots.empty()) {
-    s.waited.start(s.compute);
+    if (s.timed) {
+      s.waited.start(s.compute);
+    }
     s.compute.wait(s.slots.back()->done);  // the communication stream is in order: the last one is all of them
-    s.waited.stop(s.compute);
+    if (s.timed) {
+      s.waited.stop(s.compute);
+    }
   }
   s.in_step = false;
-  ++s.steps;
+  s.steps += s.timed ? 1 : 0;
 }
 
 ReducerStatistics GradientReducer::statistics() const {

@@ -11,7 +11,8 @@
 
 namespace lockstep::comm {
 
-/// Seconds of gradient communication, summed over steps since the last reset.
+/// Seconds of gradient communication, summed over steps since the last reset. Steps that were captured into a Graph
+/// are not timed and do not count.
 struct ReducerStatistics {
   std::int64_t steps = 0;
   double total_s = 0;    ///< from the start to the end of each all-reduce
@@ -32,6 +33,8 @@ struct ReducerStatistics {
 ///
 /// Buckets start strictly in order, so every rank issues the same sequence. A step allocates nothing. With
 /// comm == compute (or an inline comm stream) nothing overlaps and every bucket is reduced where it becomes ready.
+/// A step may be captured from the compute stream into a Graph, with a communicator that can_be_captured(): the
+/// communication stream is forked from it by R[0] and joined to it by finish().
 class GradientReducer {
  public:
   /// arena: the gradient arena, 1-D. communicator, streams and arena outlive the reducer.

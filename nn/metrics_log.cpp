@@ -16,14 +16,17 @@ void MetricsLog::write(const Json& line) {
 }
 
 void MetricsLog::on_step(const StepEvent& event) {
-  write(Json::Object{{"event", "step"},
-                     {"epoch", event.epoch},
-                     {"step", event.step},
-                     {"loss", event.loss},
-                     {"accuracy", event.accuracy},
-                     {"learning_rate", event.learning_rate},
-                     {"images_per_second", event.images_per_second},
-                     {"comm_exposed_s", event.comm_exposed_s}});
+  Json::Object line{{"event", "step"},
+                    {"epoch", event.epoch},
+                    {"step", event.step},
+                    {"loss", event.loss},
+                    {"accuracy", event.accuracy},
+                    {"learning_rate", event.learning_rate},
+                    {"images_per_second", event.images_per_second}};
+  if (event.comm_exposed_s >= 0) {
+    line["comm_exposed_s"] = event.comm_exposed_s;
+  }
+  write(std::move(line));
 }
 
 void MetricsLog::on_epoch(const EpochEvent& event) {
@@ -35,9 +38,11 @@ void MetricsLog::on_epoch(const EpochEvent& event) {
                     {"test_loss", event.test_loss},
                     {"test_accuracy", event.test_accuracy},
                     {"images_per_second", event.images_per_second},
-                    {"comm_exposed_s", event.comm_exposed_s},
                     {"seconds", event.seconds},
                     {"skipped_updates", event.skipped_updates}};
+  if (event.comm_exposed_s >= 0) {
+    line["comm_exposed_s"] = event.comm_exposed_s;
+  }
   if (event.top_k > 0) {
     line["test_top_k_accuracy"] = event.test_top_k_accuracy;
   }

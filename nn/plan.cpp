@@ -298,16 +298,33 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
         view = parameters.loss_scale();
         break;
       case SlotKind::state:
-        view = state.view(static_cast<StateField>(slot.source));
-        if (slot.shape.rank() > 0 && view.shape.rank() > 0 && view.shape[0] > slot.shape[0]) {
-          view = view.slice(0, 0, slot.shape[0]);
-        }
+        bind_state(i, state);
         break;
     }
     require<ShapeError>(view.shape == slot.shape && view.dtype == slot.dtype, "plan: ", slot.name, " is bound to ",
                         view, ", expected ", slot.dtype, " ", slot.shape);
   }
   bound_ = true;
+}
+
+void Plan::bind_state(std::size_t slot, StepState& state) {
+  const SlotInfo& info = contents_.slots[slot];
+  TensorView view = state.view(static_cast<StateField>(info.source));
+  if (info.shape.rank() > 0 && view.shape.rank() > 0 && view.shape[0] > info.shape[0]) {
+    view = view.slice(0, 0, info.shape[0]);
+  }
+  frame_.views_[slot] = view;
+}
+
+void Plan::use(StepState& state) {
+  require<StateError>(bound_, "plan: use before bind");
+  for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
+    if (contents_.slots[i].kind == SlotKind::state) {
+      bind_state(i, state);
+      require<ShapeError>(frame_.views_[i].shape == contents_.slots[i].shape, "plan: ", contents_.slots[i].name,
+                          " is bound to ", frame_.views_[i], ", expected ", contents_.slots[i].shape);
+    }
+  }
 }
 
 void Plan::run_one(Context& context, const Call& call) const {

@@ -138,6 +138,8 @@ class Plan {
   /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size, StateError
   /// when a plan for training scales its loss and the parameters hold no loss scale, or the other way round.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
+  /// Reads and writes another state from the next run on; it is like the one of bind().
+  void use(StepState& state);
 
   /// Enqueues all calls in order. After each backward call that writes gradients, written(parameter) is called for
   /// each (ready-order index); it may be empty.
@@ -149,6 +151,7 @@ class Plan {
 
  private:
   void run_one(Context& context, const Call& call) const;
+  void bind_state(std::size_t slot, StepState& state);
   Mode mode_;
   std::int64_t batch_;
   int top_k_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -64,6 +65,12 @@ class StepState {
   };
   void set(Context& context, const Scalars& scalars);  ///< also zeroes the metrics
 
+  /// Scalars, metrics, sample ids and labels lie in one piece, u8 (bytes), so that one copy sends them.
+  [[nodiscard]] TensorView packed() const;
+  /// Writes that piece to host memory, at `block`, for a copy to packed(): zero metrics, the ids and labels of some
+  /// rows (sample_ids i64 (n), labels i32 (n, positions)), zeros for the rest.
+  void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
+
   struct Metrics {
     double loss_sum = 0;
     double correct = 0;
@@ -75,6 +82,7 @@ class StepState {
 
  private:
   std::int64_t batch_;
+  std::size_t packed_bytes_ = 0;
   Buffer block_;
   TensorView views_[kStateFields];
 };

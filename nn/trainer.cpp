@@ -11,81 +11,17 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/kernels/hash.hpp>
+#include <lockstep/nn/idle_at_end.hpp>
+#include <lockstep/nn/pass_pipeline.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/graph.hpp>
 #include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
 
 namespace lockstep::nn {
 
 namespace {
-
-/// Waits for a stream before the memory that its queued work uses goes, also when an exception unwinds.
-class IdleAtEnd {
- public:
-  explicit IdleAtEnd(Stream& stream) : stream_(stream) {}
-  IdleAtEnd(const IdleAtEnd&) = delete;
-  IdleAtEnd& operator=(const IdleAtEnd&) = delete;
-  ~IdleAtEnd() {
-    try {
-      stream_.synchronize();
-    } catch (...) {  // whoever destroys after a failure knows
-    }
-  }
-
- private:
-  Stream& stream_;
-};
-
-/// Metrics travel to the host one step late: a ring of host slots for two steps, one for each of a step's passes, each
-/// with the event that completes it.
-class MetricsRing {
- public:
-  explicit MetricsRing(Device device, std::int64_t passes = 1) {
-    for (std::int64_t i = 0; i < 2 * passes; ++i) {
-      slots_.emplace_back(device);
-    }
-  }
-
-  /// Fetches the slot that this pass will reuse, then enqueues the copy of this pass's metrics.
-  void push(Context& context, const TensorView& metrics, double samples, Metrics& sums) {
-    Slot& slot = slots_[next_ % slots_.size()];
-    take(slot, sums);
-    copy(context, metrics, TensorView(std::span<double>(slot.values), metrics.shape));
-    context.stream().record(slot.ready);
-    slot.samples = samples;
-    slot.pending = true;
-    ++next_;
-  }
-  void flush(Metrics& sums) {
-    for (std::size_t i = 0; i < slots_.size(); ++i) {
-      take(slots_[(next_ + i) % slots_.size()], sums);
-    }
-  }
-
- private:
-  struct Slot {
-    explicit Slot(Device device) : ready(device) {}
-    std::array<double, StepState::kMetrics> values{};
-    double samples = 0;
-    bool pending = false;
-    Event ready;
-  };
-  static void take(Slot& slot, Metrics& sums) {
-    if (!slot.pending) {
-      return;
-    }
-    slot.pending = false;
-    slot.ready.synchronize();
-    require<DataError>(slot.values[2] == 0, slot.values[2], " labels of a batch are outside [0, classes)");
-    sums.loss_sum += slot.values[0];
-    sums.correct += slot.values[1];
-    sums.top_k_correct += slot.values[3];
-    sums.samples += slot.samples;
-  }
-  std::deque<Slot> slots_;  // slots stay where they are: copies write there
-  std::uint64_t next_ = 0;
-};
 
 Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
   // In rank order, so that every rank has the same bits.
@@ -143,6 +79,20 @@ std::uint64_t hash_of(Context& context, const TensorView& arena) {
 }
 
 }  // namespace
+
+std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted) {
+  if (wanted == CudaGraph::off) {
+    return "switched off";
+  }
+  std::string obstacle;
+  if (device.kind != DeviceKind::cuda) {
+    obstacle = concat("the device is ", device);
+  } else if (!gradients.can_be_captured()) {
+    obstacle = concat("the ", gradients.backend(), " communicator cannot be captured");
+  }
+  require<UsageError>(wanted != CudaGraph::on || obstacle.empty(), "cuda graph is on, expected off: ", obstacle);
+  return obstacle;
+}
 
 std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   std::vector<comm::GradientRange> ranges;
@@ -230,8 +180,7 @@ struct Trainer::State {
         parameters(ctx, m, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .memory = nullptr}),
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer),
-        step_state(ctx, capacity, step_layout(m, o.plan)),
-        idle_step_state(ctx.stream()),
+        pipeline(ctx, capacity, step_layout(m, o.plan), o.accumulate),
         train(ctx, m, Mode::train, capacity, training_plan(o)),
         train_more(accumulating_plan(ctx, m, o)),
         evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
@@ -241,14 +190,15 @@ struct Trainer::State {
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients()),
         written([this](int parameter) { reducer.written(parameter); }),
-        ring(ctx.device(), o.accumulate),
+        graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
+        graphs(graph_obstacle.empty() ? static_cast<std::size_t>(4 * pipeline.states()) : 0),
         contract(nn::contract(m, d, o, train.choices())),
         idle(ctx.stream()) {
-    train.bind(parameters, step_state, workspace);
+    train.bind(parameters, pipeline.state(0), workspace);
     if (train_more) {
-      train_more->bind(parameters, step_state, workspace);
+      train_more->bind(parameters, pipeline.state(0), workspace);
     }
-    evaluation.bind(parameters, step_state, workspace);
+    evaluation.bind(parameters, pipeline.state(0), workspace);
   }
 
   static PlanOptions training_plan(const TrainerOptions& o) {
@@ -291,35 +241,64 @@ struct Trainer::State {
 
   /// The loader of the training set, from the current position on.
   void open_loader() {
+    pipeline.wait_for_copies();
     loader.reset();
     LoaderOptions from_here = loader_options();
     from_here.epoch = position.epoch;
     from_here.batch = position.batch;
-    loader = std::make_unique<Loader>(*data.train, train_sampler, host_memory, from_here);
+    loader = std::make_unique<Loader>(*data.train, train_sampler, pipeline.host_memory(), from_here);
   }
 
-  /// Copies what one pass takes of a batch into the step state and sets the scalars that go with it. Rows beyond
-  /// are not read: the plan masks them. The number of samples.
-  std::int64_t load(const Batch& batch, std::int64_t pass, double learning_rate) {
-    const Share rows = share_of(batch.valid, options.accumulate, pass);
+  /// A pass of a batch: what it enqueues between its input and its metrics is run(state). Rows beyond the samples are
+  /// not read: the plan masks them.
+  template <class Run>
+  void pass(const Batch& batch, std::int64_t number, double learning_rate, Metrics& sums, const Run& run) {
+    const Share rows = share_of(batch.valid, options.accumulate, number);
     // A single pass takes the zeros behind the samples too.
     const std::int64_t count = options.accumulate == 1 ? capacity : rows.count;
-    const auto take = [&](const TensorView& from, StateField field) {
-      copy(context, from.slice(0, rows.begin, rows.begin + count), step_state.view(field).slice(0, 0, count));
-    };
-    take(batch.images, StateField::images);
-    take(batch.labels, StateField::labels);
-    take(batch.sample_ids, StateField::sample_ids);
-    step_state.set(context, {.learning_rate = learning_rate,
-                             .loss_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(batch.global_valid, 1)),
-                             .valid = rows.count,
-                             .epoch = batch.epoch});
-    return rows.count;
+    run(pipeline.begin(batch, rows.begin, count,
+                       {.learning_rate = learning_rate,
+                        .loss_scale = 1.0 / static_cast<double>(std::max<std::int64_t>(batch.global_valid, 1)),
+                        .valid = rows.count,
+                        .epoch = batch.epoch}));
+    pipeline.end(static_cast<double>(rows.count), sums);
   }
 
-  /// Metrics of the pass that was enqueued last, of so many samples.
-  void count_pass(MetricsRing& into, std::int64_t samples, Metrics& sums) {
-    into.push(context, step_state.view(StateField::metrics), static_cast<double>(samples), sums);
+  /// What a pass of training enqueues. It is the same for every step, and what changes is read from the state.
+  void enqueue_training(int state, bool first, bool last) {
+    Plan& plan = first ? train : *train_more;
+    plan.use(pipeline.state(state));
+    if (!last) {
+      plan.run(context);
+      return;
+    }
+    reducer.begin_step();
+    plan.run(context, written);
+    reducer.finish();
+    optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
+  }
+
+  /// The same as one launch, where steps are captured. The first step runs as it is: libraries make what they need.
+  void run_training(int state, bool first, bool last) {
+    if (graphs.empty() || !warm) {
+      enqueue_training(state, first, last);
+      return;
+    }
+    const auto graph_of = [&](int of_state) -> Graph& {
+      return graphs[static_cast<std::size_t>(4 * of_state + (first ? 2 : 0) + (last ? 1 : 0))];
+    };
+    if (!graph_of(state).given()) {
+      try {
+        for (int each = 0; each < pipeline.states(); ++each) {
+          graph_of(each) = Graph::capture(context.stream(), [&] { enqueue_training(each, first, last); });
+          graph_of(each).upload(context.stream());
+        }
+      } catch (Error& error) {
+        error.annotate("the step as a CUDA graph (cuda_graph off does without)");
+        throw;
+      }
+    }
+    graph_of(state).launch(context.stream());
   }
 
   Context& context;
@@ -333,20 +312,21 @@ struct Trainer::State {
   ParameterSet parameters;
   IdleAtEnd idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
   Optimizer optimizer;
-  StepState step_state;
-  IdleAtEnd idle_step_state;
+  PassPipeline pipeline;
   Plan train;
   std::optional<Plan> train_more;
   Plan evaluation;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> written;
-  MetricsRing ring;
-  HostMemoryResource host_memory;
+  std::string graph_obstacle;
+  std::vector<Graph> graphs;  ///< by state and place in the step; none where steps are not captured
+  bool warm = false;          ///< a step has run
   std::unique_ptr<Loader> loader;
   std::string contract;
   Position position;
   Metrics window;
+  Metrics evaluated;
   double samples_seen = 0;
   IdleAtEnd idle;  ///< goes first
 };
@@ -396,18 +376,11 @@ void Trainer::step() {
   State& s = *state_;
   require<StateError>(s.loader != nullptr, "trainer: step() before start()");
   const Batch& batch = s.loader->next();
-  const std::int64_t passes = s.options.accumulate;
-  for (std::int64_t pass = 0; pass + 1 < passes; ++pass) {
-    const std::int64_t samples = s.load(batch, pass, learning_rate());
-    (pass == 0 ? s.train : *s.train_more).run(s.context);
-    s.count_pass(s.ring, samples, s.window);
+  const std::int64_t last = s.options.accumulate - 1;
+  for (std::int64_t pass = 0; pass <= last; ++pass) {
+    s.pass(batch, pass, learning_rate(), s.window, [&](int state) { s.run_training(state, pass == 0, pass == last); });
   }
-  const std::int64_t samples = s.load(batch, passes - 1, learning_rate());
-  s.reducer.begin_step();
-  (passes == 1 ? s.train : *s.train_more).run(s.context, s.written);
-  s.reducer.finish();
-  s.optimizer.update(s.context, s.step_state.view(StateField::learning_rate));
-  s.count_pass(s.ring, samples, s.window);
+  s.warm = true;
   s.samples_seen += static_cast<double>(batch.valid);
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches()) {
@@ -438,7 +411,7 @@ std::int64_t Trainer::skipped_updates() {
 
 Metrics Trainer::take_metrics() {
   State& s = *state_;
-  s.ring.flush(s.window);
+  s.pipeline.flush();
   return sum_over_ranks(s.ranks.control, std::exchange(s.window, Metrics{}));
 }
 
@@ -473,20 +446,21 @@ void Trainer::reduce_buffers() {
 Metrics Trainer::evaluate() {
   State& s = *state_;
   reduce_buffers();
-  Metrics own;
-  Loader loader(*s.data.test, s.test_sampler, s.host_memory, s.loader_options());
-  MetricsRing ring(s.context.device());
-  const IdleAtEnd idle(s.context.stream());
+  s.pipeline.flush();
+  s.evaluated = {};
+  Loader loader(*s.data.test, s.test_sampler, s.pipeline.host_memory(), s.loader_options());
+  const IdleAtEnd idle(s.context.stream());  // it waits for the copies
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     const Batch& batch = loader.next();
     for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
-      const std::int64_t samples = s.load(batch, pass, 0);
-      s.evaluation.run(s.context);
-      s.count_pass(ring, samples, own);
+      s.pass(batch, pass, 0, s.evaluated, [&](int state) {
+        s.evaluation.use(s.pipeline.state(state));
+        s.evaluation.run(s.context);
+      });
     }
   }
-  ring.flush(own);
-  return sum_over_ranks(s.ranks.control, own);
+  s.pipeline.flush();
+  return sum_over_ranks(s.ranks.control, s.evaluated);
 }
 
 std::vector<double> Trainer::samples_seen() {
@@ -569,9 +543,13 @@ Context& Trainer::context() {
   return state_->context;
 }
 
+const std::string& Trainer::graph_obstacle() const {
+  return state_->graph_obstacle;
+}
+
 std::size_t Trainer::planned_bytes() const {
   const State& s = *state_;
-  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.step_state.bytes() + s.loader_bytes;
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.loader_bytes;
 }
 
 }  // namespace lockstep::nn

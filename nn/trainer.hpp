@@ -31,6 +31,11 @@ struct Ranks {
   Stream& comm_stream;
 };
 
+/// Whether a step is captured into a CUDA graph once and launched from then on; the numbers are the same.
+enum class CudaGraph : unsigned char { automatic, on, off };
+/// Why steps of this device and communicator are not captured; empty: they are. UsageError naming the reason with `on`.
+[[nodiscard]] std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted);
+
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
   /// A step runs a rank's share in so many passes (micro-batches), whose gradients add up; memory is planned for one
@@ -45,7 +50,8 @@ struct TrainerOptions {
   comm::BucketOptions buckets{};
   bool keep_last = false;  ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
-  int prefetch = 3;  ///< batches that wait ready
+  int prefetch = 3;                             ///< batches that wait ready
+  CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
 };
 
 /// Where a run stands: the batch that comes next.
@@ -67,7 +73,9 @@ struct Metrics {
 };
 
 /// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
-/// compute stream may be asynchronous. After the first step a step allocates nothing.
+/// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
+/// captured: the second captures, the first runs as it is. On a GPU batches lie in page-locked memory, two of them on
+/// the device (nn/pass_pipeline.hpp).
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
 /// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
@@ -122,6 +130,7 @@ class Trainer {
   /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state, batches (those of the training
   /// and of the test set, which are both there during an evaluation).
   [[nodiscard]] std::size_t planned_bytes() const;
+  [[nodiscard]] const std::string& graph_obstacle() const;  ///< why steps are not captured; empty: they are
   [[nodiscard]] Context& context();
 
  private:

@@ -61,6 +61,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
   comm::require_same_on_all_ranks(control, same);
 
   const std::int64_t per_epoch = trainer.batches_per_epoch();
+  const bool timed = !trainer.graph_obstacle().empty();
   const auto steps_done = [&] { return options.steps > 0 && trainer.position().step >= options.steps; };
   const auto save = [&](const char* name) {
     if (!options.checkpoint_dir.empty()) {
@@ -107,7 +108,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                         .accuracy = lap.accuracy(),
                         .learning_rate = learning_rate,
                         .images_per_second = lap.samples / seconds,
-                        .comm_exposed_s = lap_exposed_s / static_cast<double>(steps_in_lap)});
+                        .comm_exposed_s = timed ? lap_exposed_s / static_cast<double>(steps_in_lap) : -1});
       steps_in_lap = 0;
       // A signal reaches the ranks at different steps: they agree here.
       const double stop = options.stop != nullptr && options.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
@@ -136,7 +137,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                        .top_k = trainer.evaluation_plan().top_k(),
                        .test_top_k_accuracy = test.top_k_accuracy(),
                        .images_per_second = epoch_metrics.samples / train_s,
-                       .comm_exposed_s = exposed_s,
+                       .comm_exposed_s = timed ? exposed_s : -1,
                        .seconds = now_s() - epoch_begin,
                        .skipped_updates = trainer.skipped_updates(),
                        .best = best});

@@ -19,7 +19,8 @@ struct StepEvent {
   double accuracy = 0;     ///< on the training batches
   double learning_rate = 0;
   double images_per_second = 0;
-  double comm_exposed_s = 0;  ///< seconds a step that gradient communication was not hidden, this rank
+  double comm_exposed_s = 0;  ///< seconds a step that gradient communication was not hidden, this rank; negative: steps
+                              ///< ran as a CUDA graph, which is not timed
 };
 
 struct EpochEvent {
@@ -32,7 +33,7 @@ struct EpochEvent {
   int top_k = 0;                   ///< PlanOptions::top_k
   double test_top_k_accuracy = 0;  ///< with top_k: labels among so many largest logits
   double images_per_second = 0;    ///< training only, evaluation left out
-  double comm_exposed_s = 0;       ///< seconds over the epoch, this rank
+  double comm_exposed_s = 0;       ///< seconds over the epoch, this rank; negative as above
   double seconds = 0;
   std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
   bool best = false;

@@ -243,9 +243,14 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] std::string_view backend() const override { return "local"; }
   [[nodiscard]] bool can_overlap() const override { return true; }
 
+  [[nodiscard]] bool can_be_captured() const override { return size() == 1; }
+
   void all_reduce(Stream& stream, const TensorView& data) override {
-    detail::check_host("all_reduce", stream, data);
     detail::check_summable("all_reduce", data.dtype);
+    if (alone_on_gpu("all_reduce", stream, data)) {
+      return;
+    }
+    detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
       // Every rank sums one slice and writes it to all: nobody else touches that slice between the two meetings.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
@@ -315,8 +320,11 @@ class LocalCommunicator final : public Communicator {
   }
 
   void broadcast(Stream& stream, const TensorView& data, int root) override {
-    detail::check_host("broadcast", stream, data);
     detail::check_rank("broadcast", root, size());
+    if (alone_on_gpu("broadcast", stream, data)) {
+      return;
+    }
+    detail::check_host("broadcast", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data, root] {
       Contribution mine = contribution("broadcast", data, data);
       mine.root = root;
@@ -380,6 +388,16 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
+  /// The only rank has the sum, and what it would broadcast, already.
+  [[nodiscard]] bool alone_on_gpu(std::string_view op, const Stream& stream, const TensorView& view) const {
+    if (size() > 1 || view.device.kind != DeviceKind::cuda) {
+      return false;
+    }
+    require<DeviceError>(stream.device() == view.device, op, ": stream is on ", stream.device(), ", expected ",
+                         view.device);
+    return true;
+  }
+
   static Contribution contribution(std::string_view op, const TensorView& in, const TensorView& out) {
     return {op, static_cast<const std::byte*>(in.data), static_cast<std::byte*>(out.data), in.dtype, in.numel(), 0};
   }
