@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -978,6 +979,21 @@ TEST_F(TrainerTest, LearnsWhatItTrainsOn) {
   train({.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false}, &last);
   EXPECT_EQ(last.epoch, 30);
   EXPECT_GT(last.train_accuracy, 0.9) << "four classes: chance is a quarter";
+}
+
+TEST(CudaGraphOption, SaysWhyStepsAreNotCaptured) {
+  const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+  comm::LocalGroup pair(2);
+  const std::unique_ptr<comm::Communicator> first = pair.communicator(0);
+  const std::unique_ptr<comm::Communicator> second = pair.communicator(1);
+  const Device gpu = Device::gpu(0);
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::automatic), "");
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::on), "");
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::off), "switched off");
+  EXPECT_EQ(graph_obstacle(Device::cpu(), *alone, CudaGraph::automatic), "the device is cpu");
+  EXPECT_EQ(graph_obstacle(gpu, *first, CudaGraph::automatic), "the local communicator cannot be captured");
+  EXPECT_THROW((void)graph_obstacle(gpu, *second, CudaGraph::on), UsageError);
+  EXPECT_THROW((void)graph_obstacle(Device::cpu(), *alone, CudaGraph::on), UsageError);
 }
 
 }  // namespace
