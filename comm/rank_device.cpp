@@ -225,7 +225,17 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
     placed = request.with_gpus(words_of(of_ranks[static_cast<std::size_t>(first - ranks.begin())]));
   }
   RankDevice result;
-  session.agree([&] { result = device_of_rank(placed, gpus, session.rank(), ranks); });
+  session.agree([&] {
+    const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
+    const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
+    require_for(request, automatic || for_host(request) || !none, machine.why_none(), "; expected auto or cpu");
+    result = device_of_rank(placed, gpus, session.rank(), ranks);
+    if (result.device != Device::cpu()) {
+      machine.check(result.device);
+    } else if (automatic) {
+      result.note = "devices 'auto': the CPU, because " + machine.why_none();
+    }
+  });
   result.claims = std::move(claims);
   std::string kind;
   if (result.device != Device::cpu()) {

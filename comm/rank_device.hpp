@@ -7,6 +7,7 @@
 
 #include <lockstep/comm/session.hpp>
 #include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/gpu_check.hpp>
 #include <lockstep/runtime/usable_gpus.hpp>
 
 namespace lockstep::comm {
@@ -14,7 +15,7 @@ namespace lockstep::comm {
 /// The device of one rank.
 struct RankDevice {
   Device device;
-  std::string note{};  ///< what a user should know beside it, e.g. that GPUs are left over; or empty
+  std::string note{};  ///< one line that a user should see: GPUs are left over, auto means the CPU here; or empty
   /// On local rank 0 with usable:N: keeps others away from the GPUs of the node. To be held until its ranks are done.
   std::shared_ptr<const UsableGpus> claims{};
 };
@@ -53,11 +54,15 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
 struct NodeGpus {
   std::function<std::vector<GpuInfo>()> list = list_gpus;
   std::function<UsableGpus(int count)> find_usable = [](int count) { return find_usable_gpus(count); };
+  std::function<std::string()> why_none = why_no_gpus;
+  std::function<void(Device)> check = [](Device device) { check_gpu(device); };
 };
 
 /// The device of this rank of the session; asks for GPUs only when the request is not for the host. Nodes must have
-/// equal GPUs. With usable:N local rank 0 of each node finds and claims them and tells the node's ranks. Collective;
-/// what goes wrong on one rank is said once and ends all. UsageError on all ranks when their requests differ.
+/// equal GPUs. A GPU is tried (check_gpu(), which makes its context), so that one that another process has ends all
+/// ranks here, with DeviceError. With auto and no GPU the note says why it is the CPU. With usable:N local rank 0 of
+/// each node finds and claims them and tells the node's ranks. Collective; what goes wrong on one rank is said once and
+/// ends all. UsageError on all ranks when their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
 }  // namespace lockstep::comm

@@ -2,15 +2,21 @@
 
 #include <omp.h>
 
-#include <lockstep/runtime/cuda_backend.hpp>
 #include <lockstep/runtime/cuda_memory.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/gpu_check.hpp>
 
 namespace lockstep {
 namespace {
 
+/// First of all that a CudaContext does: what is wrong with the device is said by this, not by the call that trips over
+/// it.
+Device checked(Device device, const CudaContextOptions& options) {
+  check_gpu(device, options.memory == nullptr ? GpuMemory::needed : GpuMemory::held);
+  return device;
+}
+
 std::unique_ptr<Stream> new_cuda_stream(Device device, CUstream_st* borrowed) {
-  detail::require_cuda_device(device);
   return std::make_unique<Stream>(borrowed != nullptr ? Stream::borrow_cuda(device, borrowed) : Stream::cuda(device));
 }
 
@@ -36,9 +42,10 @@ CpuContext::CpuContext(const Options& options)
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 
+// In braces: arguments are evaluated from left to right.
 CudaContext::CudaContext(Device device, const Options& options)
-    : Context(device, nullptr, new_cuda_stream(device, options.stream), options.memory,
-              options.memory != nullptr ? nullptr : std::make_unique<CudaMemoryResource>(device)) {}
+    : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
+              options.memory != nullptr ? nullptr : std::make_unique<CudaPoolResource>(device)} {}
 
 std::unique_ptr<Context> make_context(Device device) {
   if (device.kind == DeviceKind::cuda) {

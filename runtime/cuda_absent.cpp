@@ -27,6 +27,14 @@ std::string probe_gpu(const GpuInfo& gpu, std::size_t) {
   throw_absent(Device::cuda(gpu.index));
 }
 
+GpuState gpu_state(Device device) {
+  throw_absent(device);
+}
+
+std::string why_no_gpus() {
+  return "this build has no CUDA; configure with -DLOCKSTEP_CUDA=ON";
+}
+
 CudaMemoryResource::CudaMemoryResource(Device device) : device_(device) {
   throw_absent(device);
 }
@@ -34,6 +42,19 @@ void* CudaMemoryResource::allocate(std::size_t, std::size_t, Stream&) {
   throw_absent(device_);
 }
 void CudaMemoryResource::deallocate(void*, std::size_t, std::size_t, Stream&) noexcept {}
+
+CudaPoolResource::CudaPoolResource(Device device, const CudaPoolOptions& options) : device_(device), options_(options) {
+  throw_absent(device);
+}
+CudaPoolResource::~CudaPoolResource() = default;
+void* CudaPoolResource::allocate(std::size_t, std::size_t, Stream&) {
+  throw_absent(device_);
+}
+void CudaPoolResource::deallocate(void*, std::size_t, std::size_t, Stream&) noexcept {}
+std::optional<MemoryUsage> CudaPoolResource::usage() const {
+  return std::nullopt;
+}
+void CudaPoolResource::trim(std::size_t) {}
 
 PinnedMemoryResource::PinnedMemoryResource(Device device) : device_(device) {
   throw_absent(device);

@@ -3,18 +3,24 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/gpu_check.hpp>
 #include <lockstep/runtime/stream_state.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
 
 /// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
-/// cuda_absent.cpp, where each of these throws DeviceError. The members of CudaMemoryResource and PinnedMemoryResource,
-/// configure_staging(), num_gpus(), list_gpus() and probe_gpu() are defined at the same two places.
+/// cuda_absent.cpp, where each of these throws DeviceError. The members of the memory resources of cuda_memory.hpp,
+/// configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state() and why_no_gpus() are defined at the same two
+/// places.
 namespace lockstep::detail {
 
 /// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.
 void require_cuda_device(Device device);
+
+/// The words for it; empty when there are devices. Defined in gpu_check.cpp.
+[[nodiscard]] std::string why_no_gpus(const GpuState& state);
 
 /// A new non-blocking stream, destroyed with the state.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);

@@ -64,6 +64,9 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   comm::require_ranks_as_requested(session, parsed.ranks);
   const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices);
+  if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
+    std::printf("%s\n", placed.note.c_str());
+  }
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     const std::string processors = examples::bind_rank(parsed.launch, placed.device);

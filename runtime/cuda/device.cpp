@@ -77,6 +77,9 @@ namespace detail {
 void require_cuda_device(Device device) {
   require<DeviceError>(device.kind == DeviceKind::cuda, "device is ", device, ", expected a CUDA device");
   const int count = num_gpus();
+  if (count == 0) {
+    throw DeviceError(concat(device, " cannot be used: ", lockstep::why_no_gpus()));
+  }
   require<DeviceError>(device.index >= 0 && device.index < count, device, " does not exist: this process can use ",
                        count, " CUDA device(s)");
 }

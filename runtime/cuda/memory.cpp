@@ -1,5 +1,6 @@
 #include <bit>
 #include <cstdint>
+#include <string>
 
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
@@ -21,6 +22,15 @@ bool aligned(const void* pointer, std::size_t alignment) {
 
 [[noreturn]] void throw_unaligned(std::size_t alignment, const char* call, Device device) {
   throw UnsupportedError(concat("allocate: ", call, " on ", device, " does not align to ", alignment, " bytes"));
+}
+
+[[noreturn]] void throw_out_of_memory(std::size_t bytes, const MemoryUsage& usage, std::size_t limit, Device device) {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  LOCKSTEP_CUDA_CHECK(device, cudaMemGetInfo(&free, &total));
+  throw OutOfMemory(concat("requested ", bytes, " bytes, in use ", usage.in_use, ", cached ", usage.cached,
+                           ", free on the device ", free, " of ", total, ", limit ",
+                           limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
 }
 
 /// Waits for the work that may still use memory: CUDA orders a release with queued work for device memory only, and
@@ -49,10 +59,7 @@ void* CudaMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
   const cudaError_t status = cudaMalloc(&pointer, bytes);
   if (status == cudaErrorMemoryAllocation) {
     cuda::ignore(status);
-    std::size_t free = 0;
-    std::size_t total = 0;
-    LOCKSTEP_CUDA_CHECK(device_, cudaMemGetInfo(&free, &total));
-    throw OutOfMemory(concat("requested ", bytes, " bytes, free ", free, " of ", total, ", on ", device_));
+    throw_out_of_memory(bytes, counter_.usage(), CudaPoolOptions::kNoLimit, device_);
   }
   cuda::check(status, "cudaMalloc(&pointer, bytes)", device_);
   if (!aligned(pointer, alignment)) {
@@ -73,6 +80,144 @@ void CudaMemoryResource::deallocate(void* pointer, std::size_t bytes, std::size_
   const cuda::DeviceGuard guard(device_, std::nothrow);
   wait_for_users(stream);
   cuda::ignore(cudaFree(pointer));
+}
+
+CudaPoolResource::CudaPoolResource(Device device, const CudaPoolOptions& options) : device_(device), options_(options) {
+  detail::require_cuda_device(device);
+}
+
+CudaPoolResource::~CudaPoolResource() {
+  if (pool_ != nullptr) {
+    const cuda::DeviceGuard guard(device_, std::nothrow);
+    cuda::ignore(cudaMemPoolDestroy(pool_));  // memory on its way back on a stream is no obstacle: CUDA waits for it
+  }
+}
+
+/// Called with mutex_ held and the device current.
+void CudaPoolResource::open() {
+  if (pool_ != nullptr || plain_ != nullptr) {
+    return;
+  }
+  int has_pools = 0;
+  LOCKSTEP_CUDA_CHECK(device_, cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device_.index));
+  if (has_pools == 0) {
+    plain_ = std::make_unique<CudaMemoryResource>(device_);
+    return;
+  }
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.handleTypes = cudaMemHandleTypeNone;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device_.index;
+  cudaMemPool_t pool = nullptr;
+  LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolCreate(&pool, &properties));
+  std::uint64_t keep = options_.keep_bytes;
+  const cudaError_t status = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+  if (status != cudaSuccess) {
+    cuda::ignore(cudaMemPoolDestroy(pool));
+  }
+  cuda::check(status, "cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep)", device_);
+  pool_ = pool;
+}
+
+void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Stream& stream) {
+  check_alignment(alignment);
+  if (bytes == 0) {
+    return nullptr;
+  }
+  require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one of ",
+                       device_);
+  const cuda::DeviceGuard guard(device_);
+  // It would become a part of the graph, and the memory be gone after each launch.
+  require<StateError>(!detail::cuda_is_capturing(device_, stream.cuda_handle()),
+                      "allocate: the stream is being captured, expected memory that was taken before");
+  const std::lock_guard lock(mutex_);
+  open();
+  const std::size_t in_use = counter_.usage().in_use;
+  if (bytes > options_.limit_bytes || in_use > options_.limit_bytes - bytes) {
+    refuse(bytes);
+  }
+  if (plain_ != nullptr) {
+    void* pointer = plain_->allocate(bytes, alignment, stream);
+    counter_.add(bytes);
+    return pointer;
+  }
+  void* pointer = nullptr;
+  cudaError_t status = cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream.cuda_handle());
+  if (status == cudaErrorMemoryAllocation) {
+    cuda::ignore(status);
+    const SyncScope scope(stream, "CudaPoolResource::allocate", SyncReason::allocation, bytes);
+    LOCKSTEP_CUDA_CHECK(device_, cudaStreamSynchronize(stream.cuda_handle()));  // what was given back there is free now
+    LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolTrimTo(pool_, 0));
+    status = cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream.cuda_handle());
+    if (status == cudaErrorMemoryAllocation) {
+      cuda::ignore(status);
+      refuse(bytes);
+    }
+  }
+  cuda::check(status, "cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream)", device_);
+  if (!aligned(pointer, alignment)) {
+    cuda::ignore(cudaFreeAsync(pointer, stream.cuda_handle()));
+    throw_unaligned(alignment, "cudaMallocFromPoolAsync", device_);
+  }
+  counter_.add(bytes);
+  return pointer;
+}
+
+void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept {
+  if (pointer == nullptr) {
+    return;
+  }
+  counter_.subtract(bytes);
+  if (plain_ != nullptr) {
+    plain_->deallocate(pointer, bytes, alignment, stream);
+    return;
+  }
+  const cuda::DeviceGuard guard(device_, std::nothrow);
+  if (stream.device() == device_) {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
+    // In a graph it would be given back at each launch. cudaFree spoils the capture, which is said at its end.
+    cuda::ignore(status == cudaStreamCaptureStatusNone ? cudaFreeAsync(pointer, stream.cuda_handle())
+                                                       : cudaFree(pointer));
+    return;
+  }
+  const SyncScope scope(stream, "CudaPoolResource::deallocate", SyncReason::release, bytes);
+  wait_for_users(stream);
+  cuda::ignore(cudaFree(pointer));
+}
+
+/// Called with mutex_ held and the device current.
+std::size_t CudaPoolResource::cached() const noexcept {
+  std::uint64_t reserved = 0;
+  if (pool_ != nullptr) {
+    cuda::ignore(cudaMemPoolGetAttribute(pool_, cudaMemPoolAttrReservedMemCurrent, &reserved));
+  }
+  const std::size_t in_use = counter_.usage().in_use;
+  return reserved > in_use ? static_cast<std::size_t>(reserved) - in_use : 0;
+}
+
+/// Called with mutex_ held and the device current.
+void CudaPoolResource::refuse(std::size_t bytes) const {
+  MemoryUsage usage = counter_.usage();
+  usage.cached = cached();
+  throw_out_of_memory(bytes, usage, options_.limit_bytes, device_);
+}
+
+std::optional<MemoryUsage> CudaPoolResource::usage() const {
+  const std::lock_guard lock(mutex_);
+  const cuda::DeviceGuard guard(device_, std::nothrow);
+  MemoryUsage usage = counter_.usage();
+  usage.cached = cached();
+  return usage;
+}
+
+void CudaPoolResource::trim(std::size_t keep_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (pool_ != nullptr) {
+    const cuda::DeviceGuard guard(device_);
+    LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolTrimTo(pool_, keep_bytes));
+  }
 }
 
 PinnedMemoryResource::PinnedMemoryResource(Device device) : device_(device) {

@@ -99,11 +99,32 @@ int use_gpus(Session& session, const std::string& claim_folder) {
     const auto probe = [](const GpuInfo& gpu, std::size_t) { return std::string(gpu.index == 0 ? "busy" : ""); };
     return find_usable_gpus(count, {}, {.gpus = machine.list(), .probe = probe, .claim_folder = claim_folder});
   };
+  machine.check = [](Device) {};
   const comm::RankDevice placed = comm::device_of_rank(session, DeviceRequest::parse("usable:2"), machine);
   std::printf("rank %d on %s, holds %zu claims\n", session.rank(), to_string(placed.device).c_str(),
               placed.claims == nullptr ? 0 : placed.claims->claims.size());
   std::fflush(stdout);
   static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("usable:2"), machine));
+  return 0;
+}
+
+/// No GPU; then one for each rank, the last of which another process has.
+int use_taken_gpu(Session& session) {
+  comm::NodeGpus machine;
+  machine.list = [] { return std::vector<GpuInfo>{}; };
+  machine.why_none = [] { return std::string("the driver is away"); };
+  const comm::RankDevice host = comm::device_of_rank(session, DeviceRequest::parse("auto"), machine);
+  std::printf("rank %d on %s: %s\n", session.rank(), to_string(host.device).c_str(), host.note.c_str());
+  std::fflush(stdout);
+  try {
+    static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("0,"), machine));
+  } catch (const comm::AgreedFailure& refused) {
+    std::printf("rank %d: %d\n", session.rank(), refused.code());
+    std::fflush(stdout);
+  }
+  machine.list = [] { return std::vector<GpuInfo>{{.index = 0, .uuid = "GPU-0"}, {.index = 1, .uuid = "GPU-1"}}; };
+  machine.check = [](Device device) { require<DeviceError>(device.index == 0, device, " is taken"); };
+  static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("auto"), machine));
   return 0;
 }
 
@@ -116,6 +137,9 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   }
   if (mode == "usable") {
     return use_gpus(session, argument);
+  }
+  if (mode == "taken") {
+    return use_taken_gpu(session);
   }
   if (mode == "ok") {
     return communicate(session);

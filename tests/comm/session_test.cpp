@@ -209,6 +209,17 @@ TEST(Session, DevicesOfRanks) {
   EXPECT_EQ(differ.count("ended with 2"), 2) << differ.all();
 }
 
+TEST(Session, NoGpuAndATakenGpu) {
+  NEEDS_MPI();
+  const Outcome o = run(2, "taken", kWaitForAll);
+  EXPECT_EQ(o.count("on cpu: devices 'auto': the CPU, because the driver is away"), 2) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: devices '0,': the driver is away; expected auto or cpu"), 1) << o.all();
+  EXPECT_EQ(o.count("rank 0: 2"), 1) << o.all();
+  EXPECT_EQ(o.count("rank 1: 2"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error: rank 1: cuda:1 is taken"), 1) << o.all();
+  EXPECT_EQ(o.count("ended with 2"), 2) << o.all();
+}
+
 TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
   NEEDS_MPI();
   const lockstep::testing::TemporaryFolder folder;

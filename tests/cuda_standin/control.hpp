@@ -22,6 +22,8 @@ struct Options {
   std::size_t bytes_per_device = std::size_t{1} << 30;  ///< what cudaMalloc can give out on each device
   std::uint64_t seed = 0;
   bool peer_access = true;  ///< what cudaDeviceCanAccessPeer() answers for two devices
+  bool pools = true;        ///< whether devices have memory pools
+  int capability = 90;      ///< compute capability, times ten
 };
 
 /// The order in which queued work is executed; the seed chooses one.
@@ -38,7 +40,8 @@ enum class Style : unsigned char {
 void reset(const Options& options = {});
 
 /// From now on every call answers as a machine without a driver (cudaErrorInsufficientDriver) or with another error.
-void break_driver(cudaError_t error = cudaErrorInsufficientDriver);
+/// version: what cudaDriverGetVersion() says all the same, 0 for no driver.
+void break_driver(cudaError_t error = cudaErrorInsufficientDriver, int version = 0);
 
 /// What other processes do on a device.
 struct Others {
@@ -63,7 +66,7 @@ void fail_work(std::int64_t n, cudaError_t error);
 [[nodiscard]] std::vector<std::string> call_log();             ///< names, in order
 [[nodiscard]] std::vector<std::string> violations();           ///< uses that CUDA leaves undefined
 void violate(const std::string& text);                         ///< writes one down
-[[nodiscard]] std::vector<std::string> leaks();                ///< memory, streams, events and contexts not given back
+[[nodiscard]] std::vector<std::string> leaks();                ///< memory, pools, streams, events and contexts kept
 [[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
 [[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
 [[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet

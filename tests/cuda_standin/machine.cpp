@@ -73,6 +73,7 @@ void Machine::reset(const Options& wanted) {
   captures.clear();
   graphs.clear();
   executables.clear();
+  pools.clear();
   contexts.clear();
   retained.clear();
   others.clear();
@@ -80,6 +81,7 @@ void Machine::reset(const Options& wanted) {
   log.clear();
   violations.clear();
   driver_error = wanted.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
+  driver_version = CUDART_VERSION;
   sticky_error = cudaSuccess;
   fail_countdown = work_countdown = forget_countdown = 0;
   failed_call.clear();
@@ -114,7 +116,9 @@ cudaError_t Machine::enter(const char* name, bool makes_context) {
     return fail(fail_error);
   }
   if (makes_context) {
-    contexts.insert(thread_state().device);
+    if (const cudaError_t status = make_context(thread_state().device); status != cudaSuccess) {
+      return status;
+    }
   }
   if (const cudaError_t refused = refuse_during_capture(name); refused != cudaSuccess) {
     return refused;
@@ -122,18 +126,34 @@ cudaError_t Machine::enter(const char* name, bool makes_context) {
   return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
 }
 
+cudaError_t Machine::make_context(int device) {
+  if (!contexts.contains(device) && !retained.contains(device)) {
+    const Others& there = others[device];
+    if (there.mode == cudaComputeModeProhibited || (there.mode == cudaComputeModeExclusiveProcess && there.running)) {
+      return fail(cudaErrorDevicesUnavailable);
+    }
+    if (there.bytes >= options.bytes_per_device) {
+      return fail(cudaErrorMemoryAllocation);
+    }
+  }
+  contexts.insert(device);
+  return cudaSuccess;
+}
+
 std::size_t Machine::free_bytes(int device) {
   const std::size_t taken = used[static_cast<std::size_t>(device)] + others[device].bytes;
   return options.bytes_per_device - std::min(taken, options.bytes_per_device);
 }
 
-cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, int device) {
+cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, int device, Pool* pool) {
   std::size_t& in_use = used[static_cast<std::size_t>(device)];
   if (bytes == 0) {
     *pointer = nullptr;
     return cudaSuccess;
   }
-  if (!pinned && bytes > free_bytes(device)) {
+  const std::size_t cached = pool != nullptr ? pool->reserved - pool->used : 0;
+  const std::size_t more = bytes - std::min(bytes, cached);
+  if (!pinned && more > free_bytes(device)) {
     return fail(cudaErrorMemoryAllocation);
   }
   // [guard page | data, flush right but for its alignment, canaries | guard page]
@@ -163,7 +183,12 @@ cudaError_t Machine::allocate(void** pointer, std::size_t bytes, bool pinned, in
   }
   if (!pinned) {
     mprotect(block.map + page(), body, PROT_NONE);
-    in_use += bytes;
+    in_use += more;
+  }
+  if (pool != nullptr) {
+    block.pool = pool;
+    pool->reserved += more;
+    pool->used += bytes;
   }
   *pointer = block.data;
   blocks.emplace(block.map, block);
@@ -190,9 +215,27 @@ cudaError_t Machine::release(void* pointer, bool pinned) {
     return violate(text(call, ": ", pointer, " was not given out by ", pinned ? "cudaMallocHost" : "cudaMalloc"),
                    cudaErrorInvalidValue);
   }
-  if (block->freed) {
+  if (block->freed || block->free_queued) {
     return violate(text(call, ": ", pointer, " was freed before"), cudaErrorInvalidValue);
   }
+  retire(call, *block);
+  return cudaSuccess;
+}
+
+void Machine::trim(Pool& pool, std::size_t keep) {
+  const std::size_t rest = std::min(pool.reserved, std::max(pool.used, keep));
+  used[static_cast<std::size_t>(pool.device)] -= pool.reserved - rest;
+  pool.reserved = rest;
+}
+
+Pool* Machine::pool_of(cudaMemPool_t pool) {
+  const auto found = pools.find(pool);
+  return found != pools.end() && !found->second->destroyed ? found->second.get() : nullptr;
+}
+
+void Machine::retire(const char* call, Block& retired) {
+  Block* block = &retired;
+  const void* pointer = block->data;
   for (const auto& [handle, queue] : queues) {
     for (const Work& work : queue->work) {
       if (std::any_of(work.uses.begin(), work.uses.end(), [&](const Range& range) { return overlap(range, *block); })) {
@@ -212,10 +255,14 @@ cudaError_t Machine::release(void* pointer, bool pinned) {
   mprotect(block->map + page(), body, PROT_NONE);
   madvise(block->map + page(), body, MADV_DONTNEED);
   block->freed = true;
-  if (!pinned) {
+  if (block->pool != nullptr) {
+    block->pool->used -= block->bytes;
+    if (block->pool->destroyed) {
+      trim(*block->pool, 0);
+    }
+  } else if (!block->pinned) {
     used[static_cast<std::size_t>(block->device)] -= block->bytes;
   }
-  return cudaSuccess;
 }
 
 cudaError_t Machine::check_device(const char* call, const void* pointer, std::size_t bytes, int device) {
@@ -224,7 +271,7 @@ cudaError_t Machine::check_device(const char* call, const void* pointer, std::si
   if (block == nullptr || block->pinned) {
     return violate(text(call, ": ", pointer, " is not device memory"), cudaErrorInvalidValue);
   }
-  if (block->freed) {
+  if (block->freed || block->free_queued) {
     return violate(text(call, ": ", pointer, " is device memory that was freed"), cudaErrorInvalidValue);
   }
   if (begin < block->data || begin + bytes > block->data + block->bytes) {
@@ -413,6 +460,12 @@ void Machine::execute(Queue& queue) {
           text(work.name, ": executed on memory that was freed, at ", static_cast<const void*>(lost->begin)));
       sticky_error = cudaErrorIllegalAddress;
     } else {
+      if (std::any_of(work.uses.begin(), work.uses.end(), [&](const Range& range) {
+            const Block* block = find(range.begin);
+            return block != nullptr && block->given != nullptr && !block->given->done;
+          })) {
+        violations.push_back(text(work.name, ": executed before the allocation of its memory, on another stream"));
+      }
       work.run();
     }
   }
@@ -472,6 +525,9 @@ cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed
     }
     changed.wait(lock);
   }
+  for (auto& [handle, pool] : pools) {
+    trim(*pool, pool->threshold);
+  }
   return sticky_error != cudaSuccess ? fail(sticky_error) : cudaSuccess;
 }
 
@@ -479,10 +535,11 @@ void reset(const Options& options) {
   Machine::instance().reset(options);
 }
 
-void break_driver(cudaError_t error) {
+void break_driver(cudaError_t error, int version) {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.driver_error = error;
+  machine.driver_version = version;
 }
 
 void occupy(int device, const Others& others) {
@@ -549,9 +606,14 @@ std::vector<std::string> leaks() {
   const std::lock_guard lock(machine.mutex);
   std::vector<std::string> result;
   for (const auto& [start, block] : machine.blocks) {
-    if (!block.freed) {
+    if (!block.freed && !block.free_queued) {
       result.push_back(text(block.bytes, " bytes of ", block.pinned ? "pinned memory" : "device memory", " of device ",
                             block.device));
+    }
+  }
+  for (const auto& [handle, pool] : machine.pools) {
+    if (!pool->destroyed) {
+      result.push_back(text("memory pool of device ", pool->device));
     }
   }
   for (const auto& [handle, queue] : machine.queues) {

@@ -101,6 +101,15 @@ struct Queue {
   std::deque<Work> work;
 };
 
+/// A memory pool: what it holds of the device, and how much of that was given out.
+struct Pool {
+  int device = 0;
+  std::size_t reserved = 0;
+  std::size_t used = 0;
+  std::size_t threshold = 0;  ///< what it keeps when somebody waited for a stream or an event
+  bool destroyed = false;     ///< by its owner; memory that is still out comes back later
+};
+
 /// Memory that a caller owns. Freed blocks keep their addresses, so that a late use is recognised.
 struct Block {
   std::byte* map = nullptr;  ///< first guard page
@@ -110,6 +119,9 @@ struct Block {
   int device = 0;
   bool pinned = false;
   bool freed = false;
+  Pool* pool = nullptr;             ///< that it came from
+  std::shared_ptr<Ticket> given{};  ///< cudaMallocFromPoolAsync: done when its stream has come there
+  bool free_queued = false;         ///< by cudaFreeAsync
 };
 
 /// The machine that the CUDA calls act on. Functions need `lock` held unless they say otherwise.
@@ -125,10 +137,15 @@ class Machine {
   cudaError_t fail(cudaError_t error);                              ///< sets the thread's last error
   cudaError_t violate(const std::string& text, cudaError_t error);  ///< and writes a violation down
 
-  cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned, int device);
+  /// Makes the runtime's context on a device; an error where other processes leave no room for it.
+  cudaError_t make_context(int device);
+  cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned, int device, Pool* pool = nullptr);
   [[nodiscard]] std::size_t free_bytes(int device);
   cudaError_t release(void* pointer, bool pinned);
-  [[nodiscard]] Block* find(const void* pointer);  ///< the block whose mapping, guards included, holds pointer
+  void retire(const char* call, Block& block);      ///< ends its life, with all checks of a release
+  void trim(Pool& pool, std::size_t keep);          ///< gives back what is not used, down to keep bytes
+  [[nodiscard]] Pool* pool_of(cudaMemPool_t pool);  ///< nullptr for what is not a living pool
+  [[nodiscard]] Block* find(const void* pointer);   ///< the block whose mapping, guards included, holds pointer
   /// Checks that [pointer, pointer + bytes) is memory of the kind; violates() otherwise.
   cudaError_t check_device(const char* call, const void* pointer, std::size_t bytes, int device);
   cudaError_t check_host(const char* call, const void* pointer, std::size_t bytes, bool& pinned);
@@ -166,6 +183,7 @@ class Machine {
   std::vector<std::shared_ptr<Capture>> captures;  ///< under way
   std::map<void*, std::unique_ptr<GraphObject>> graphs;
   std::map<void*, std::unique_ptr<ExecutableObject>> executables;
+  std::map<void*, std::unique_ptr<Pool>> pools;
   std::set<int> contexts;       ///< that the runtime made
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;
@@ -173,6 +191,7 @@ class Machine {
   std::vector<std::string> log;
   std::vector<std::string> violations;
   cudaError_t driver_error = cudaSuccess;
+  int driver_version = 0;
   cudaError_t sticky_error = cudaSuccess;
   std::int64_t fail_countdown = 0;
   cudaError_t fail_error = cudaSuccess;

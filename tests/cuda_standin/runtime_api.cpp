@@ -13,6 +13,7 @@
 using lockstep::standin::Block;
 using lockstep::standin::EventObject;
 using lockstep::standin::Machine;
+using lockstep::standin::Pool;
 using lockstep::standin::Queue;
 using lockstep::standin::Rows;
 using lockstep::standin::thread_state;
@@ -196,7 +197,35 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::snprintf(properties->name, sizeof properties->name, "Stand-in %d", device);
   std::memset(properties->uuid.bytes, device, sizeof properties->uuid.bytes);
   properties->totalGlobalMem = call.machine.options.bytes_per_device;
-  properties->major = 9;
+  properties->major = call.machine.options.capability / 10;
+  properties->minor = call.machine.options.capability % 10;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  Call call("cudaDeviceGetAttribute", false);
+  if (call.refused()) {
+    return call.status;
+  }
+  if (device < 0 || device >= call.machine.options.devices) {
+    return call.machine.fail(cudaErrorInvalidDevice);
+  }
+  switch (attribute) {
+    case cudaDevAttrComputeMode:
+      *value = call.machine.others[device].mode;
+      return cudaSuccess;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = call.machine.options.pools ? 1 : 0;
+      return cudaSuccess;
+    default:
+      return call.machine.violate("cudaDeviceGetAttribute: unexpected attribute", cudaErrorInvalidValue);
+  }
+}
+
+// Answers without a driver, too.
+cudaError_t cudaDriverGetVersion(int* version) {
+  const std::lock_guard lock(Machine::instance().mutex);
+  *version = Machine::instance().driver_version;
   return cudaSuccess;
 }
 
@@ -229,8 +258,7 @@ cudaError_t cudaSetDevice(int device) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
   thread_state().device = device;
-  call.machine.contexts.insert(device);
-  return cudaSuccess;
+  return call.machine.make_context(device);
 }
 
 cudaError_t cudaGetLastError() {
@@ -254,6 +282,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle:
       return "cudaErrorInvalidResourceHandle";
+    case cudaErrorDevicesUnavailable:
+      return "cudaErrorDevicesUnavailable";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
     case cudaErrorIllegalAddress:
@@ -288,6 +318,113 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   Call call("cudaMalloc");
   return call.refused() ? call.status : call.machine.allocate(pointer, bytes, false, thread_state().device);
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
+  Call call("cudaMemPoolCreate");
+  if (call.refused()) {
+    return call.status;
+  }
+  Machine& machine = call.machine;
+  const int device = properties->location.id;
+  if (properties->allocType != cudaMemAllocationTypePinned || properties->location.type != cudaMemLocationTypeDevice ||
+      device < 0 || device >= machine.options.devices || !machine.options.pools) {
+    return machine.violate("cudaMemPoolCreate: not a pool of a device that has pools", cudaErrorInvalidValue);
+  }
+  auto pool = std::make_unique<Pool>();
+  pool->device = device;
+  *handle = reinterpret_cast<cudaMemPool_t>(pool.get());
+  machine.pools.emplace(pool.get(), std::move(pool));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
+  Call call("cudaMemPoolDestroy");
+  Pool* pool = call.machine.pool_of(handle);
+  if (pool == nullptr) {
+    return call.machine.violate("cudaMemPoolDestroy: not a pool", cudaErrorInvalidValue);
+  }
+  pool->destroyed = true;
+  call.machine.trim(*pool, 0);
+  return call.status;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
+  Call call("cudaMemPoolSetAttribute");
+  if (call.refused()) {
+    return call.status;
+  }
+  Pool* pool = call.machine.pool_of(handle);
+  if (pool == nullptr || attribute != cudaMemPoolAttrReleaseThreshold) {
+    return call.machine.violate("cudaMemPoolSetAttribute: not a pool, or an unexpected attribute",
+                                cudaErrorInvalidValue);
+  }
+  pool->threshold = *static_cast<const std::uint64_t*>(value);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
+  Call call("cudaMemPoolGetAttribute");
+  if (call.refused()) {
+    return call.status;
+  }
+  const Pool* pool = call.machine.pool_of(handle);
+  if (pool == nullptr || attribute != cudaMemPoolAttrReservedMemCurrent) {
+    return call.machine.violate("cudaMemPoolGetAttribute: not a pool, or an unexpected attribute",
+                                cudaErrorInvalidValue);
+  }
+  *static_cast<std::uint64_t*>(value) = pool->reserved;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep) {
+  Call call("cudaMemPoolTrimTo");
+  if (call.refused()) {
+    return call.status;
+  }
+  Pool* pool = call.machine.pool_of(handle);
+  if (pool == nullptr) {
+    return call.machine.violate("cudaMemPoolTrimTo: not a pool", cudaErrorInvalidValue);
+  }
+  call.machine.trim(*pool, keep);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t handle, cudaStream_t stream) {
+  Call call("cudaMallocFromPoolAsync");
+  if (call.refused()) {
+    return call.status;
+  }
+  Machine& machine = call.machine;
+  Pool* pool = machine.pool_of(handle);
+  Queue* queue = machine.queue_of(stream);
+  if (pool == nullptr || queue == nullptr || queue->device != pool->device) {
+    return machine.violate("cudaMallocFromPoolAsync: pool and stream must exist and be of one device",
+                           cudaErrorInvalidValue);
+  }
+  if (const cudaError_t status = machine.allocate(pointer, bytes, false, pool->device, pool); status != cudaSuccess) {
+    return status;
+  }
+  const auto given = std::make_shared<Ticket>();
+  machine.find(*pointer)->given = given;
+  machine.enqueue(*queue, {.name = "cudaMallocFromPoolAsync", .completes = given});
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
+  Call call("cudaFreeAsync");
+  Machine& machine = call.machine;
+  Block* block = machine.find(pointer);
+  Queue* queue = machine.queue_of(stream);
+  if (block == nullptr || block->data != pointer || block->pool == nullptr || block->freed || block->free_queued ||
+      queue == nullptr || queue->device != block->device) {
+    return machine.violate("cudaFreeAsync: not memory of a pool, freed before, or not a stream of its device",
+                           cudaErrorInvalidValue);
+  }
+  block->free_queued = true;
+  machine.enqueue(*queue,
+                  {.name = "cudaFreeAsync", .run = [&machine, block] { machine.retire("cudaFreeAsync", *block); }});
+  return call.status;
 }
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {

@@ -112,6 +112,7 @@ TEST_F(CudaCopyPairTest, BetweenDevices) {
         const Pinned out(second, 333);
         const Tensor a = Tensor::empty(first, Shape{333}, DType::f32);
         const Tensor b = Tensor::empty(second, Shape{333}, DType::f32);
+        second.synchronize();  // memory in the order of its stream: ready for other streams only then
         copy(first, in, a);
         copy(first, a, b);  // pushed by the source's stream
         Event event(first.device());

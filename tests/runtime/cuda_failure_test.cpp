@@ -2,6 +2,7 @@
 #include <set>
 
 #include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/gpu_check.hpp>
 
 #include "cuda_support.hpp"
 
@@ -14,14 +15,29 @@ using testing::Pinned;
 using CudaFailureTest = testing::CudaTest;
 
 TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
-  for (const cudaError_t status : {cudaErrorInsufficientDriver, cudaErrorNoDevice, cudaErrorStubLibrary}) {
-    standin::break_driver(status);
+  struct Case {
+    cudaError_t status;
+    int version;
+    const char* says;
+  };
+  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // of the major version before
+  for (const Case& c : {Case{cudaErrorInsufficientDriver, 0, "there is no NVIDIA driver"},
+                        Case{cudaErrorInsufficientDriver, old, "the NVIDIA driver knows CUDA up to "},
+                        Case{cudaErrorNoDevice, CUDART_VERSION, "is CUDA_VISIBLE_DEVICES right?"},
+                        Case{cudaErrorStubLibrary, CUDART_VERSION, "the toolkit's stub"}}) {
+    standin::break_driver(c.status, c.version);
     EXPECT_EQ(num_gpus(), 0);
     EXPECT_EQ(standin::last_error(), cudaSuccess);
-    EXPECT_EQ(error_text<DeviceError>([] { CudaContext{Device::cuda(0)}; }),
-              "cuda:0 does not exist: this process can use 0 CUDA device(s)");
+    EXPECT_NE(why_no_gpus().find(c.says), std::string::npos) << why_no_gpus();
+    for (const std::string& text : {error_text<DeviceError>([] { CudaContext{Device::cuda(0)}; }),
+                                    error_text<DeviceError>([] { static_cast<void>(Stream::cuda(Device::cuda(0))); }),
+                                    error_text<DeviceError>([] { CudaPoolResource{Device::cuda(0)}; })}) {
+      EXPECT_EQ(text, "cuda:0 cannot be used: " + why_no_gpus());
+    }
     EXPECT_EQ(standin::last_error(), cudaSuccess);
   }
+  standin::reset();
+  EXPECT_EQ(why_no_gpus(), "");
   standin::reset({.devices = 0});
   EXPECT_EQ(num_gpus(), 0);
 }
@@ -31,6 +47,43 @@ TEST_F(CudaFailureTest, ABrokenDriverIsAnError) {
   EXPECT_EQ(error_text<CudaError>([] { static_cast<void>(num_gpus()); }),
             "cudaGetDeviceCount failed: cudaErrorSystemDriverMismatch (text of the stand-in)");
   EXPECT_THROW(CudaContext{Device::cuda(0)}, CudaError);
+}
+
+TEST_F(CudaFailureTest, AContextSaysWhyTheDeviceCannotBeUsed) {
+  const auto refused = [](const standin::Others& others, const std::string& says) {
+    standin::reset({.devices = 2, .bytes_per_device = 100000});
+    standin::occupy(1, others);
+    const std::string text = error_text<DeviceError>([] { CudaContext{Device::cuda(1)}; });
+    EXPECT_TRUE(text.starts_with("cuda:1 (Stand-in 1): ")) << text;
+    EXPECT_NE(text.find(says), std::string::npos) << text;
+    EXPECT_NE(text.find("take another device"), std::string::npos) << text;
+    EXPECT_EQ(current_device(), 0);
+    expect_clean(says);
+    CudaContext other(Device::cuda(0));
+  };
+  refused({.running = true, .mode = cudaComputeModeExclusiveProcess}, "another process has it");
+  refused({.mode = cudaComputeModeProhibited}, "its compute mode is prohibited");
+  refused({.bytes = 100000, .running = true}, "(cudaErrorMemoryAllocation)");
+  refused({.bytes = 99901, .running = true}, "99 of 100000 bytes are free");
+  standin::occupy(1, {.bytes = 99900, .running = true});
+  {
+    CudaContext context(Device::cuda(1));
+    standin::occupy(1, {.mode = cudaComputeModeExclusiveProcess});  // ours is the one process
+    CudaContext second(Device::cuda(1));
+  }
+  standin::reset({.capability = 75});
+  const std::string text = error_text<DeviceError>([] { CudaContext{Device::cuda(0)}; });
+  EXPECT_TRUE(text.starts_with("cuda:0 (Stand-in 0): its compute capability is 7.5, this build is for ")) << text;
+  EXPECT_EQ(standin::devices_in_use(), std::vector<int>{}) << "no context was made";
+}
+
+TEST_F(CudaFailureTest, ABorrowedResourceNeedsNoFreeMemory) {
+  standin::reset({.bytes_per_device = 100000});
+  CudaMemoryResource theirs(Device::cuda(0));
+  Stream stream = Stream::cuda(Device::cuda(0));
+  const Buffer all(100000, theirs, stream);
+  CudaContext context(Device::cuda(0), {.memory = &theirs});
+  EXPECT_THROW(CudaContext{Device::cuda(0)}, DeviceError);
 }
 
 TEST_F(CudaFailureTest, CountsDevices) {
@@ -105,11 +158,13 @@ void scenario(bool& reached) {
   require<CudaError>(made, "the host program could not make its stream");
 
   CudaContext a(Device::cuda(1));
-  CudaContext b(Device::cuda(0), {.stream = theirs});
+  CudaMemoryResource plain(Device::cuda(0));
+  CudaContext b(Device::cuda(0), {.stream = theirs, .memory = &plain});
   const Pinned in(a, 50, 1.0F);
   const Pinned out(b, 50);
   const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
+  const testing::Idle idle(b);  // its copy uses memory of a
   Stream worker = Stream::host_worker("worker");
   Event copied(a.device(), Event::Timing::on);
   Event fetched(b.device());
@@ -177,6 +232,14 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
   for (const char* name : {"cudaGetDeviceCount",
                            "cudaGetDevice",
                            "cudaSetDevice",
+                           "cudaGetDeviceProperties",
+                           "cudaDeviceGetAttribute",
+                           "cudaMemGetInfo",
+                           "cudaMemPoolCreate",
+                           "cudaMemPoolSetAttribute",
+                           "cudaMallocFromPoolAsync",
+                           "cudaFreeAsync",
+                           "cudaMemPoolDestroy",
                            "cudaMalloc",
                            "cudaMallocHost",
                            "cudaStreamCreateWithPriority",

@@ -205,8 +205,13 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
   contains(
       text_during_capture<CudaError>([](CudaContext& context) { context.synchronize(); }),
       "graph capture on cuda:0: cudaStreamSynchronize(stream_) failed on cuda:0: cudaErrorStreamCaptureUnsupported");
-  contains(text_during_capture<CudaError>(
+  contains(text_during_capture<StateError>(
                [](CudaContext& context) { static_cast<void>(Tensor::empty(context, Shape{4}, DType::f32)); }),
+           "allocate: the stream is being captured, expected memory that was taken before");
+  contains(text_during_capture<CudaError>([](CudaContext& context) {
+             CudaMemoryResource plain(context.device());
+             const Buffer buffer(4, plain, context.stream());
+           }),
            "failed on cuda:0: cudaErrorStreamCaptureUnsupported");
   contains(text_during_capture<StateError>([](CudaContext& context) {
              Event timed(context.device(), Event::Timing::on);

@@ -48,7 +48,8 @@ TEST_F(CudaMemoryTest, OutOfMemorySaysWhatWasWantedAndWhatThereIs) {
   CudaContext context(Device::cuda(0));
   const std::string text = error_text<OutOfMemory>(
       [&] { static_cast<void>(Tensor::empty(context, Shape{std::int64_t{1} << 50}, DType::f32)); });
-  EXPECT_NE(text.find("requested 4503599627370496 bytes, free "), std::string::npos) << text;
+  EXPECT_NE(text.find("requested 4503599627370496 bytes, in use 0, cached 0, free on the device "), std::string::npos)
+      << text;
   EXPECT_NE(text.find(", on cuda:0"), std::string::npos) << text;
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   const Tensor fits = Tensor::zeros(context, Shape{10}, DType::f32);  // the device goes on working
@@ -89,7 +90,10 @@ TEST_F(CudaMemoryTest, OutOfMemoryGivesExactNumbers) {
   CudaContext context(Device::cuda(1));
   const Buffer first(2000, context);
   EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, context); }),
-            "requested 3001 bytes, free 3000 of 5000, on cuda:1");
+            "requested 3001 bytes, in use 2000, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
+  CudaMemoryResource plain(Device::cuda(1));
+  EXPECT_EQ(error_text<OutOfMemory>([&] { Buffer(3001, plain, context.stream()); }),
+            "requested 3001 bytes, in use 0, cached 0, free on the device 3000 of 5000, limit none, on cuda:1");
 }
 
 TEST_F(CudaMemoryTest, PinnedMemoryRefused) {

@@ -228,7 +228,9 @@ void scenario(bool& reached) {
   std::vector<float> values(50);
   std::iota(values.begin(), values.end(), 1.0F);
   const Tensor there = Tensor::empty(b, Shape{50}, DType::f32);
-  const Tensor here = Tensor::empty(a, Shape{50}, DType::f32);  // gone first: waits for the stream that uses both
+  const Tensor here = Tensor::empty(a, Shape{50}, DType::f32);
+  b.synchronize();              // memory of b is ready for a
+  const testing::Idle idle(a);  // whose copies use it
   copy(a, view_of(values), here);
   copy(a, here, there);
   std::vector<double> out(20);

@@ -92,6 +92,24 @@ class CudaPairTest : public CudaTest {
   void SetUp() override { need_devices(2); }
 };
 
+/// Waits for a context's work before what was declared earlier dies: memory is given back in the order of its own
+/// stream, and another stream's work must be done with it.
+class Idle {
+ public:
+  explicit Idle(Context& context) : context_(context) {}
+  Idle(const Idle&) = delete;
+  Idle& operator=(const Idle&) = delete;
+  ~Idle() {
+    try {
+      context_.synchronize();
+    } catch (const Error&) {  // the failure that is on its way already
+    }
+  }
+
+ private:
+  Context& context_;
+};
+
 /// A tensor in page-locked host memory, all elements equal.
 class Pinned {
  public:

@@ -1,0 +1,89 @@
+#include <lockstep/runtime/gpu_check.hpp>
+
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda_backend.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep {
+namespace {
+
+/// Of the driver: no device is asked.
+GpuState driver_state(Device device) {
+  GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
+  state.devices = num_gpus();
+  cuda::ignore(cudaDriverGetVersion(&state.driver));  // 0 without a driver, whatever it answers
+  if (state.devices == 0) {
+    int count = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    cuda::ignore(status);
+    state.stub = status == cudaErrorStubLibrary;
+  }
+  return state;
+}
+
+int attribute(cudaDeviceAttr which, Device device) {
+  int value = 0;
+  LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&value, which, device.index));
+  return value;
+}
+
+GpuState::Mode mode_of(int mode) {
+  switch (mode) {
+    case cudaComputeModeExclusive:
+    case cudaComputeModeExclusiveProcess:
+      return GpuState::Mode::exclusive;
+    case cudaComputeModeProhibited:
+      return GpuState::Mode::prohibited;
+    default:
+      return GpuState::Mode::shared;
+  }
+}
+
+/// Makes the context and asks for its memory.
+cudaError_t open(Device device, GpuState& state) {
+  int before = 0;
+  cudaError_t status = cudaGetDevice(&before);
+  const bool change = status == cudaSuccess && before != device.index;
+  if (change) {
+    status = cudaSetDevice(device.index);
+  }
+  if (status == cudaSuccess) {
+    status = cudaMemGetInfo(&state.free, &state.total);
+  }
+  if (change) {
+    cuda::ignore(cudaSetDevice(before));
+  }
+  cuda::ignore(status);
+  return status;
+}
+
+}  // namespace
+
+GpuState gpu_state(Device device) {
+  GpuState state = driver_state(device);
+  if (device.kind != DeviceKind::cuda || device.index < 0 || device.index >= state.devices) {
+    return state;
+  }
+  cudaDeviceProp properties{};
+  LOCKSTEP_CUDA_CHECK(device, cudaGetDeviceProperties(&properties, device.index));
+  state.name = properties.name;
+  state.major = properties.major;
+  state.minor = properties.minor;
+  state.mode = mode_of(attribute(cudaDevAttrComputeMode, device));
+  if (state.mode == GpuState::Mode::prohibited || !runs_on(state.built_for, state.major, state.minor)) {
+    return state;
+  }
+  const cudaError_t status = open(device, state);
+  if (status == cudaErrorDevicesUnavailable || status == cudaErrorMemoryAllocation) {
+    state.no_context = cudaGetErrorName(status);
+    return state;
+  }
+  cuda::check(status, "making the context", device);
+  return state;
+}
+
+std::string why_no_gpus() {
+  return detail::why_no_gpus(driver_state(Device::cuda(0)));
+}
+
+}  // namespace lockstep
