@@ -1,6 +1,7 @@
 #include "bench/support/op_bench.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -51,7 +52,17 @@ int run(const OpBenchOptions& options, const std::vector<testing::OpCase>& cases
   const int name_width = static_cast<int>(width);
   std::printf("%-*s %12s %12s %9s %7s %9s\n", name_width, "case", "median", "bytes", "GB/s", "%copy", "GFLOP/s");
 
+  const auto start = std::chrono::steady_clock::now();
+  const auto over = [&] {
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    return options.max_seconds > 0 && passed.count() >= options.max_seconds;
+  };
+  std::size_t left_out = 0;
   for (const testing::OpCase* item : chosen) {
+    if (over()) {
+      ++left_out;
+      continue;
+    }
     double seconds = 0;
     try {
       testing::OpInstance instance(*item, *context);
@@ -83,6 +94,9 @@ int run(const OpBenchOptions& options, const std::vector<testing::OpCase>& cases
                    {"copy_gb_per_s", bandwidth * 1e-9},
                    {"percent_of_copy", share}});
     }
+  }
+  if (left_out > 0) {
+    std::printf("left out: the last %zu of %zu cases, %g s were over\n", left_out, chosen.size(), options.max_seconds);
   }
   if (json) {
     json->close();

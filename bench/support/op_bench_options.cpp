@@ -20,6 +20,9 @@ std::optional<OpBenchOptions> parse_op_bench(int argc, char** argv) {
   app.add_option("--min-time", options.min_seconds, "seconds to measure each case for")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 3600.0));
+  app.add_option("--max-seconds", options.max_seconds, "starts no case after so many seconds; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
   app.add_option("--json", options.json, "also writes one JSON object per line and case to this file");
   app.add_flag("--list", options.list, "prints the names of the cases and stops");
   app.footer(

@@ -13,6 +13,7 @@ struct OpBenchOptions {
   Device device;
   int threads = 0;
   double min_seconds = 0.3;
+  double max_seconds = 0;  ///< no case starts later; 0: no limit
   bool list = false;
 };
 

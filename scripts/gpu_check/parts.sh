@@ -11,13 +11,11 @@ begin() {
   reason=$no_gpu
 }
 
-# each_test: name and numbers of ranks of every device test, as --prepare wrote them down.
-each_test() { cat "$bundle/tests" 2> /dev/null || true; }
-
+# device_tests_once with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`.
 device_tests_once() {
-  local program numbers count
-  while read -r program numbers; do
-    if [ -z "$numbers" ]; then
+  local program ranked count
+  while read -r program ranked; do
+    if [ -z "$ranked" ]; then
       # Tests that need no GPU run also where there is none: then the programs start, at least.
       reason='' check "$program" 10 150 read_tests "$programs/$program" || true
     elif [ "$1" = with_ranks ]; then
@@ -26,7 +24,7 @@ device_tests_once() {
         check "$program, $count ranks" 20 90 read_tests "${ranks[@]}" || true
       done
     fi
-  done < <(each_test)
+  done < <(cat "$bundle/tests" 2> /dev/null || true)
 }
 
 # quoted COMMAND...: what it prints, as Markdown takes it unchanged.
@@ -252,13 +250,14 @@ speed() {
   add_data steps "$work/steps/steps.json"
 
   file=$work/kernels.jsonl
-  check "bench_kernels" 20 90 read_status "$programs/bench_kernels" --device cuda:0 --min-time 0.03 --json "$file" || true
+  check "bench_kernels" 30 120 read_status "$programs/bench_kernels" --device cuda:0 --min-time 0.03 --max-seconds 75 \
+    --json "$file" || true
   if [ -s "$file" ]; then add_table "Kernels" < <(kernel_table "$file"); fi
   add_data kernels "$file"
 
   file=$work/copies.json
   check "bench_copy" 15 45 read_status "$programs/bench_copy" --devices 0, --benchmark_filter 'cuda|gpu|device' \
-    --benchmark_min_time 0.05 --max-bytes 268435456 --benchmark_out "$file" || true
+    --benchmark_min_time 0.05 --min-bytes 1048576 --max-bytes 268435456 --factor 16 --benchmark_out "$file" || true
   if [ -s "$file" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|name|benchmark)' "$log"); fi
   add_data copies "$file"
   on_ranks 1 "$programs/bench_allreduce" --devices gpu --benchmark_filter '^all_reduce/nccl' --benchmark_min_time 0.05

@@ -3,13 +3,18 @@
 limit=$((60 * 1024 * 1024))  # of the bundle and the tree together
 tools=(hello_ranks lockstep-devices lockstep-cost train_resnet bench_kernels bench_copy bench_allreduce bench_matmul)
 
-# device_tests BUILD: the tests with the label gpu, a line each: program, and the numbers of ranks it is registered with.
-# By name, since lockstep_add_test() makes test_A_B of A.B and A.B.ranksN; those that the build lacks are left out.
+# device_tests BUILD: the programs of the tests with the label gpu, a line each, with "ranks" behind those with the label
+# gpu_ranks, too, which take any number of ranks. lockstep_add_test() names the program of A.B test_A_B; tests that this
+# build lacks have none.
 device_tests() {
-  ctest --test-dir "$1" -N -L '^gpu$' | sed -n 's/^ *Test *#[0-9]*: //p' | sed -E 's/\.ranks([0-9]+)$/ \1/' | awk '
-    {gsub(/\./, "_", $1); if (!($1 in ranks)) order[++n] = $1; ranks[$1] = ranks[$1] " " $2}
-    END {for (i = 1; i <= n; ++i) print "test_" order[i] ranks[order[i]]}' | while read -r program numbers; do
-    if ninja -C "$1" -t query "$program" > /dev/null 2>&1; then printf '%s %s\n' "$program" "$numbers"; fi
+  local label program of_ranks
+  names_with() { ctest --test-dir "$1" -N -L "^$2\$" 2> /dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | tr . _; }
+  of_ranks=" $(names_with "$1" gpu_ranks | tr '\n' ' ')"
+  for program in $(names_with "$1" gpu); do
+    ninja -C "$1" -t query "test_$program" > /dev/null 2>&1 || continue
+    label=
+    if [[ $of_ranks == *" $program "* ]]; then label=ranks; fi
+    echo "test_$program $label"
   done
 }
 

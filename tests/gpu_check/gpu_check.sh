@@ -97,7 +97,7 @@ echo 'export PATH='"$work/bundle/deps/bin"':$PATH' > "$work/bundle/deps/environm
 printf '%s\n' '#!/bin/bash' 'ranks=$2; shift 2' 'while :; do case $1 in --oversubscribe) shift ;; --bind-to) shift 2 ;; -x) export "$2"; shift 2 ;; *) break ;; esac; done' \
   'export RANKS=$ranks; exec "$@"' > "$work/bundle/deps/bin/mpirun"
 chmod +x "$work/bundle/deps/bin/mpirun"
-printf 'test_a \ntest_b 2\n' > "$work/bundle/tests"
+printf 'test_a \ntest_b ranks\n' > "$work/bundle/tests"
 program hello_ranks <<< 'echo "all-reduced sum of the ranks: 1, as expected"'
 program test_a <<< 'echo "[       OK ] A.B (3 ms)"'
 program test_b <<< 'echo "[       OK ] $RANKS.shared_${LOCKSTEP_ALLOW_SHARED_GPU:-0} (3 ms)"'
@@ -149,7 +149,7 @@ echo '{"best_accuracy":0.93,"event":"end","exit_code":0,"step":9,"test_accuracy"
 END
 mkdir -p "$work/bundle/data/fashion-mnist"
 rm "$work/bundle/tests"
-echo 'test_b 2' > "$work/bundle/tests"
+echo 'test_b ranks' > "$work/bundle/tests"
 if command -v python3 > /dev/null; then
   run 0 "check with a GPU" "${check[@]}" --part check
   lines 1 '^passed   test_b, 4 ranks'
