@@ -110,14 +110,18 @@ class Plan final : public ConvPlan {
     const memory::desc x(x_dims, outer, last);
     const memory::desc y(y_dims, outer, last);
     const memory::desc w = weights_desc(d, pass() == ConvPass::backward_weights ? f32 : outer, w_dims);
+    const bool added = pass() == ConvPass::backward_data && accumulate();
+    const memory::data_type dx_type = added ? f32 : inner;  // rounded after the addition, not before
+    const memory::desc plain_x(x_dims, inner, last);
+    const memory::desc plain_y(y_dims, inner, last);
+    const memory::desc plain_dx(x_dims, dx_type, last);
 
     Convolution c;
-    const bool added = pass() == ConvPass::backward_data && accumulate();  // rounded after the addition, not before
-    const memory::desc plain_x(x_dims, added ? f32 : inner, last);
-    const memory::desc plain_y(y_dims, inner, last);
-    c.x = method_.blocked ? memory::desc(x_dims, added ? f32 : inner, any) : plain_x;
+    c.x = method_.blocked ? memory::desc(x_dims, inner, any) : plain_x;
     c.y = method_.blocked ? memory::desc(y_dims, inner, any) : plain_y;
-    c.weights = memory::desc(w_dims, pass() == ConvPass::backward_weights ? f32 : inner, any);
+    c.dx = method_.blocked ? memory::desc(x_dims, dx_type, any) : plain_dx;
+    c.weights = memory::desc(w_dims, inner, any);
+    c.dweights = memory::desc(w_dims, f32, any);
     if (d.bias && pass() == ConvPass::forward) {
       c.bias = memory::desc({d.out_channels}, f32, memory::format_tag::x);
     }
@@ -135,7 +139,7 @@ class Plan final : public ConvPlan {
       }
       case ConvPass::backward_data: {
         const Made made = make_backward_data(lib, c);
-        check(made, made.out == plain_x && made.a == plain_y);
+        check(made, made.out == plain_dx && made.a == plain_y);
         program_.build(made, {y, w, x}, {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC}, c.bias, accumulate());
         break;
       }

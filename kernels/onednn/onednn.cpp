@@ -94,28 +94,29 @@ Made make_forward(const Library& lib, const Convolution& c) {
 
 /// Both backward passes are described by the same arguments.
 template <class Primitive>
-typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c) {
+typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c, const dnnl::memory::desc& x,
+                                                 const dnnl::memory::desc& weights) {
   const auto method = algorithm::convolution_direct;
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(lib.engine, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before,
+  return typename Primitive::primitive_desc(lib.engine, method, x, weights, c.y, c.strides, c.dilates, c.pad_before,
                                             c.pad_after, hint(lib, c), attributes(false));
 #else
   return typename Primitive::primitive_desc(
-      typename Primitive::desc(method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after),
+      typename Primitive::desc(method, x, weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after),
       attributes(false), lib.engine, hint(lib, c));
 #endif
 }
 
 Made make_backward_data(const Library& lib, const Convolution& c) {
   using Primitive = dnnl::convolution_backward_data;
-  const auto desc = backward_desc<Primitive>(lib, c);
+  const auto desc = backward_desc<Primitive>(lib, c, c.dx, c.weights);
   return {Primitive(desc),      desc.diff_dst_desc(),   desc.weights_desc(),
           desc.diff_src_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
 
 Made make_backward_weights(const Library& lib, const Convolution& c) {
   using Primitive = dnnl::convolution_backward_weights;
-  const auto desc = backward_desc<Primitive>(lib, c);
+  const auto desc = backward_desc<Primitive>(lib, c, c.x, c.dweights);
   return {Primitive(desc),          desc.src_desc(),        desc.diff_dst_desc(),
           desc.diff_weights_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }

@@ -78,7 +78,9 @@ struct Made {
 struct Convolution {
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
-  dnnl::memory::desc bias;  ///< empty: none
+  dnnl::memory::desc dx;        ///< of backward_data: may be of another type than x
+  dnnl::memory::desc dweights;  ///< of backward_weights: likewise
+  dnnl::memory::desc bias;      ///< empty: none
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
   dnnl::memory::dims dilates;  ///< 0: dense

@@ -352,7 +352,10 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
   }
   CpuContext context;
   ConvDesc d = square(1, 8, 16, 16, 3, 1, 1);
+  d.dtype = DType::bf16;
+  const bool as_it_is = ops::plan_conv2d(context, d, ConvPass::forward)->choice().find("-via-f32") == std::string::npos;
   for (const ConvPass pass : kConvPasses) {
+    d.grad_mode = GradMode::overwrite;
     d.dtype = DType::f32;
     std::vector<std::string> expected = ops::conv2d_choices(context, d, pass);
     std::erase(expected, "reference");
@@ -366,6 +369,12 @@ TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
     }
     EXPECT_EQ(ops::plan_conv2d(context, d, pass, "onednn")->choice(), found.front());
     EXPECT_EQ(found.back(), "reference");
+    // a processor that can do one pass can do all, accumulating or not, and prefers it
+    for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
+      d.grad_mode = mode;
+      const std::string first = ops::conv2d_choices(context, d, pass).front();
+      EXPECT_EQ(first.find("-via-f32") == std::string::npos, as_it_is) << first;
+    }
   }
 }
 
