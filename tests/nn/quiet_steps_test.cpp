@@ -39,7 +39,7 @@ class CountingResource final : public MemoryResource {
   MemoryResource& memory_;
 };
 
-/// What steps 4 to 11 of a small ResNet cost, and then, as the control, what an allocation and a wait cost.
+/// What steps 7 to 14 of a small ResNet cost, and then, as the control, what an allocation and a wait cost.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
   DataOptions data_options;
   data_options.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4};
@@ -51,10 +51,10 @@ void expect_quiet(Context& context, CountingResource& memory, Stream communicati
     options.global_batch = 16;
     options.plan.augment = {
         .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
-    options.schedule.total_steps = 12;
+    options.schedule.total_steps = 16;
     Trainer trainer(context, {grad, *control, communication}, model, data, options);
     trainer.start();
-    for (int i = 0; i < 4; ++i) {  // the first ones warm up and capture
+    for (int i = 0; i < 6; ++i) {  // the first ones warm up and capture
       trainer.step();
     }
     std::vector<std::string> waits;
