@@ -8,6 +8,9 @@ std::span<const ConvProvider> conv_providers() {
     onednn::kConv,
 #endif
     reference::kConv,
+#if LOCKSTEP_HAS_CUDA
+    plain_cuda::kConv,
+#endif
   };
   return kTable;
 }
@@ -18,6 +21,9 @@ std::span<const MatmulProvider> matmul_providers() {
     onednn::kMatmul,
 #endif
     reference::kMatmul,
+#if LOCKSTEP_HAS_CUDA
+    plain_cuda::kMatmul,
+#endif
   };
   return kTable;
 }

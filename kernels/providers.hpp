@@ -44,4 +44,9 @@ extern const ConvProvider kConv;      ///< kernels/onednn/conv2d.cpp
 extern const MatmulProvider kMatmul;  ///< kernels/onednn/matmul.cpp
 }  // namespace onednn
 
+namespace plain_cuda {
+extern const ConvProvider kConv;      ///< kernels/cuda/conv2d.cu
+extern const MatmulProvider kMatmul;  ///< kernels/cuda/matmul.cu
+}  // namespace plain_cuda
+
 }  // namespace lockstep::ops

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
@@ -145,6 +147,59 @@ inline std::vector<ConvCase> conv_cases() {
   d.pad_after = {1, 1, 1};
   cases.push_back({"three_axes_k3", d});
   return cases;
+}
+
+/// What a ConvDesc can say, in a few small cases for GPUs: more than one tile of outputs, sums that are split.
+inline std::vector<ConvCase> conv_cases_for_devices() {
+  std::vector<ConvCase> cases;
+  for (const ConvCase& item : conv_cases()) {
+    for (const std::string_view wanted : {"pointwise_one_pixel", "pointwise_16_to_33", "k3_c3_to_16", "k3_c70_to_66",
+                                          "asymmetric", "dilated_rows_stride_2", "two_groups", "depthwise", "circular",
+                                          "circular_twice_round", "one_axis", "three_axes"}) {
+      if (item.name == wanted) {
+        cases.push_back(item);
+      }
+    }
+  }
+  ops::ConvDesc d;  // sums of 1100 and more in each pass
+  d.spatial_rank = 1;
+  d.in_size = {1101, 1, 1};
+  d.kernel = {2, 1, 1};
+  cases.push_back({"long_sum_of_pixels", d});
+  d = square(1, 2, 2, 3, 2, 1, 0);
+  d.in_channels = 280;
+  cases.push_back({"long_sum_of_taps", d});
+  d = square(1, 2, 3, 280, 2, 1, 0);
+  cases.push_back({"long_sum_of_output_channels", d});
+  return cases;
+}
+
+/// Those in each type, with each choice that choices(desc, pass) names.
+inline std::vector<DeviceCase> conv2d_device_cases(
+    const std::function<std::vector<std::string>(const ops::ConvDesc&, ops::ConvPass)>& choices) {
+  std::vector<DeviceCase> items;
+  bool variant = false;
+  for (const ConvCase& item : conv_cases_for_devices()) {
+    for (const ops::ConvPass pass : kConvPasses) {
+      variant = !variant;  // three passes: either comes to all of them
+      ops::ConvDesc d = item.desc;
+      d.bias = variant;
+      d.grad_mode = variant ? ops::GradMode::accumulate : ops::GradMode::overwrite;
+      const OpCase host = conv2d_case(item.name, d, pass, "reference");
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+        d.dtype = dtype;
+        for (const std::string& choice : choices(d, pass)) {
+          items.push_back(device_case(conv2d_case(item.name, d, pass, choice), host));
+        }
+      }
+    }
+  }
+  return items;
+}
+
+/// With our own kernels.
+inline std::vector<DeviceCase> conv2d_device_cases() {
+  return conv2d_device_cases([](const ops::ConvDesc&, ops::ConvPass) { return std::vector<std::string>{"cuda"}; });
 }
 
 /// The convolutions of ResNet-20 for CIFAR, input channels stored as 4.

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -61,6 +64,52 @@ inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
     }
   }
   return descs;
+}
+
+/// For GPUs: a third of matmul_descs(), so that every size and every variant occurs, and sums that are split.
+inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
+  std::vector<ops::MatmulDesc> descs;
+  std::size_t i = 0;
+  for (const ops::MatmulDesc& d : matmul_descs(DType::f32)) {
+    if ((i + i / 12) % 3 == 0) {
+      descs.push_back(d);
+      descs.back().accumulator_output = i % 2 == 0;
+    }
+    ++i;
+  }
+  ops::MatmulDesc d;
+  d.m = 3;
+  d.n = 5;
+  d.k = 1101;
+  d.bias = true;
+  descs.push_back(d);
+  d.batch = 2;
+  d.bias = false;
+  d.transpose_b = true;
+  d.grad_mode = ops::GradMode::accumulate;
+  descs.push_back(d);
+  return descs;
+}
+
+/// Those in each type, with each choice that choices(desc) names.
+inline std::vector<DeviceCase> matmul_device_cases(
+    const std::function<std::vector<std::string>(const ops::MatmulDesc&)>& choices) {
+  std::vector<DeviceCase> items;
+  for (ops::MatmulDesc d : matmul_descs_for_devices()) {
+    const OpCase host = matmul_case(d, "reference");
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      d.dtype = dtype;
+      for (const std::string& choice : choices(d)) {
+        items.push_back(device_case(matmul_case(d, choice), host));
+      }
+    }
+  }
+  return items;
+}
+
+/// With our own kernels.
+inline std::vector<DeviceCase> matmul_device_cases() {
+  return matmul_device_cases([](const ops::MatmulDesc&) { return std::vector<std::string>{"cuda"}; });
 }
 
 }  // namespace lockstep::testing

@@ -41,11 +41,15 @@ double rounding_of(DType dtype) {
   return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0;
 }
 
+DeviceCase device_case(const OpCase& device, const OpCase& host) {
+  return {device, host, host.tolerance + rounding_of(device.dtype)};
+}
+
 std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
   const OpCase host = make(DType::f32);
-  std::vector<DeviceCase> cases{{host, host, host.tolerance}};
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    cases.push_back({make(dtype), host, host.tolerance + rounding_of(dtype)});
+  std::vector<DeviceCase> cases;
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    cases.push_back(device_case(make(dtype), host));
   }
   return cases;
 }

@@ -60,8 +60,9 @@ struct DeviceCase {
   double tolerance = 0;  ///< relative error of the outputs that are floating point
 };
 
-/// make(dtype) in each type that GPUs compute in. The tolerance is that of the case; for the 16-bit types what rounding
-/// the outputs to them costs comes on top.
+/// The tolerance is that of the twin; for the 16-bit types what rounding the outputs to them costs comes on top.
+[[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
+/// make(dtype) in each type that GPUs compute in, beside make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
 /// The same call on tensors that begin one element behind a 16-byte boundary: views into tensors of one axis. Not for
 /// ops with a plan.

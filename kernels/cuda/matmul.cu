@@ -1,0 +1,78 @@
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/cuda/tile_product.hpp>
+#include <lockstep/kernels/providers.hpp>
+
+// Plain tiles in f32, without tensor cores: the oracle of cuBLASLt, and what builds without it use.
+
+namespace lockstep::ops::plain_cuda {
+namespace {
+
+using std::int64_t;
+
+/// A matrix of each product.
+template <class T>
+struct Strided {
+  const T* from;
+  int64_t product_stride, line_stride, term_stride;
+
+  __device__ const T* line(int64_t product, int64_t index) const {
+    return from + product * product_stride + index * line_stride;
+  }
+  __device__ int64_t term(int64_t index) const { return index * term_stride; }
+  __device__ float load(const T* line, int64_t term) const { return gpu::to_float(line[term]); }
+  __device__ bool along_sum() const { return term_stride == 1; }
+};
+
+class Plan final : public MatmulPlan {
+ public:
+  Plan(Context& context, const MatmulDesc& d)
+      : MatmulPlan(context.device(), d), sizes_(gpu::product_sizes(d.products(), d.m, d.n, d.k)) {}
+
+  std::size_t workspace_bytes() const override { return sizes_.workspace_bytes(); }
+  bool deterministic() const override { return true; }
+  std::string choice() const override { return std::string(kMatmul.name); }
+
+  void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
+           const TensorView& workspace) const override {
+    gpu::visit_element(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
+      const MatmulDesc& d = desc();
+      const Strided<T> rows{gpu::data<const T>(a), d.m * d.k, d.transpose_a ? 1 : d.k, d.transpose_a ? d.m : 1};
+      const Strided<T> columns{gpu::data<const T>(b), d.k * d.n, d.transpose_b ? d.k : 1, d.transpose_b ? 1 : d.n};
+      const auto multiply = [&]<class Out>(Out* to) {
+        const gpu::ProductOutput<Out> out{
+            to, d.m * d.n, d.n, gpu::data<const float>(bias), 0, d.grad_mode == GradMode::accumulate};
+        gpu::tile_product(static_cast<CudaContext&>(context), sizes_, rows, columns, out, gpu::data<float>(workspace));
+      };
+      if (d.accumulator_output) {
+        multiply(gpu::data<float>(c));
+      } else {
+        multiply(gpu::data<T>(c));
+      }
+    });
+  }
+
+ private:
+  gpu::ProductSizes sizes_;
+};
+
+bool supports(const MatmulDesc& desc) {
+  return desc.dtype == DType::f32 || desc.dtype == DType::bf16 || desc.dtype == DType::f16;
+}
+
+std::vector<std::string> choices(Context& /*context*/, const MatmulDesc& desc) {
+  return supports(desc) ? std::vector<std::string>{std::string(kMatmul.name)} : std::vector<std::string>{};
+}
+
+std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const std::string& choice) {
+  require<UsageError>(choice == kMatmul.name, "matmul: choice is '", choice, "', expected '", kMatmul.name, "'");
+  require<UnsupportedError>(supports(desc), "matmul: cuda computes in f32, bf16 and f16, not in ", desc.dtype);
+  return std::make_unique<Plan>(context, desc);
+}
+
+}  // namespace
+
+constinit const MatmulProvider kMatmul{"cuda", DeviceKind::cuda, choices, plan};
+
+}  // namespace lockstep::ops::plain_cuda

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/kernels/cuda/element.hpp>
+
+/// out(i, j) = sum over l of a(i, l) * b(l, j) for each of some products, in plain f32 without tensor cores: what
+/// conv2d (as an implicit product) and matmul have in common. A block takes a tile of 64 x 64 outputs; pieces of both
+/// operands go through shared memory, 16 of the sum at a time, and a thread keeps 4 x 4 outputs in registers.
+///
+/// An operand is what a kernel reads through: i or j is its `line`, l its `term`. It has
+///   Line line(product, index), Term term(index)   places, decoded once and used for many loads
+///   float load(Line, Term)                        the element
+///   bool along_sum()                              neighbours in memory are neighbours in l (else in i or j)
+/// A long sum with few outputs is split, so that more blocks have work: partial sums go through a workspace and are
+/// joined in order. How often depends on the shape only, and so do the bits.
+namespace lockstep::gpu {
+
+inline constexpr int kTileSide = 64;    // outputs of a block along each axis
+inline constexpr int kTileDepth = 16;   // terms of the sum at a time
+inline constexpr int kTileThread = 4;   // outputs of a thread along each axis
+inline constexpr int kTileBlock = 256;  // threads: (kTileSide / kTileThread) squared
+inline constexpr int kTilePadding = 4;  // floats behind a line of shared memory, against bank conflicts
+
+struct ProductSizes {
+  std::int64_t products;
+  std::int64_t rows, columns, sum;  ///< extents of i, j and l
+  std::int64_t splits, share;       ///< the sum in so many parts, each of `share` terms but for the last
+
+  [[nodiscard]] std::size_t workspace_bytes() const {
+    return splits == 1 ? 0 : static_cast<std::size_t>(splits * products * rows * columns) * sizeof(float);
+  }
+};
+
+[[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
+                                                std::int64_t sum) {
+  constexpr std::int64_t kLeastShare = 512;  // terms that are worth a partial sum in memory
+  constexpr std::int64_t kBlocks = 264;      // that keep a large GPU busy
+  const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
+  const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
+  const std::int64_t wanted = std::max<std::int64_t>(1, std::min(kBlocks / tiles, sum / kLeastShare));
+  const std::int64_t share = parts(parts(sum, wanted), kTileDepth) * kTileDepth;
+  return {products, rows, columns, sum, parts(sum, share), share};
+}
+
+/// Where results go, row-major: element (i, j) of a product, with what follows the sum.
+template <class T>
+struct ProductOutput {
+  T* to;
+  std::int64_t product_stride, row_stride;
+  const float* bias;  ///< or null
+  std::int64_t bias_stride;
+  bool accumulate;
+
+  __device__ void write(std::int64_t product, std::int64_t i, std::int64_t j, float value) const {
+    T& element = to[product * product_stride + i * row_stride + j];
+    if (bias != nullptr) {
+      value += bias[product * bias_stride + j];
+    }
+    if (accumulate) {
+      value += to_float(element);
+    }
+    element = from_float<T>(value);
+  }
+};
+
+/// What one thread brings into shared memory: four elements of each piece of an operand.
+template <class Operand>
+class TileLoader {
+ public:
+  using Line = decltype(std::declval<const Operand&>().line(0, 0));
+
+  /// Lines from `first` on, of `count` in all.
+  __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
+      : operand_(operand), left_(count - first) {
+#pragma unroll
+    for (int s = 0; s < kEach; ++s) {
+      lines_[s] = operand.line(product, first + line_of(s));
+    }
+  }
+
+  /// Terms from l on into tile: (kTileDepth, lines); zeros behind `end` and behind the last line.
+  __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
+#pragma unroll
+    for (int s = 0; s < kEach; ++s) {
+      const auto term = operand_.term(l + term_of(s));
+      const bool inside = line_of(s) < left_ && l + term_of(s) < end;
+      tile[term_of(s)][line_of(s)] = inside ? operand_.load(lines_[s], term) : 0.0F;
+    }
+  }
+
+ private:
+  static constexpr int kEach = kTileSide * kTileDepth / kTileBlock;
+
+  __device__ int line_of(int s) const {
+    const int e = static_cast<int>(threadIdx.x) + s * kTileBlock;
+    return operand_.along_sum() ? e / kTileDepth : e % kTileSide;
+  }
+  __device__ int term_of(int s) const {
+    const int e = static_cast<int>(threadIdx.x) + s * kTileBlock;
+    return operand_.along_sum() ? e % kTileDepth : e / kTileSide;
+  }
+
+  const Operand& operand_;
+  std::int64_t left_;
+  Line lines_[kEach];
+};
+
+/// Tasks are tiles of products and of parts of their sums; part s of product p is written as product s * products + p.
+template <class A, class B, class T>
+__global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T> out) {
+  LOCKSTEP_SHARED(float, a_tile, [kTileDepth][kTileSide + kTilePadding]);
+  LOCKSTEP_SHARED(float, b_tile, [kTileDepth][kTileSide + kTilePadding]);
+  const std::int64_t row_tiles = (s.rows + kTileSide - 1) / kTileSide;
+  const std::int64_t column_tiles = (s.columns + kTileSide - 1) / kTileSide;
+  const int across = kTileSide / kTileThread;
+  const int my_row = static_cast<int>(threadIdx.x) / across * kTileThread;  // within the tile
+  const int my_column = static_cast<int>(threadIdx.x) % across * kTileThread;
+  for (std::int64_t task = blockIdx.x; task < s.splits * s.products * row_tiles * column_tiles; task += gridDim.x) {
+    const std::int64_t part = task / column_tiles / row_tiles;
+    const std::int64_t product = part % s.products;
+    const std::int64_t row = task / column_tiles % row_tiles * kTileSide;
+    const std::int64_t column = task % column_tiles * kTileSide;
+    const std::int64_t begin = part / s.products * s.share;
+    const std::int64_t end = begin + s.share < s.sum ? begin + s.share : s.sum;
+    const bool has_outputs = row + my_row < s.rows && column + my_column < s.columns;
+    const TileLoader<A> a_loader(a, product, row, s.rows);
+    const TileLoader<B> b_loader(b, product, column, s.columns);
+    float total[kTileThread][kTileThread] = {};
+    for (std::int64_t l = begin; l < end; l += kTileDepth) {
+      a_loader.load(l, end, a_tile);
+      b_loader.load(l, end, b_tile);
+      __syncthreads();
+      for (int k = 0; k < kTileDepth && has_outputs; ++k) {
+#pragma unroll
+        for (int i = 0; i < kTileThread; ++i) {
+#pragma unroll
+          for (int j = 0; j < kTileThread; ++j) {
+            total[i][j] = fmaf(a_tile[k][my_row + i], b_tile[k][my_column + j], total[i][j]);
+          }
+        }
+      }
+      // before the next piece overwrites this one
+      __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < kTileThread; ++i) {
+#pragma unroll
+      for (int j = 0; j < kTileThread; ++j) {
+        if (row + my_row + i < s.rows && column + my_column + j < s.columns) {
+          out.write(part, row + my_row + i, column + my_column + j, total[i][j]);
+        }
+      }
+    }
+  }
+}
+
+/// partial: (splits, products, rows, columns), added in the order of the splits.
+template <class T>
+__global__ void __launch_bounds__(kTileBlock)
+    join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T> out) {
+  const std::int64_t elements = s.products * s.rows * s.columns;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kTileBlock;
+  for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kTileBlock + threadIdx.x; e < elements; e += threads) {
+    float total = 0.0F;
+    for (std::int64_t split = 0; split < s.splits; ++split) {
+      total += partial[split * elements + e];
+    }
+    out.write(e / s.columns / s.rows, e / s.columns % s.rows, e % s.columns, total);
+  }
+}
+
+/// Enqueues all of it. workspace: s.workspace_bytes(), aligned to float.
+template <class A, class B, class T>
+void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T>& out,
+                  float* workspace) {
+  const auto parts = [](std::int64_t extent) { return (extent + kTileSide - 1) / kTileSide; };
+  const unsigned blocks = blocks_for(s.splits * s.products * parts(s.rows) * parts(s.columns), 1);
+  if (s.splits == 1) {
+    launch(tile_product_kernel<A, B, T>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, out);
+    return;
+  }
+  const ProductOutput<float> partial{workspace, s.rows * s.columns, s.columns, nullptr, 0, false};
+  launch(tile_product_kernel<A, B, float>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, partial);
+  launch(join_products_kernel<T>, dim3(blocks_for(s.products * s.rows * s.columns, kTileBlock)), dim3(kTileBlock), 0,
+         context.stream(), s, workspace, out);
+}
+
+}  // namespace lockstep::gpu
