@@ -6,7 +6,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
 
-foreach(library CUDA NCCL CUDNN MPI ONEDNN)
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -134,6 +134,21 @@ if(NOT LOCKSTEP_HAS_CUDA)
   set(_hint "It needs CUDA: -DLOCKSTEP_CUDA=ON.")
 endif()
 lockstep_want(CUDNN _found "${CUDNN_VERSION}" "${_hint}")
+
+# cuBLASLt comes with the toolkit, as a package of its own that may be missing. Not linked: loaded when it is needed.
+set(_found FALSE)
+if(LOCKSTEP_HAS_CUDA AND NOT LOCKSTEP_CUBLASLT STREQUAL "OFF")
+  find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  mark_as_advanced(CUBLASLT_INCLUDE_DIR)
+  if(CUBLASLT_INCLUDE_DIR)
+    set(_found TRUE)
+  endif()
+endif()
+set(_hint "apt-get install libcublas-dev-13-0.")
+if(NOT LOCKSTEP_HAS_CUDA)
+  set(_hint "It needs CUDA: -DLOCKSTEP_CUDA=ON.")
+endif()
+lockstep_want(CUBLASLT _found "of the toolkit" "${_hint}")
 
 set(_found FALSE)
 if(NOT LOCKSTEP_MPI STREQUAL "OFF")

@@ -43,18 +43,18 @@ function(lockstep_add_floor)
   endif()
 endfunction()
 
-# add_op(conv2d BACKENDS cpu cuda onednn): the files of one op, by name. Contract and checks, one file per backend, the
+# add_op(matmul BACKENDS cpu cuda onednn cublaslt): the files of one op, by name. Contract and checks, one file per backend, the
 # cases, the test and the benchmark must all exist, and no backend file may exist that is not listed here.
 function(add_op name)
   cmake_parse_arguments(OP "" "" "BACKENDS" ${ARGN})
   set(unknown ${OP_UNPARSED_ARGUMENTS} ${OP_BACKENDS})
-  list(REMOVE_ITEM unknown cpu cuda onednn)
+  list(REMOVE_ITEM unknown cpu cuda onednn cublaslt)
   if(unknown)
-    message(FATAL_ERROR "add_op(${name}): '${unknown}' is not known, expected BACKENDS and any of cpu, cuda, onednn")
+    message(FATAL_ERROR "add_op(${name}): '${unknown}' is not known, expected BACKENDS and any of cpu, cuda, onednn, cublaslt")
   endif()
   set(must ${name}.hpp ${name}.cpp ../tests/kernels/${name}_cases.hpp ../tests/kernels/${name}_test.cpp
     ../bench/kernels/${name}_bench.cpp)
-  foreach(backend cpu cuda onednn)
+  foreach(backend cpu cuda onednn cublaslt)
     set(extension cpp)
     if(backend STREQUAL cuda)
       set(extension cu)

@@ -21,6 +21,9 @@ std::span<const MatmulProvider> matmul_providers() {
     onednn::kMatmul,
 #endif
     reference::kMatmul,
+#if LOCKSTEP_HAS_CUBLASLT
+    cublaslt::kMatmul,
+#endif
 #if LOCKSTEP_HAS_CUDA
     plain_cuda::kMatmul,
 #endif

@@ -44,6 +44,10 @@ extern const ConvProvider kConv;      ///< kernels/onednn/conv2d.cpp
 extern const MatmulProvider kMatmul;  ///< kernels/onednn/matmul.cpp
 }  // namespace onednn
 
+namespace cublaslt {
+extern const MatmulProvider kMatmul;  ///< kernels/cublaslt/matmul.cpp
+}  // namespace cublaslt
+
 namespace plain_cuda {
 extern const ConvProvider kConv;      ///< kernels/cuda/conv2d.cu
 extern const MatmulProvider kMatmul;  ///< kernels/cuda/matmul.cu

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include <cublasLt.h>
+
+#include <lockstep/runtime/context.hpp>
+
+/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it has
+/// no implementation of, OutOfMemory, else Error; the text has the call and the status in words.
+namespace lockstep::ops::cublaslt {
+
+/// The functions of libcublasLt that are used. It is loaded by name when a product is first planned on a GPU, so that
+/// programs start on machines without it, and at once: it has 540 MB.
+struct Api {
+  decltype(&::cublasLtGetVersion) get_version = nullptr;
+  decltype(&::cublasLtGetStatusString) get_status_string = nullptr;
+  decltype(&::cublasLtCreate) create = nullptr;
+  decltype(&::cublasLtDestroy) destroy = nullptr;
+  decltype(&::cublasLtMatmul) matmul = nullptr;
+  decltype(&::cublasLtMatmulDescCreate) desc_create = nullptr;
+  decltype(&::cublasLtMatmulDescDestroy) desc_destroy = nullptr;
+  decltype(&::cublasLtMatmulDescSetAttribute) desc_set = nullptr;
+  decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
+  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
+  decltype(&::cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
+  decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
+  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
+  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
+  decltype(&::cublasLtMatmulAlgoGetHeuristic) algo_get_heuristic = nullptr;
+  decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
+  decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
+  decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
+  decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
+};
+
+/// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is its name.
+void check(const Api& api, cublasStatus_t status, const char* call);
+
+/// cuBLASLt's handle on a context's device. One per Context, made on first use.
+class Library {
+ public:
+  explicit Library(Device device);
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  /// Why it cannot be used: it cannot be loaded, is of another major version, or finds no driver (the tests' stand-in
+  /// for a GPU). Empty when all is well.
+  [[nodiscard]] const std::string& unusable() const { return unusable_; }
+  /// UnsupportedError with the above when it cannot be used.
+  void require_usable() const;
+  [[nodiscard]] const Api& api() const { return *api_; }
+  [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
+
+ private:
+  const Api* api_ = nullptr;
+  Device device_;
+  cublasLtHandle_t handle_ = nullptr;
+  std::string unusable_;
+};
+[[nodiscard]] Library& library(Context& context);
+
+/// Owns a descriptor, a layout or a preference.
+template <class T>
+using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
+
+}  // namespace lockstep::ops::cublaslt

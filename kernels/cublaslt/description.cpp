@@ -1,0 +1,72 @@
+#include <lockstep/kernels/cublaslt/description.hpp>
+
+#include <charconv>
+#include <system_error>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::ops::cublaslt {
+namespace {
+
+constexpr std::string_view kPrefix = "cublaslt:";
+
+/// A row-major matrix of each product as the transposed one, column-major.
+ColumnMajor turned(std::int64_t rows, std::int64_t columns) {
+  return {columns, rows, columns, rows * columns};
+}
+
+/// The settings of an algorithm, in the order in which a choice names them.
+template <class A, class F>
+void for_each_setting(A& algorithm, F f) {
+  f(algorithm.id);
+  f(algorithm.tile);
+  f(algorithm.stages);
+  f(algorithm.split_k);
+  f(algorithm.reduction);
+  f(algorithm.swizzle);
+  f(algorithm.custom);
+  f(algorithm.inner_shape);
+  f(algorithm.cluster_shape);
+}
+
+}  // namespace
+
+Description describe(const MatmulDesc& d) {
+  return {d.products(),
+          d.transpose_b,
+          d.transpose_a,
+          d.transpose_b ? turned(d.n, d.k) : turned(d.k, d.n),
+          d.transpose_a ? turned(d.k, d.m) : turned(d.m, d.k),
+          turned(d.m, d.n)};
+}
+
+std::string choice_text(const Algorithm& algorithm) {
+  std::string text;
+  for_each_setting(algorithm, [&](auto value) { text += concat(text.empty() ? kPrefix : "-", value); });
+  return text;
+}
+
+Algorithm parse_choice(std::string_view choice) {
+  Algorithm algorithm;
+  const char* at = choice.data() + (choice.substr(0, kPrefix.size()) == kPrefix ? kPrefix.size() : 0);
+  const char* const end = choice.data() + choice.size();
+  bool good = at != choice.data();
+  bool first = true;
+  for_each_setting(algorithm, [&](auto& value) {
+    if (!first) {
+      good = good && at != end && *at == '-';
+      at += good ? 1 : 0;
+    }
+    first = false;
+    if (good) {
+      const auto [stop, error] = std::from_chars(at, end, value);
+      good = error == std::errc() && value >= 0;
+      at = stop;
+    }
+  });
+  require<UsageError>(good && at == end, "matmul: choice is '", choice,
+                      "', expected cublaslt: and nine whole numbers with - between them");
+  return algorithm;
+}
+
+}  // namespace lockstep::ops::cublaslt

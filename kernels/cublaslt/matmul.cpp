@@ -1,0 +1,260 @@
+#include <array>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/cublaslt/cublaslt.hpp>
+#include <lockstep/kernels/cublaslt/description.hpp>
+#include <lockstep/kernels/linear_epilogue.hpp>
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+
+// A bias joins the product where c is f32. cuBLASLt takes a bias of c's type only, but ours is f32 beside 16-bit
+// tensors: there a second pass over c adds it.
+
+namespace lockstep::ops::cublaslt {
+namespace {
+
+constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: what NVIDIA advises for Hopper
+constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b and c
+constexpr int kMostChoices = 8;
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return CUDA_R_32F;
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      throw UnsupportedError(concat("matmul: cublaslt computes in f32, bf16 and f16, not in ", dtype));
+  }
+}
+
+/// What cuBLASLt is told of a desc.
+class Problem {
+ public:
+  Problem(const Library& lib, const MatmulDesc& d)
+      : api_(lib.api()),
+        compute_(d.dtype == DType::f32 && d.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
+        in_(data_type(d.dtype)),
+        out_(data_type(d.c_dtype())),
+        operation_(make<cublasLtMatmulDesc_t>(api_.desc_create, api_.desc_destroy, compute_, CUDA_R_32F)),
+        first_(nullptr, api_.layout_destroy),
+        second_(nullptr, api_.layout_destroy),
+        c_(nullptr, api_.layout_destroy) {
+    const Description description = describe(d);
+    set(CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (fuses_bias(d)) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    }
+    first_ = layout(in_, description.first, description.products);
+    second_ = layout(in_, description.second, description.products);
+    c_ = layout(out_, description.out, description.products);
+  }
+
+  [[nodiscard]] static bool fuses_bias(const MatmulDesc& d) { return d.bias && d.c_dtype() == DType::f32; }
+
+  /// Changes the operation in host memory; nothing else of a problem changes.
+  template <class T>
+  void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
+    check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
+  }
+
+  /// Algorithms that can do it, best guess first. No sums in an order that depends on timing, and none that are kept in
+  /// 16 bits on the way.
+  [[nodiscard]] std::vector<Algorithm> algorithms(const Library& lib) const {
+    const auto preference = make<cublasLtMatmulPreference_t>(api_.preference_create, api_.preference_destroy);
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
+      check(api_, api_.preference_set(preference.get(), name, &value, sizeof value),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspace);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+    for (const auto name : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                            CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      prefer(name, kAlignment);
+    }
+    std::array<cublasLtMatmulHeuristicResult_t, kMostChoices> results{};
+    int count = 0;
+    const cublasStatus_t status =
+        api_.algo_get_heuristic(lib.handle(), operation_.get(), first_.get(), second_.get(), c_.get(), c_.get(),
+                                preference.get(), kMostChoices, results.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+      return {};
+    }
+    check(api_, status, "cublasLtMatmulAlgoGetHeuristic");
+    std::vector<Algorithm> all;
+    for (int i = 0; i < count; ++i) {
+      cublasLtMatmulHeuristicResult_t& result = results.at(static_cast<std::size_t>(i));
+      if (result.state == CUBLAS_STATUS_SUCCESS) {
+        all.push_back(settings(result.algo));
+      }
+    }
+    return all;
+  }
+
+  /// The algorithm ready to run, and the workspace that it takes. UnsupportedError when it cannot do this.
+  [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib, Algorithm wanted) const {
+    cublasLtMatmulAlgo_t algo{};
+    check(api_, api_.algo_init(lib.handle(), compute_, CUDA_R_32F, in_, in_, out_, out_, wanted.id, &algo),
+          "cublasLtMatmulAlgoInit");
+    for_each_setting(wanted, [&](cublasLtMatmulAlgoConfigAttributes_t name, auto& value) {
+      check(api_, api_.algo_set(&algo, name, &value, sizeof value), "cublasLtMatmulAlgoConfigSetAttribute");
+    });
+    cublasLtMatmulHeuristicResult_t result{};
+    check(api_,
+          api_.algo_check(lib.handle(), operation_.get(), first_.get(), second_.get(), c_.get(), c_.get(), &algo,
+                          &result),
+          "cublasLtMatmulAlgoCheck");
+    check(api_, result.state, "cublasLtMatmulAlgoCheck");
+    require<UnsupportedError>(result.workspaceSize <= kMostWorkspace, "matmul: ", choice_text(wanted), " needs ",
+                              result.workspaceSize, " bytes of workspace, expected at most ", kMostWorkspace);
+    return {algo, result.workspaceSize};
+  }
+
+  void run(const Library& lib, Context& context, const cublasLtMatmulAlgo_t& algo, bool accumulate, const TensorView& a,
+           const TensorView& b, const TensorView& c, const TensorView& workspace, std::size_t workspace_bytes) const {
+    const float alpha = 1.0F;
+    const float beta = accumulate ? 1.0F : 0.0F;
+    check(
+        api_,
+        api_.matmul(lib.handle(), operation_.get(), &alpha, b.data, first_.get(), a.data, second_.get(), &beta, c.data,
+                    c_.get(), c.data, c_.get(), &algo, workspace.data, workspace_bytes, context.stream().cuda_handle()),
+        "cublasLtMatmul");
+  }
+
+ private:
+  template <class T, class Create, class Destroy, class... Arguments>
+  [[nodiscard]] Owned<T> make(Create create, Destroy destroy, Arguments... arguments) const {
+    T raw = nullptr;
+    check(api_, create(&raw, arguments...), "cublasLt..Create");
+    return {raw, destroy};
+  }
+
+  [[nodiscard]] Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, const ColumnMajor& matrix,
+                                                     std::int64_t products) const {
+    auto made = make<cublasLtMatrixLayout_t>(api_.layout_create, api_.layout_destroy, type,
+                                             static_cast<std::uint64_t>(matrix.rows),
+                                             static_cast<std::uint64_t>(matrix.columns), matrix.leading);
+    const auto set_layout = [&](cublasLtMatrixLayoutAttribute_t name, const auto& value) {
+      check(api_, api_.layout_set(made.get(), name, &value, sizeof value), "cublasLtMatrixLayoutSetAttribute");
+    };
+    require<UnsupportedError>(products <= INT32_MAX, "matmul: cublaslt takes up to ", INT32_MAX, " products, not ",
+                              products);
+    set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(products));
+    set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, matrix.stride);
+    return made;
+  }
+
+  /// f(attribute, field) for what is set; the id is given when an algorithm is made.
+  template <class F>
+  static void for_each_setting(Algorithm& algorithm, F f) {
+    f(CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile);
+    f(CUBLASLT_ALGO_CONFIG_STAGES_ID, algorithm.stages);
+    f(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, algorithm.split_k);
+    f(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, algorithm.reduction);
+    f(CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, algorithm.swizzle);
+    f(CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, algorithm.custom);
+    f(CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, algorithm.inner_shape);
+    f(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, algorithm.cluster_shape);
+  }
+
+  [[nodiscard]] Algorithm settings(const cublasLtMatmulAlgo_t& algo) const {
+    Algorithm found;
+    const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t name, auto& value) {
+      std::size_t written = 0;
+      check(api_, api_.algo_get(&algo, name, &value, sizeof value, &written), "cublasLtMatmulAlgoConfigGetAttribute");
+    };
+    get(CUBLASLT_ALGO_CONFIG_ID, found.id);
+    for_each_setting(found, get);
+    return found;
+  }
+
+  const Api& api_;
+  cublasComputeType_t compute_;
+  cudaDataType_t in_, out_;
+  Owned<cublasLtMatmulDesc_t> operation_;
+  Owned<cublasLtMatrixLayout_t> first_, second_, c_;
+};
+
+class Plan final : public MatmulPlan {
+ public:
+  Plan(Context& context, const MatmulDesc& d, const Algorithm& algorithm)
+      : MatmulPlan(context.device(), d), library_(library(context)), problem_(library_, d), algorithm_(algorithm) {
+    std::tie(prepared_, workspace_bytes_) = problem_.prepare(library_, algorithm);
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  /// Parts of a sum are kept and then added in order; the other ways of joining them are not asked for.
+  bool deterministic() const override {
+    return algorithm_.split_k == 1 || algorithm_.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  }
+  std::string choice() const override { return choice_text(algorithm_); }
+
+  void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
+           const TensorView& workspace) const override {
+    const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&c, "c"}};
+    for (const auto& [view, name] : operands) {
+      require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name, " at ",
+                          view->data, ", expected a multiple of ", kAlignment,
+                          ": cublaslt takes no other; the choice 'cuda' does");
+    }
+    const cuda::DeviceGuard guard(device());
+    const bool fuses = Problem::fuses_bias(desc());
+    if (fuses) {
+      problem_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
+    }
+    problem_.run(library_, context, prepared_, desc().grad_mode == GradMode::accumulate, a, b, c, workspace,
+                 workspace_bytes_);
+    if (desc().bias && !fuses) {
+      linear_epilogue_forward(context, Activation::identity, c, bias, {}, c);
+    }
+  }
+
+ private:
+  Library& library_;  // the context's
+  Problem problem_;
+  Algorithm algorithm_;
+  cublasLtMatmulAlgo_t prepared_{};
+  std::size_t workspace_bytes_ = 0;
+};
+
+std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
+  std::vector<std::string> all;
+  const Library& lib = library(context);
+  if (desc.dtype == DType::f64 || !lib.unusable().empty()) {
+    return all;
+  }
+  const cuda::DeviceGuard guard(context.device());
+  for (const Algorithm& algorithm : Problem(lib, desc).algorithms(lib)) {
+    all.push_back(choice_text(algorithm));
+  }
+  return all;
+}
+
+std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const std::string& choice) {
+  const bool any = choice == kMatmul.name;
+  Algorithm algorithm = any ? Algorithm() : parse_choice(choice);
+  (void)data_type(desc.dtype);
+  library(context).require_usable();
+  if (any) {
+    const std::vector<std::string> all = choices(context, desc);
+    require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
+                              desc.k, " in ", desc.dtype);
+    algorithm = parse_choice(all.front());
+  }
+  const cuda::DeviceGuard guard(context.device());
+  return std::make_unique<Plan>(context, desc, algorithm);
+}
+
+}  // namespace
+
+constinit const MatmulProvider kMatmul{"cublaslt", DeviceKind::cuda, choices, plan};
+
+}  // namespace lockstep::ops::cublaslt
