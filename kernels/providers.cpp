@@ -1,5 +1,9 @@
 #include <lockstep/kernels/providers.hpp>
 
+#include <set>
+
+#include <lockstep/runtime/version.hpp>
+
 namespace lockstep::ops {
 
 std::span<const ConvProvider> conv_providers() {
@@ -29,6 +33,24 @@ std::span<const MatmulProvider> matmul_providers() {
 #endif
   };
   return kTable;
+}
+
+std::string library_versions(DeviceKind kind) {
+  std::set<std::string> found{"lockstep " + version()};
+  const auto add = [&](const auto& providers) {
+    for (const auto& provider : providers) {
+      if (provider.device == kind && provider.version != nullptr) {
+        found.insert(std::string(provider.name) + ' ' + provider.version());
+      }
+    }
+  };
+  add(conv_providers());
+  add(matmul_providers());
+  std::string text;
+  for (const std::string& one : found) {
+    text += (text.empty() ? "" : ", ") + one;
+  }
+  return text;
 }
 
 }  // namespace lockstep::ops

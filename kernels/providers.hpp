@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
+#include <lockstep/kernels/library_versions.hpp>
 #include <lockstep/kernels/matmul.hpp>
 
 /// Inside the kernels library: who can plan convolutions and matrix products.
@@ -20,6 +21,8 @@ struct ConvProvider {
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass);
   /// choice: one that starts with this provider's name. UsageError when unknown, UnsupportedError when it cannot.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
+  /// Of the library at run time ("3.1.1"): what its choices and their times hold for. nullptr: our own code.
+  std::string (*version)() = nullptr;
 };
 
 /// The same for plan_matmul().
@@ -28,6 +31,7 @@ struct MatmulProvider {
   DeviceKind device;
   std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
+  std::string (*version)() = nullptr;
 };
 
 /// Those in this build, best guess first.

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <lockstep/kernels/augment.hpp>
@@ -12,6 +14,11 @@
 #include <lockstep/nn/step_state.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
+
+namespace lockstep::ops {
+class ConvPlan;
+class MatmulPlan;
+}  // namespace lockstep::ops
 
 namespace lockstep::nn {
 
@@ -104,12 +111,19 @@ struct PlanOptions {
   bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
 };
 
+/// One planned call of a library and its key in Choices.
+struct LibraryPlan {
+  std::string key;
+  std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
+};
+
 struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
   int backward_begin = 0;  ///< index of the first backward call
   SlotId logits;
   Choices choices;  ///< as made
+  std::vector<LibraryPlan> library_plans;
   std::vector<StateField> state_fields;
 };
 
@@ -128,6 +142,7 @@ class Plan {
   [[nodiscard]] const std::vector<SlotInfo>& slots() const { return contents_.slots; }
   [[nodiscard]] const std::vector<Call>& calls() const { return contents_.calls; }
   [[nodiscard]] const Choices& choices() const { return contents_.choices; }
+  [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
   [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse

@@ -75,6 +75,7 @@ class PlanBuilder {
   [[nodiscard]] auto planned(const std::string& key, Make&& make) {
     auto plan = shared(make_with_choice(key, make));
     contents_.choices[key] = plan->choice();
+    contents_.library_plans.push_back({key, plan});
     return plan;
   }
 

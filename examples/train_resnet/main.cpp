@@ -1,5 +1,6 @@
 // mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <iomanip>
@@ -19,6 +20,7 @@
 #include <lockstep/nn/console.hpp>
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
+#include <lockstep/nn/library_choices.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/precision.hpp>
 #include <lockstep/nn/run_rules.hpp>
@@ -283,6 +285,28 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   out << std::flush;
 }
 
+/// Library choices of rank 0 for all, in words for the header; empty when nothing is to be chosen. Choices of a
+/// checkpoint stay: they are a part of the run.
+std::string tune(const Options& o, comm::Session& session, Context& context, const nn::Model& model, Setup& setup) {
+  const bool wanted =
+      o.tune == Switch::automatic ? context.device() != Device::cpu() || !o.choices.empty() : o.tune == Switch::on;
+  if (!wanted || !o.evaluate.empty() || !setup.trainer.plan.choices.empty()) {
+    return {};
+  }
+  const std::int64_t share = nn::share_of(setup.trainer.global_batch, session.size(), 0).count;
+  std::optional<nn::Plan> plan;  // of the largest pass, as rank 0 has it
+  session.agree([&] {
+    plan.emplace(context, model, nn::Mode::train, nn::share_of(share, setup.trainer.accumulate, 0).count,
+                 setup.trainer.plan);
+  });
+  nn::ChoiceOptions options;
+  options.workspace_limit = static_cast<std::size_t>(o.workspace_mb) * 1000000;
+  nn::ChoiceReport report;
+  setup.trainer.plan.choices = nn::choose_libraries(session.control(), context, *plan, options, o.choices, &report);
+  return concat(report.calls, " calls of ", report.distinct, " kinds, ", report.timed, " timed in ",
+                std::lround(report.seconds * 1000), " ms", o.choices.empty() ? "" : ", kept in " + o.choices);
+}
+
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   train_resnet::Parsed parsed;
@@ -355,6 +379,7 @@ int run(comm::Session& session, int argc, char** argv) {
     context.emplace(CpuContextOptions{.threads = setup.threads});
     model.emplace(nn::make_model(setup.model));
   });
+  const std::string tuned = tune(o, session, *context, *model, setup);
   Stream& comm_stream = setup.overlap ? session.communication_stream() : context->stream();
   session.agree([&] {
     trainer.emplace(*context, nn::Ranks{session.grad(), session.control(), comm_stream}, *model, data, setup.trainer);
@@ -369,6 +394,9 @@ int run(comm::Session& session, int argc, char** argv) {
   session.agree([&] { gpus = o.launch.devices == "auto" ? num_gpus() : 0; });  // a driver that is broken says so
   if (first) {
     print_header(o, setup, *model, data, share, gpus, session, *trainer);
+    if (!tuned.empty()) {
+      std::cout << "  libraries  " << tuned << '\n' << std::flush;
+    }
   }
   if (o.dry_run) {
     if (first) {

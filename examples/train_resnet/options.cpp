@@ -150,6 +150,13 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       ->group("Ranks");
   add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
              "Ranks");
+  add_switch("--tune", o.tune,
+             "time what libraries offer for each convolution and product, and take the fastest; auto: on GPUs, or with "
+             "--choices",
+             "Ranks");
+  app.add_option("--choices", o.choices, "JSON file that keeps what was timed, by library version, device and shape")
+      ->group("Ranks");
+  app.add_option("--workspace-limit", o.workspace_mb, "tuning: most MB of workspace for one call")->group("Ranks");
 
   app.add_option("--out", o.out, "folder for results")->group("Results");
   app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");
@@ -194,6 +201,10 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   o.bucket_mb = o.bucket_auto ? 0 : megabytes(buckets);
   require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", buckets, "' and --cost is '", o.cost,
                       "', expected a file of lockstep-cost with auto, and none with a size");
+  at_least("--workspace-limit", o.workspace_mb, 0);
+  at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
+  require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
+                      "', expected none with --tune off");
   (void)requested_ranks(o);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);

@@ -54,7 +54,10 @@ struct Options {
   bool bucket_auto = false;  ///< buckets by the costs in `cost`
   std::string cost;
   Switch overlap = Switch::automatic;
-  int workers = -1;  ///< -1: by the rule of nn/run_rules.hpp
+  Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
+  std::string choices;               ///< file of what was timed; empty: none
+  std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
+  int workers = -1;                  ///< -1: by the rule of nn/run_rules.hpp
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;
   std::string out = "out";

@@ -222,6 +222,6 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
 
 }  // namespace
 
-constinit const ConvProvider kConv{"onednn", DeviceKind::cpu, choices, plan};
+constinit const ConvProvider kConv{"onednn", DeviceKind::cpu, choices, plan, library_version};
 
 }  // namespace lockstep::ops::onednn

@@ -92,6 +92,6 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
 
 }  // namespace
 
-constinit const MatmulProvider kMatmul{"onednn", DeviceKind::cpu, choices, plan};
+constinit const MatmulProvider kMatmul{"onednn", DeviceKind::cpu, choices, plan, library_version};
 
 }  // namespace lockstep::ops::onednn

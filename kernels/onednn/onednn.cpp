@@ -74,6 +74,11 @@ bool multiplies_bf16() {
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
+std::string library_version() {
+  const dnnl::version_t& version = *dnnl::version();
+  return concat(version.major, '.', version.minor, '.', version.patch);
+}
+
 ThreadScope::ThreadScope(int threads) : before_(omp_get_max_threads()) {
   if (threads != before_) {
     omp_set_num_threads(threads);

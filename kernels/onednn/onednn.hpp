@@ -23,6 +23,7 @@ struct Library {
   dnnl::stream stream{engine};
 };
 [[nodiscard]] Library& library(Context& context);
+[[nodiscard]] std::string library_version();  ///< of oneDNN at run time: "3.1.1"
 
 /// True for the types that the providers take.
 [[nodiscard]] bool has_type(DType dtype);

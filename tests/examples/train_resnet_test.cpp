@@ -127,6 +127,26 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   EXPECT_EQ(many.output.find(" 1 bucket(s): "), std::string::npos) << many.output;
 }
 
+TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string options = kTiny + "--steps 1 --choices " + path("choices.json") + " ";
+  const Ended timed = train_resnet(ranks, options + out("run"));
+  EXPECT_EQ(timed.code, 0) << timed.output;
+  EXPECT_NE(timed.output.find("  libraries  "), std::string::npos) << timed.output;
+  EXPECT_EQ(timed.output.find(" 0 timed "), std::string::npos) << timed.output;
+  const std::string kept = testing::get_file(path("choices.json"));
+  const Ended known = train_resnet(ranks, options + "--dry-run");
+  EXPECT_EQ(known.code, 0) << known.output;
+  EXPECT_NE(known.output.find(" 0 timed "), std::string::npos) << known.output;
+  EXPECT_EQ(testing::get_file(path("choices.json")), kept);
+  // A resumed run has its choices: it neither times nor reads.
+  testing::put_file(path("choices.json"), "broken");
+  const Ended resumed = train_resnet(ranks, options + "--dry-run --resume " + path("run/last"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.output.find("  libraries  "), std::string::npos) << resumed.output;
+  expect_refused(train_resnet(ranks, options + "--dry-run"), {"choices.json"});
+}
+
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
   // The signal arrives as soon as the first step is reported; --epochs is out of reach.
   const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --epochs 100000 --log-every 1" +
@@ -305,6 +325,8 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
+  expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
+  expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
