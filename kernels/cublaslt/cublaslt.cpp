@@ -71,6 +71,14 @@ const Loaded& loaded() {
 
 }  // namespace
 
+std::string library_version() {
+  if (!loaded().problem.empty()) {
+    return "missing";
+  }
+  const std::size_t version = loaded().api.get_version();
+  return concat(version / 10000, '.', version % 10000 / 100, '.', version % 100);
+}
+
 void check(const Api& api, cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) [[likely]] {
     return;

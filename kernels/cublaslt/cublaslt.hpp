@@ -62,6 +62,7 @@ class Library {
   std::string unusable_;
 };
 [[nodiscard]] Library& library(Context& context);
+[[nodiscard]] std::string library_version();  ///< "13.0.2", as loaded; "missing" when it cannot be
 
 /// Owns a descriptor, a layout or a preference.
 template <class T>

@@ -255,6 +255,6 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
 
 }  // namespace
 
-constinit const MatmulProvider kMatmul{"cublaslt", DeviceKind::cuda, choices, plan};
+constinit const MatmulProvider kMatmul{"cublaslt", DeviceKind::cuda, choices, plan, library_version};
 
 }  // namespace lockstep::ops::cublaslt
