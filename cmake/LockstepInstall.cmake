@@ -24,7 +24,7 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 # Internal: the folders of backends and of CUDA, state behind pimpls, who can plan an op. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
-  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE
+  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE
   PATTERN "stream_state.hpp" EXCLUDE PATTERN "providers.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE
   PATTERN "*_backend.hpp" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
@@ -42,6 +42,7 @@ set(_known
   "OpenMP::OpenMP_CXX=OpenMP COMPONENTS CXX"
   "MPI::MPI_CXX=MPI COMPONENTS CXX"
   "DNNL::dnnl=DNNL"
+  "NCCL::NCCL=NCCL"
   "ZLIB::ZLIB=ZLIB"
   "CUDA::[a-zA-Z_]+=CUDAToolkit"
   "nlohmann_json::nlohmann_json=nlohmann_json")
@@ -80,6 +81,8 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package})
+install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
+  DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET train_resnet)
   install(TARGETS train_resnet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

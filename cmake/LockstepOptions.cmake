@@ -51,7 +51,7 @@ endif()
 # lockstep_want(NAME found-variable detail hint): turns AUTO into ON or OFF; ON without the library is an error that says
 # what to install or which option to set. LOCKSTEP_HAS_NAME: 1 when it is used.
 set(LOCKSTEP_SUMMARY "" CACHE INTERNAL "")
-set(LOCKSTEP_NOT_USED_YET NCCL CUDNN)  # found and reported; no source includes them so far
+set(LOCKSTEP_NOT_USED_YET CUDNN)  # found and reported; no source includes them so far
 macro(lockstep_want name found detail hint)
   if(LOCKSTEP_${name} STREQUAL "ON" AND NOT ${found})
     message(FATAL_ERROR "LOCKSTEP_${name}=ON, but it was not found. ${hint} Or configure with -DLOCKSTEP_${name}=OFF.")

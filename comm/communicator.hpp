@@ -13,7 +13,7 @@ namespace lockstep::comm {
 struct CommunicatorCounts {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  ///< of the input tensors
-  double seconds = 0;      ///< inside the calls, wherever they ran
+  double seconds = 0;      ///< inside the calls, wherever they ran; nccl: the host's time to enqueue them
 };
 
 /// A fixed group of ranks that exchange tensors. Every operation is enqueued on the stream that is passed and returns
@@ -21,9 +21,10 @@ struct CommunicatorCounts {
 /// same sizes and types, which is not checked here. The reduction is a sum, in rank order as far as the backend
 /// decides; averaging is folded into the caller's scale. Tensors are contiguous (ShapeError), on a device that the
 /// backend takes (DeviceError), and stay alive until the stream has passed the operation; counts beyond 2^31 elements
-/// work. Sums: f32, f64, i32, i64, u64 (DTypeError otherwise); everything else moves any type. One thread at a time
-/// uses a communicator. A failed operation throws MpiError / PeerError: on an inline stream here, on a worker at the
-/// stream's next use. Streams have passed all operations when the communicator is destroyed.
+/// work. Sums: all types but u8 (DTypeError); those of bf16 and f16 are rounded at every addition; everything else
+/// moves any type. One thread at a time uses a communicator. A failed operation throws MpiError / PeerError: on an
+/// inline stream here, on a worker at the stream's next use; on a CUDA stream NcclError, here or from check(). Streams
+/// have passed all operations when the communicator is destroyed.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -61,6 +62,10 @@ class Communicator {
   /// Collective and blocking, with no operation under way: ranks with the same color (0 or more) form a new
   /// communicator, ordered by key, then by rank here.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  /// Throws when the communicator has failed while its operations run on a device; does not wait. Called again and
+  /// again by whoever waits for such operations (comm/wait.hpp); host communicators have nothing to say here.
+  virtual void check() {}
 
   [[nodiscard]] virtual CommunicatorCounts counts() const = 0;
 

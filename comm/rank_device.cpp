@@ -122,7 +122,7 @@ std::vector<std::string> words_of(const std::string& text) {
 }  // namespace
 
 RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
-                          const std::vector<RankView>& ranks) {
+                          const std::vector<RankView>& ranks, Sharing sharing) {
   const Node node = node_of(rank, ranks);
   const auto& [visible, local_rank] = node;
   const RankView& own = ranks[static_cast<std::size_t>(rank)];
@@ -143,6 +143,11 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
     return {.device = Device::cpu()};
   }
   const std::size_t wanted = selection.devices.size();
+  if (sharing == Sharing::allowed && visible.size() > wanted) {
+    return {.device = selection.devices[local_rank % wanted],
+            .note = concat(visible.size(), " ranks share ", wanted, wanted == 1 ? " GPU" : " GPUs", ", for tests only"),
+            .shared = true};
+  }
   require_one_each(request, wanted, gpus.size(), visible.size());
   return {.device = selection.devices[local_rank],
           .note = wanted > visible.size()
@@ -229,7 +234,7 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
     const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
     const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
     require_for(request, automatic || for_host(request) || !none, machine.why_none(), "; expected auto or cpu");
-    result = device_of_rank(placed, gpus, session.rank(), ranks);
+    result = device_of_rank(placed, gpus, session.rank(), ranks, machine.sharing);
     if (result.device != Device::cpu()) {
       machine.check(result.device);
     } else if (automatic) {

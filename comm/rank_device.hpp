@@ -18,7 +18,11 @@ struct RankDevice {
   std::string note{};  ///< one line that a user should see: GPUs are left over, auto means the CPU here; or empty
   /// On local rank 0 with usable:N: keeps others away from the GPUs of the node. To be held until its ranks are done.
   std::shared_ptr<const UsableGpus> claims{};
+  bool shared = false;  ///< another rank has the same GPU (Sharing::allowed)
 };
+
+/// May several ranks of a node have one GPU? For tests only: they take turns there.
+enum class Sharing : bool { forbidden, allowed };
 
 /// What a rank says of its place.
 struct RankView {
@@ -35,9 +39,9 @@ struct RankView {
 /// UsageError with both numbers: an explicit request for other than one GPU a rank, more ranks than GPUs, cpu:RANKS
 /// with another number of ranks, some ranks with GPUs and others without, two ranks that were handed the same GPU,
 /// ranks of a node that see different GPUs in another way; rank or gpus that do not fit `ranks`. With auto, GPUs
-/// without a rank are left over, and the note says so.
+/// without a rank are left over, and the note says so. With Sharing::allowed more ranks than GPUs take them in turn.
 [[nodiscard]] RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInfo>& gpus, int rank,
-                                        const std::vector<RankView>& ranks);
+                                        const std::vector<RankView>& ranks, Sharing sharing = Sharing::forbidden);
 
 /// What must hold for usable:N before GPUs are tried: as many ranks on the node as GPUs wanted, and all ranks of a node
 /// see the same GPUs; when a launcher has handed them out, it has chosen already. UsageError otherwise. usable:N itself
@@ -56,6 +60,7 @@ struct NodeGpus {
   std::function<UsableGpus(int count)> find_usable = [](int count) { return find_usable_gpus(count); };
   std::function<std::string()> why_none = why_no_gpus;
   std::function<void(Device)> check = [](Device device) { check_gpu(device); };
+  Sharing sharing = Sharing::forbidden;
 };
 
 /// The device of this rank of the session; asks for GPUs only when the request is not for the host. Nodes must have

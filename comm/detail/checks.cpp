@@ -4,21 +4,27 @@
 
 namespace lockstep::comm::detail {
 
-void check_stream(std::string_view op, const Stream& stream) {
-  require<DeviceError>(stream.device() == Device::cpu(), op, ": stream is on ", stream.device(), ", expected cpu");
+void check_stream(Device device, std::string_view op, const Stream& stream) {
+  require<DeviceError>(stream.device() == device, op, ": stream is on ", stream.device(), ", expected ", device);
 }
 
-void check_host(std::string_view op, const Stream& stream, const TensorView& view) {
-  require<DeviceError>(view.device == Device::cpu(), op, ": tensor is on ", view.device, ", expected cpu");
-  check_stream(op, stream);
+void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view) {
+  require<DeviceError>(view.device == device, op, ": tensor is on ", view.device, ", expected ", device);
+  check_stream(device, op, stream);
   require<ShapeError>(view.is_contiguous(), op, ": tensor ", view.shape, " with strides ", view.strides,
                       " is not contiguous");
 }
 
+void check_stream(std::string_view op, const Stream& stream) {
+  check_stream(Device::cpu(), op, stream);
+}
+
+void check_host(std::string_view op, const Stream& stream, const TensorView& view) {
+  check_on(Device::cpu(), op, stream, view);
+}
+
 void check_summable(std::string_view op, DType dtype) {
-  const bool ok =
-      dtype == DType::f32 || dtype == DType::f64 || dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u64;
-  require<DTypeError>(ok, op, ": dtype is ", dtype, ", expected f32, f64, i32, i64 or u64");
+  require<DTypeError>(dtype != DType::u8, op, ": dtype is ", dtype, ", expected any other type: u8 has no sum");
 }
 
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {

@@ -9,13 +9,16 @@
 
 namespace lockstep::comm::detail {
 
-// Preconditions that the host backends share. Nothing here is part of the public interface.
+// Preconditions that the backends share. Nothing here is part of the public interface.
 
 /// A host stream: DeviceError.
 void check_stream(std::string_view op, const Stream& stream);
 /// A contiguous host tensor on a host stream: DeviceError, ShapeError.
 void check_host(std::string_view op, const Stream& stream, const TensorView& view);
-/// f32, f64, i32, i64 or u64: DTypeError.
+/// The same for a communicator of another device.
+void check_stream(Device device, std::string_view op, const Stream& stream);
+void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
+/// Anything but u8: DTypeError.
 void check_summable(std::string_view op, DType dtype);
 /// whole.numel() == size * part.numel(), one element type: ShapeError, DTypeError.
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size);
@@ -45,11 +48,26 @@ void visit_sum(DType dtype, F&& f) {
     case DType::u64:
       return f(std::type_identity<std::uint64_t>{});
     case DType::bf16:
+      return f(std::type_identity<BFloat16>{});
     case DType::f16:
+      return f(std::type_identity<Float16>{});
     case DType::u8:
       break;
   }
   check_summable("sum", dtype);
+}
+
+/// a + b in the type: integers wrap; 16-bit floating types are added in f32 and rounded.
+template <class T>
+[[nodiscard]] T add(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(static_cast<Unsigned>(a) + static_cast<Unsigned>(b));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return a + b;
+  } else {
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  }
 }
 
 }  // namespace lockstep::comm::detail

@@ -195,7 +195,6 @@ struct Shared {
   /// out[i] = in_0[offset + i] + in_1[offset + i] + .. for i in [begin, end); `store(i, values, n)` takes the sums.
   template <class T, class Store>
   void sum(std::int64_t offset, std::int64_t begin, std::int64_t end, Store&& store) {
-    using Sum = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>, std::type_identity<T>>::type;
     constexpr std::int64_t kBlock = 512;
     std::array<T, kBlock> block;
     for (std::int64_t i = begin; i < end; i += kBlock) {
@@ -206,9 +205,9 @@ struct Shared {
       std::copy_n(at(0), n, block.data());
       for (int r = 1; r < size; ++r) {
         const T* in = at(r);
-        for (std::int64_t j = 0; j < n; ++j) {  // integers wrap
+        for (std::int64_t j = 0; j < n; ++j) {
           T& total = block[static_cast<std::size_t>(j)];
-          total = static_cast<T>(static_cast<Sum>(total) + static_cast<Sum>(in[j]));
+          total = detail::add(total, in[j]);
         }
       }
       store(i, block.data(), n);

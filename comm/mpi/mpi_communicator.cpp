@@ -28,12 +28,29 @@ struct Link {
   int rank = 0;
   int size = 0;
   std::int64_t most_per_call = 0;
+  MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
+  MPI_Op add_f16 = MPI_OP_NULL;
   std::mutex mutex;
   CommunicatorCounts counts;
 };
 
+/// An MPI_User_function: to = to + in, each sum rounded to the type.
+template <class T>
+void add_elements(void* in, void* to, int* count, MPI_Datatype* /*type*/) {
+  const T* from = static_cast<const T*>(in);  // (count)
+  T* total = static_cast<T*>(to);             // (count)
+  for (int i = 0; i < *count; ++i) {
+    total[i] = detail::add(from[i], total[i]);
+  }
+}
+
 int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   auto* holder = static_cast<std::shared_ptr<Link>*>(value);
+  for (MPI_Op* op : {&(*holder)->add_bf16, &(*holder)->add_f16}) {
+    if (*op != MPI_OP_NULL) {
+      MPI_Op_free(op);
+    }
+  }
   const int rc = (*holder)->comm == MPI_COMM_NULL ? MPI_SUCCESS : MPI_Comm_free(&(*holder)->comm);
   delete holder;
   return rc;
@@ -48,6 +65,8 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
   check_mpi(MPI_Comm_rank(comm, &link->rank), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm, &link->size), "MPI_Comm_size");
   check_mpi(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, free_link, &link->keyval, nullptr), "MPI_Comm_create_keyval");
+  check_mpi(MPI_Op_create(add_elements<BFloat16>, 1, &link->add_bf16), "MPI_Op_create");
+  check_mpi(MPI_Op_create(add_elements<Float16>, 1, &link->add_f16), "MPI_Op_create");
   auto holder = std::make_unique<std::shared_ptr<Link>>(link);
   check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
   static_cast<void>(holder.release());  // MPI owns it now
@@ -113,10 +132,22 @@ MPI_Datatype sum_type(DType dtype) {
       return MPI_UINT64_T;
     case DType::bf16:
     case DType::f16:
+      return MPI_UINT16_T;  // with an operation of ours
     case DType::u8:
       break;
   }
   return MPI_DATATYPE_NULL;
+}
+
+MPI_Op sum_of(const Link& link, DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return link.add_bf16;
+    case DType::f16:
+      return link.add_f16;
+    default:
+      return MPI_SUM;
+  }
 }
 
 /// For moving: only the width matters.
@@ -172,15 +203,16 @@ class PieceType {
 
 void all_reduce(const Link& link, const TensorView& data) {
   in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, i), n, sum_type(data.dtype), MPI_SUM, link.comm), "all_reduce of ",
-              n, " x ", data.dtype);
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, i), n, sum_type(data.dtype), sum_of(link, data.dtype), link.comm),
+              "all_reduce of ", n, " x ", data.dtype);
   });
 }
 
 void reduce_scatter(const Link& link, const TensorView& in, const TensorView& out) {
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
-    check_mpi(MPI_Reduce_scatter_block(in.data, out.data, static_cast<int>(n), sum_type(in.dtype), MPI_SUM, link.comm),
+    check_mpi(MPI_Reduce_scatter_block(in.data, out.data, static_cast<int>(n), sum_type(in.dtype),
+                                       sum_of(link, in.dtype), link.comm),
               "reduce_scatter of ", n, " x ", in.dtype);
     return;
   }
@@ -188,8 +220,9 @@ void reduce_scatter(const Link& link, const TensorView& in, const TensorView& ou
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
-      check_mpi(MPI_Reduce(at(in, root * n + i), to, count, sum_type(in.dtype), MPI_SUM, root, link.comm),
-                "reduce_scatter of ", n, " x ", in.dtype);
+      check_mpi(
+          MPI_Reduce(at(in, root * n + i), to, count, sum_type(in.dtype), sum_of(link, in.dtype), root, link.comm),
+          "reduce_scatter of ", n, " x ", in.dtype);
     });
   }
 }

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -10,37 +12,79 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 #include "tests/support/guarded.hpp"
 
-// What every communicator for host tensors must do, with data whose results are known exactly.
+// What every communicator must do, with data whose results are known exactly.
 
 namespace lockstep::comm::cases {
 
-/// Small whole numbers that every type holds exactly.
+/// Small whole numbers that every type holds exactly, and so the sums of five ranks.
 inline double number(DType dtype, int rank, std::int64_t i) {
   const auto value = static_cast<double>((rank * 37 + i * 11 + 5) % 97);
   return dtype == DType::u8 || dtype == DType::u64 ? value : value - 48;
 }
 
+/// Where the communicator's tensors are. This one: on the host.
+class Place {
+ public:
+  Place() = default;
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  virtual ~Place() = default;
+  [[nodiscard]] virtual Device device() const { return Device::cpu(); }
+  [[nodiscard]] virtual Device elsewhere() const { return Device::cuda(0); }
+  /// Bytes there with this content, and what is in them now. Both wait.
+  [[nodiscard]] virtual Tensor upload(std::span<const std::byte> /*image*/) const { return {}; }
+  virtual void download(const Tensor& /*there*/, std::span<std::byte> /*image*/) const {}
+  /// Enqueues adding 1 to an i64 tensor.
+  virtual void add_one(Stream& stream, const TensorView& view) const {
+    stream.enqueue([view] {
+      for (std::int64_t& v : view.span<std::int64_t>()) {
+        v += 1;
+      }
+    });
+  }
+};
+
+inline const Place& host() {
+  static const Place place;
+  return place;
+}
+
 /// n elements, poisoned and guarded.
 class Data {
  public:
-  Data(DType dtype, std::int64_t n) : tensor_(Shape{n}, dtype) {}
+  Data(DType dtype, std::int64_t n) : Data(host(), dtype, n) {}
   template <class Value>
-  Data(DType dtype, std::int64_t n, Value&& value) : Data(dtype, n) {
+  Data(DType dtype, std::int64_t n, Value&& value) : Data(host(), dtype, n, std::forward<Value>(value)) {}
+  Data(const Place& place, DType dtype, std::int64_t n)
+      : Data(
+            place, dtype, n, [](std::int64_t) { return 0; }, false) {}
+  template <class Value>
+  Data(const Place& place, DType dtype, std::int64_t n, Value&& value, bool assigned = true)
+      : place_(place), tensor_(Shape{n}, dtype), view_(tensor_.view()) {
     std::vector<double> values;
-    for (std::int64_t i = 0; i < n; ++i) {
+    for (std::int64_t i = 0; i < n && assigned; ++i) {
       values.push_back(value(i));
     }
-    tensor_.assign(values);
+    if (assigned) {
+      tensor_.assign(values);
+    }
+    if (place.device() != Device::cpu()) {
+      there_ = place.upload(tensor_.image());
+      const auto offset = static_cast<std::byte*>(view_.data) - tensor_.image().data();
+      view_ = TensorView(static_cast<std::byte*>(there_.view().data) + offset, dtype, place.device(), Shape{n});
+    }
   }
-  [[nodiscard]] const TensorView& view() const { return tensor_.view(); }
+  [[nodiscard]] const TensorView& view() const { return view_; }
   /// Elements [index * n, (index + 1) * n).
   [[nodiscard]] TensorView part(int index, std::int64_t n) const { return view().slice(0, index * n, (index + 1) * n); }
 
   template <class Expected>
   void expect(const char* what, int rank, Expected&& expected) const {
+    place_.download(there_, tensor_.image());
     ASSERT_EQ(tensor_.check(), "") << what;
     const std::vector<double> values = tensor_.values();
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -50,10 +94,13 @@ class Data {
   }
 
  private:
+  const Place& place_;
   testing::GuardedTensor tensor_;
+  Tensor there_;
+  TensorView view_;
 };
 
-inline void check_sums(Communicator& comm, Stream& stream, DType dtype, std::int64_t n) {
+inline void check_sums(Communicator& comm, Stream& stream, DType dtype, std::int64_t n, const Place& place = host()) {
   const int me = comm.rank();
   const auto mine = [&](std::int64_t i) { return number(dtype, me, i); };
   const auto sum = [&](std::int64_t i) {
@@ -63,10 +110,10 @@ inline void check_sums(Communicator& comm, Stream& stream, DType dtype, std::int
     }
     return total;
   };
-  const Data data(dtype, n, mine);
+  const Data data(place, dtype, n, mine);
   comm.all_reduce(stream, data.view());
-  const Data in(dtype, n * comm.size(), mine);
-  const Data out(dtype, n);
+  const Data in(place, dtype, n * comm.size(), mine);
+  const Data out(place, dtype, n);
   comm.reduce_scatter(stream, in.view(), out.view());
   stream.synchronize();
   data.expect("all_reduce", me, sum);
@@ -74,29 +121,30 @@ inline void check_sums(Communicator& comm, Stream& stream, DType dtype, std::int
   in.expect("reduce_scatter's input", me, mine);
 }
 
-inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::int64_t n) {
+inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::int64_t n, const Place& place = host()) {
   const int me = comm.rank();
   const int size = comm.size();
   const auto mine = [&](std::int64_t i) { return number(dtype, me, i); };
   const auto by_rank = [&](std::int64_t i) { return number(dtype, static_cast<int>(i / n), i % n); };
-  const Data in(dtype, n, mine);
-  const Data gathered(dtype, n * size);
+  const Data in(place, dtype, n, mine);
+  const Data gathered(place, dtype, n * size);
   comm.all_gather(stream, in.view(), gathered.view());
-  const Data in_place(dtype, n * size, [&](std::int64_t i) { return i / n == me ? by_rank(i) : 1; });
+  const Data in_place(place, dtype, n * size, [&](std::int64_t i) { return i / n == me ? by_rank(i) : 1; });
   comm.all_gather(stream, in_place.part(me, n), in_place.view());
 
-  const Data parts(dtype, n * size, [&](std::int64_t i) { return number(dtype, me, i * 3); });
-  const Data exchanged(dtype, n * size);
+  const Data parts(place, dtype, n * size, [&](std::int64_t i) { return number(dtype, me, i * 3); });
+  const Data exchanged(place, dtype, n * size);
   comm.all_to_all(stream, parts.view(), exchanged.view());
 
   std::vector<std::unique_ptr<Data>> from_root;
   for (int root = 0; root < size; ++root) {
-    from_root.push_back(std::make_unique<Data>(dtype, n, [&](std::int64_t i) { return number(dtype, me, i + 1); }));
+    from_root.push_back(
+        std::make_unique<Data>(place, dtype, n, [&](std::int64_t i) { return number(dtype, me, i + 1); }));
     comm.broadcast(stream, from_root.back()->view(), root);
   }
   comm.barrier(stream);
 
-  const Data received(dtype, n);
+  const Data received(place, dtype, n);
   if (size > 1) {
     const int next = (me + 1) % size;
     const int before = (me + size - 1) % size;
@@ -123,46 +171,43 @@ inline void check_moves(Communicator& comm, Stream& stream, DType dtype, std::in
 }
 
 /// Every operation, type and a range of sizes.
-inline void check_operations(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes) {
+inline void check_operations(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
+                             const Place& place = host()) {
   for (const std::int64_t n : sizes) {
-    for (const DType dtype : {DType::f32, DType::f64, DType::i32, DType::i64, DType::u64}) {
-      check_sums(comm, stream, dtype, n);
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u64}) {
+      check_sums(comm, stream, dtype, n, place);
     }
     for (const DType dtype :
          {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
-      check_moves(comm, stream, dtype, n);
+      check_moves(comm, stream, dtype, n, place);
     }
   }
 }
 
 /// Odd and even ranks apart, each in reverse order.
-inline void check_split(Communicator& comm, Stream& stream) {
+inline void check_split(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int me = comm.rank();
   const std::unique_ptr<Communicator> half = comm.split(me % 2, -me);
   const int members = (comm.size() + 1 - me % 2) / 2;
   ASSERT_EQ(half->size(), members);
   ASSERT_EQ(half->rank(), members - 1 - me / 2);
   EXPECT_EQ(half->backend(), comm.backend());
-  const Data mine(DType::i64, 1, [&](std::int64_t) { return me; });
-  const Data all(DType::i64, members);
+  const Data mine(place, DType::i64, 1, [&](std::int64_t) { return me; });
+  const Data all(place, DType::i64, members);
   half->all_gather(stream, mine.view(), all.view());
-  check_sums(*half, stream, DType::f32, 17);
-  check_sums(comm, stream, DType::f32, 17);  // the parent still works
+  check_sums(*half, stream, DType::f32, 17, place);
+  check_sums(comm, stream, DType::f32, 17, place);  // the parent still works
   stream.synchronize();
   all.expect("all_gather of a split", me, [&](std::int64_t i) { return (members - 1 - i) * 2 + me % 2; });
 }
 
 /// Queued without waiting: operations run in order.
-inline void check_order(Communicator& comm, Stream& stream) {
+inline void check_order(Communicator& comm, Stream& stream, const Place& place = host()) {
   constexpr int kRounds = 10;
-  const Data data(DType::i64, 5, [&](std::int64_t i) { return i + 1; });
+  const Data data(place, DType::i64, 5, [&](std::int64_t i) { return i + 1; });
   for (int round = 0; round < kRounds; ++round) {
     comm.all_reduce(stream, data.view());
-    stream.enqueue([view = data.view()] {
-      for (std::int64_t& v : view.span<std::int64_t>()) {
-        v += 1;
-      }
-    });
+    place.add_one(stream, data.view());
   }
   stream.synchronize();
   data.expect("a chain of all_reduce", comm.rank(), [&](std::int64_t i) {
@@ -175,18 +220,18 @@ inline void check_order(Communicator& comm, Stream& stream) {
 }
 
 /// Refused before anything is exchanged, so every rank may do it alone.
-inline void check_bad_input(Communicator& comm, Stream& stream) {
+inline void check_bad_input(Communicator& comm, Stream& stream, const Place& place = host()) {
   const int size = comm.size();
-  const Data a(DType::f32, 12 * size);
-  const Data b(DType::f32, 12 * size);
-  const Data d(DType::f64, 12 * size);
-  const Data h(DType::bf16, 12 * size);
+  const Data a(place, DType::f32, 12 * size);
+  const Data b(place, DType::f32, 12 * size);
+  const Data d(place, DType::f64, 12 * size);
+  const Data h(place, DType::u8, 12 * size);
   const TensorView good = a.view();
-  TensorView on_gpu = good;
-  on_gpu.device = Device::cuda(0);
-  const TensorView strided(good.data, DType::f32, Device::cpu(), Shape{3, 2}, Strides{4, 1});
-  EXPECT_THROW(comm.all_reduce(stream, on_gpu), DeviceError);
-  EXPECT_THROW(comm.broadcast(stream, on_gpu, 0), DeviceError);
+  TensorView elsewhere = good;
+  elsewhere.device = place.elsewhere();
+  const TensorView strided(good.data, DType::f32, place.device(), Shape{3, 2}, Strides{4, 1});
+  EXPECT_THROW(comm.all_reduce(stream, elsewhere), DeviceError);
+  EXPECT_THROW(comm.broadcast(stream, elsewhere, 0), DeviceError);
   EXPECT_THROW(comm.all_reduce(stream, strided), ShapeError);
   EXPECT_THROW(comm.broadcast(stream, strided, 0), ShapeError);
   EXPECT_THROW(comm.all_reduce(stream, h.view()), DTypeError);
@@ -212,9 +257,9 @@ inline void check_bad_input(Communicator& comm, Stream& stream) {
   stream.synchronize();
 }
 
-inline void check_counts(Communicator& comm, Stream& stream) {
+inline void check_counts(Communicator& comm, Stream& stream, const Place& place = host()) {
   const CommunicatorCounts before = comm.counts();
-  const Data data(DType::f32, 10, [](std::int64_t i) { return i; });
+  const Data data(place, DType::f32, 10, [](std::int64_t i) { return i; });
   comm.all_reduce(stream, data.view());
   comm.all_reduce(stream, data.part(0, 0));
   comm.barrier(stream);
@@ -226,12 +271,13 @@ inline void check_counts(Communicator& comm, Stream& stream) {
 }
 
 /// Everything that holds for every communicator on every stream.
-inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes) {
-  check_operations(comm, stream, sizes);
-  check_order(comm, stream);
-  check_split(comm, stream);
-  check_counts(comm, stream);
-  check_bad_input(comm, stream);
+inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
+                             const Place& place = host()) {
+  check_operations(comm, stream, sizes, place);
+  check_order(comm, stream, place);
+  check_split(comm, stream, place);
+  check_counts(comm, stream, place);
+  check_bad_input(comm, stream, place);
 }
 
 }  // namespace lockstep::comm::cases

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "count_allocations.hpp"
+#include "gradient_data.hpp"
 #include "local_ranks.hpp"
 
 #include <lockstep/runtime/random.hpp>
@@ -20,38 +21,8 @@ using count_allocations::counting;
 
 constexpr float kPoison = -777.0f;
 
-std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
-  std::vector<GradientRange> result;
-  std::int64_t begin = 0;
-  for (const std::int64_t size : sizes) {
-    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
-    begin += size;
-  }
-  return result;
-}
-
-std::vector<Bucket> small_buckets(const std::vector<GradientRange>& gradients) {
-  BucketOptions options;
-  options.bucket_bytes = 4 * 1000;
-  return plan_buckets(gradients, options);
-}
-
 TensorView view_of(std::vector<float>& values) {
   return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
-
-/// Fractions whose sum depends on order and on every bit of every rank.
-float gradient(int rank, int step, std::int64_t i) {
-  return 1.0f / static_cast<float>(3 + (rank * 7 + step * 13 + static_cast<int>(i) * 5) % 101);
-}
-
-/// The sum in rank order, as the local communicator has it.
-float reduced(int size, int step, std::int64_t i) {
-  float sum = gradient(0, step, i);
-  for (int r = 1; r < size; ++r) {
-    sum += gradient(r, step, i);
-  }
-  return sum;
 }
 
 /// Work that takes a while without sleeping.
@@ -104,8 +75,6 @@ std::vector<Case> all_cases() {
 INSTANTIATE_TEST_SUITE_P(All, GradientReducerTest, ::testing::ValuesIn(all_cases()), [](const auto& test) {
   return name_of(test.param.streams) + std::to_string(test.param.ranks);
 });
-
-const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};
 
 // Whatever streams and delays: the bits are those of the sum in rank order, i.e. the same for every case.
 TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {

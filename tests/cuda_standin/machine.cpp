@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -21,6 +22,41 @@ std::size_t page() {
 
 std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
+}
+
+/// So long a caller waits for other threads. A wait that takes longer is taken for one without end.
+constexpr std::chrono::seconds kPatience{30};
+
+bool is_given_up(const Work& work) {
+  return work.given_up != nullptr && *work.given_up;
+}
+
+/// A stream of the meeting that has not come to it, or never will; nullptr when all that have it queued have.
+Queue* absent(const Meeting& meeting) {
+  for (Queue* queue : meeting.queues) {
+    if (queue->work.empty() || is_given_up(queue->work.front())) {
+      return queue;
+    }
+    const auto& front = queue->work.front().meetings;
+    if (std::none_of(front.begin(), front.end(), [&](const auto& m) { return m.get() == &meeting; })) {
+      return queue;
+    }
+  }
+  return nullptr;
+}
+
+bool can_start(const Meeting& meeting) {
+  return meeting.done || (meeting.queues.size() == meeting.size && absent(meeting) == nullptr);
+}
+
+/// The first of the work's meetings that cannot start.
+const Meeting* waits_for(const Work& work) {
+  if (is_given_up(work)) {
+    return nullptr;
+  }
+  const auto found =
+      std::find_if(work.meetings.begin(), work.meetings.end(), [](const auto& m) { return !can_start(*m); });
+  return found == work.meetings.end() ? nullptr : found->get();
 }
 
 bool overlap(const Range& range, const Block& block) {
@@ -359,6 +395,18 @@ void Machine::run_kernel(int device, const std::function<void(std::span<const De
   }
 }
 
+void Machine::with_memory(const std::vector<const void*>& pointers, const std::function<void()>& f) {
+  std::set<const Block*> held;
+  std::vector<std::unique_ptr<Unlock>> unlocked;
+  for (const void* pointer : pointers) {
+    const Block* block = find(pointer);
+    if (block != nullptr && held.insert(block).second) {
+      unlocked.push_back(std::make_unique<Unlock>(block));
+    }
+  }
+  f();
+}
+
 Queue* Machine::queue_of(cudaStream_t stream) {
   const auto found = queues.find(stream);
   return found != queues.end() && found->second->alive ? found->second.get() : nullptr;
@@ -376,7 +424,11 @@ cudaError_t Machine::enqueue(Queue& queue, Work work) {
   if (work.completes != nullptr) {
     work.completes->queue = &queue;
   }
+  for (const auto& meeting : work.meetings) {
+    meeting->queues.push_back(&queue);
+  }
   queue.work.push_back(std::move(work));
+  changed.notify_all();  // another thread may wait for this
   if (style_of(options.seed) == Style::eager) {
     while (step_once(nullptr)) {
     }
@@ -388,7 +440,15 @@ cudaError_t Machine::enqueue(Queue& queue, Work work) {
 
 bool Machine::can_run(const Queue& queue) const {
   return !queue.busy && !queue.work.empty() &&
-         (queue.work.front().awaits == nullptr || queue.work.front().awaits->done);
+         (queue.work.front().awaits == nullptr || queue.work.front().awaits->done) &&
+         waits_for(queue.work.front()) == nullptr;
+}
+
+bool Machine::may_go_on() const {
+  return std::any_of(queues.begin(), queues.end(), [](const auto& entry) {
+    const Queue& queue = *entry.second;
+    return !queue.work.empty() && waits_for(queue.work.front()) != nullptr;
+  });
 }
 
 Queue* Machine::choose(Queue* needed) {
@@ -405,12 +465,18 @@ Queue* Machine::choose(Queue* needed) {
   std::sort(ready.begin(), ready.end(), [](const Queue* a, const Queue* b) { return a->number < b->number; });
   const Style style = style_of(options.seed);
   if (style == Style::lazy && needed != nullptr) {
+    constexpr int kMostTurns = 10000;
+    int turns = 0;
     while (!can_run(*needed)) {
       const bool waits = !needed->busy && !needed->work.empty();
       if (!waits) {
         return nullptr;  // its host function runs
       }
-      needed = needed->work.front().awaits->queue;
+      const Work& front = needed->work.front();
+      needed = front.awaits != nullptr ? front.awaits->queue : absent(*waits_for(front));
+      if (needed == nullptr || ++turns > kMostTurns) {
+        return nullptr;  // another thread has not enqueued its part, or streams wait for each other in a circle
+      }
     }
     return needed;
   }
@@ -435,6 +501,20 @@ bool Machine::step_once(Queue* needed) {
   return true;
 }
 
+bool Machine::is_lost(const Work& work) {
+  const auto lost = std::find_if(work.uses.begin(), work.uses.end(), [&](const Range& range) {
+    const Block* block = find(range.begin);
+    return block != nullptr && block->freed;
+  });
+  if (lost == work.uses.end()) {
+    return false;
+  }
+  violations.push_back(
+      text(work.name, ": executed on memory that was freed, at ", static_cast<const void*>(lost->begin)));
+  sticky_error = cudaErrorIllegalAddress;
+  return true;
+}
+
 void Machine::execute(Queue& queue) {
   Work& work = queue.work.front();
   ++clock_;
@@ -450,24 +530,28 @@ void Machine::execute(Queue& queue) {
     changed.notify_all();
     return;
   }
-  if (work.run) {
-    const auto lost = std::find_if(work.uses.begin(), work.uses.end(), [&](const Range& range) {
-      const Block* block = find(range.begin);
-      return block != nullptr && block->freed;
-    });
-    if (lost != work.uses.end()) {
-      violations.push_back(
-          text(work.name, ": executed on memory that was freed, at ", static_cast<const void*>(lost->begin)));
-      sticky_error = cudaErrorIllegalAddress;
-    } else {
-      if (std::any_of(work.uses.begin(), work.uses.end(), [&](const Range& range) {
-            const Block* block = find(range.begin);
-            return block != nullptr && block->given != nullptr && !block->given->done;
-          })) {
-        violations.push_back(text(work.name, ": executed before the allocation of its memory, on another stream"));
-      }
-      work.run();
+  const bool given_up = is_given_up(work);
+  if (work.run && !given_up && !is_lost(work)) {
+    if (std::any_of(work.uses.begin(), work.uses.end(), [&](const Range& range) {
+          const Block* block = find(range.begin);
+          return block != nullptr && block->given != nullptr && !block->given->done;
+        })) {
+      violations.push_back(text(work.name, ": executed before the allocation of its memory, on another stream"));
     }
+    work.run();
+  }
+  for (const auto& meeting : work.meetings) {
+    if (given_up || meeting->done) {
+      continue;
+    }
+    bool lost = false;
+    for (const Queue* other : meeting->queues) {
+      lost = is_lost(other->work.front()) || lost;
+    }
+    if (!lost) {
+      meeting->run();
+    }
+    meeting->done = true;
   }
   if (work.completes != nullptr) {
     work.completes->done = true;
@@ -519,9 +603,12 @@ cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed
     if (step_once(needed)) {
       continue;
     }
-    // Only a host function can change anything: it has its own thread.
+    // Only a host function can change anything, which has its own thread, or another thread whose streams meet ours.
     if (!host_running_ && host_queue_.empty()) {
-      return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);
+      if (!may_go_on() || changed.wait_for(lock, kPatience) == std::cv_status::timeout) {
+        return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);
+      }
+      continue;
     }
     changed.wait(lock);
   }

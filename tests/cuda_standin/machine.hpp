@@ -53,6 +53,15 @@ struct Rows {
   [[nodiscard]] std::size_t src_bytes() const { return (depth - 1) * src_slice + (height - 1) * src_pitch + width; }
 };
 
+/// Work that several streams do together, as the kernels of a collective operation do: it runs once, for all of them,
+/// when every one of them has come to it. The streams may be filled by threads of their own.
+struct Meeting {
+  std::size_t size = 0;                    ///< streams that take part
+  std::vector<struct Queue*> queues = {};  ///< that have it in their work
+  std::function<void()> run = {};          ///< under the lock
+  bool done = false;
+};
+
 /// One piece of work on a stream.
 struct Work {
   const char* name = "";
@@ -62,6 +71,8 @@ struct Work {
   std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
   cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
   void* data = nullptr;
+  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all of them, in any order
+  std::shared_ptr<const bool> given_up = {};            ///< true: nothing is done any more, and nobody waited for
 };
 
 /// One piece of work of a graph and those it comes after.
@@ -156,6 +167,9 @@ class Machine {
   /// Runs a kernel with the device's memory accessible.
   void run_kernel(int device, const std::function<void(std::span<const DeviceMemory>)>& kernel);
 
+  /// Runs f with the device memory that holds these addresses accessible.
+  void with_memory(const std::vector<const void*>& pointers, const std::function<void()>& f);
+
   Queue* queue_of(cudaStream_t stream);  ///< nullptr for what is not a living stream
   EventObject* event_of(cudaEvent_t event);
   /// Or adds it to the graph that is being captured from the queue.
@@ -206,6 +220,8 @@ class Machine {
  private:
   Machine() = default;
   bool can_run(const Queue& queue) const;
+  bool is_lost(const Work& work);        ///< uses memory that was freed
+  [[nodiscard]] bool may_go_on() const;  ///< some stream waits for what another thread may still enqueue
   void execute(Queue& queue);
   Queue* choose(Queue* needed);
   void host_thread();

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/device.hpp>
+
+namespace lockstep::comm {
+
+struct NcclOptions {
+  double timeout_s = 120;         ///< for set-up, split and end, each
+  bool allow_shared_gpu = false;  ///< two ranks may have one GPU (set_shared_gpu_environment())
+  int most_blocks = 0;            ///< of the GPU that one operation may take (NCCL's maxCTAs, 1 to 64); 0: NCCL decides
+  std::string name = "lockstep";  ///< in NCCL's own messages
+};
+
+/// Ranks that exchange tensors on their GPUs through NCCL; the ranks are those of `control`, a communicator for host
+/// tensors, which carries what set-up needs. device: this rank's GPU. Collective and blocking; afterwards control is
+/// not used any more. One small all-reduce has run when it returns.
+///
+/// Operations are enqueued on CUDA streams of that device and wait for nothing on the device; the host waits only while
+/// NCCL says that a call is in progress (connections are made at first use). A communicator's operations go to one
+/// stream, or to streams that events order. Sums: all types but u8; those of bf16 and f16 are rounded at every
+/// addition, and the order of additions is NCCL's. What is captured in a graph must have run once before.
+///
+/// What is found before NCCL starts is found by all ranks together (OnEveryRank): UsageError when two ranks have one
+/// GPU, naming both, when versions of NCCL differ or NCCL is older than the one that lockstep was built with;
+/// DeviceError when a rank has no GPU. So is a set-up that fails or is not over in time on some rank: NcclError with
+/// that rank, the seconds and NCCL's own words. Later a failure is this rank's: NcclError from the operation or from
+/// check(); the communicator is aborted, so that nothing on this GPU waits any more, and every later call throws.
+/// The destructor ends NCCL in good order with the other ranks; while an exception unwinds it aborts instead.
+/// UnsupportedError in a build without NCCL.
+[[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
+                                                                   const NcclOptions& options = {});
+
+/// LOCKSTEP_ALLOW_SHARED_GPU: "1" allows it, unset, "" and "0" do not; UsageError for anything else.
+[[nodiscard]] bool shared_gpu_allowed();
+
+/// Environment variables with which NCCL runs several ranks on one GPU, one process each: for tests, slow. NCCL refuses
+/// such ranks unless it takes each for a host of its own, which then talk through sockets.
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
+/// Sets them for this process, except those that are set already. For programs, before their first NCCL call and before
+/// other threads read the environment; nothing in the library calls it.
+void set_shared_gpu_environment(int rank);
+
+/// What make_nccl_communicator() compares before it starts NCCL.
+struct NcclRank {
+  std::string host{};
+  std::string gpu{};              ///< UUID
+  std::string host_id{};          ///< NCCL_HOSTID, for ranks that share a GPU
+  int version = 0;                ///< of the NCCL that runs: 22809 is 2.28.9
+  bool allow_shared_gpu = false;  ///< NcclOptions
+  std::string failure{};          ///< why this rank has no GPU or no NCCL; empty when it has
+};
+/// Throws what make_nccl_communicator() says above, the same on every rank. built: NCCL's version of the build.
+void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built);
+
+}  // namespace lockstep::comm

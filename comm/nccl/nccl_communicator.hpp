@@ -1,0 +1,64 @@
+#pragma once
+
+#include <memory>
+
+#include <nccl.h>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/tensor.hpp>
+
+namespace lockstep::comm {
+
+/// One rank's end of an NCCL communicator that was made with blocking = 0. Every call may answer that it is in
+/// progress; until it is not, nothing else may be asked of NCCL, so the calling thread polls with a deadline. After an
+/// error the communicator is aborted and every call throws what was wrong.
+class NcclCommunicator final : public Communicator {
+ public:
+  /// Takes an ncclComm_t that is ready.
+  NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, NcclOptions options);
+  ~NcclCommunicator() override;
+
+  [[nodiscard]] std::string_view backend() const override { return "nccl"; }
+  [[nodiscard]] bool can_overlap() const override { return true; }
+  /// NCCL wants the operations of all communicators of a device enqueued by one thread, in one order on all ranks.
+  [[nodiscard]] bool any_thread() const override { return false; }
+
+  void all_reduce(Stream& stream, const TensorView& data) override;
+  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void broadcast(Stream& stream, const TensorView& data, int root) override;
+  void barrier(Stream& stream) override;
+  void send(Stream& stream, const TensorView& data, int to) override;
+  void recv(Stream& stream, const TensorView& data, int from) override;
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override;
+  void check() override;
+  [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
+
+  /// A small all-reduce that every rank waits for: connections are made before somebody captures a graph.
+  void first_operation();
+
+ private:
+  /// Calls NCCL with the device current, waits while the call is in progress, counts. call: ncclResult_t().
+  template <class Call>
+  void run(std::string_view op, const TensorView& data, Call&& call);
+  void require_alive(std::string_view op) const;
+  /// Success or an error; in progress when the time is over.
+  [[nodiscard]] ncclResult_t settled(ncclResult_t result);
+  [[noreturn]] void fail(const std::string& what, ncclResult_t result);
+  void abort() noexcept;
+
+  ncclComm_t comm_;  ///< null once it was aborted
+  Device device_;
+  NcclOptions options_;
+  CudaContext own_;  ///< for first_operation()
+  Tensor scratch_;   ///< (1) i32: what a barrier adds up
+  std::string failure_;
+  CommunicatorCounts counts_;
+  int uncaught_;
+};
+
+}  // namespace lockstep::comm

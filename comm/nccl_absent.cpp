@@ -1,0 +1,15 @@
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/runtime/error.hpp>
+
+// What comm/nccl/ defines, in a build without NCCL.
+
+namespace lockstep::comm {
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
+                                                     const NcclOptions& /*options*/) {
+  throw UnsupportedError(concat("nccl: this build has no NCCL, expected one that has it for ", control.size(),
+                                control.size() == 1 ? " rank on " : " ranks on ", device,
+                                " (CMake option LOCKSTEP_NCCL)"));
+}
+
+}  // namespace lockstep::comm

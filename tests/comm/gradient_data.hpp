@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/bucket_plan.hpp>
+
+// Gradients for tests of the reducer, with sums that are known exactly.
+
+namespace lockstep::comm {
+
+inline std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
+  std::vector<GradientRange> result;
+  std::int64_t begin = 0;
+  for (const std::int64_t size : sizes) {
+    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
+    begin += size;
+  }
+  return result;
+}
+
+inline std::vector<Bucket> small_buckets(const std::vector<GradientRange>& gradients) {
+  BucketOptions options;
+  options.bucket_bytes = 4 * 1000;
+  return plan_buckets(gradients, options);
+}
+
+/// Fractions whose sum depends on order and on every bit of every rank.
+inline float gradient(int rank, int step, std::int64_t i) {
+  return 1.0f / static_cast<float>(3 + (rank * 7 + step * 13 + static_cast<int>(i) * 5) % 101);
+}
+
+/// The sum in rank order, as the local communicator has it.
+inline float reduced(int size, int step, std::int64_t i) {
+  float sum = gradient(0, step, i);
+  for (int r = 1; r < size; ++r) {
+    sum += gradient(r, step, i);
+  }
+  return sum;
+}
+
+inline const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,404 @@
+// comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/wait.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "communicator_cases.hpp"
+#include "control.hpp"
+#include "gradient_data.hpp"
+#include "local_ranks.hpp"
+#include "nccl_control.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+void reset(int devices, std::uint64_t seed, const nccl_standin::Options& options = {}) {
+  standin::reset({.devices = devices, .bytes_per_device = std::size_t{1} << 26, .seed = seed});
+  nccl_standin::reset(options);
+}
+
+void expect_clean(const std::string& when) {
+  EXPECT_EQ(standin::violations(), Texts{}) << when;
+  EXPECT_EQ(standin::leaks(), Texts{}) << when;
+  EXPECT_EQ(nccl_standin::leaks(), Texts{}) << when;
+}
+
+/// The tensors of one rank, on its device.
+class OnDevice final : public cases::Place {
+ public:
+  explicit OnDevice(Device device) : device_(device), context_(std::make_unique<CudaContext>(device)) {}
+  [[nodiscard]] Device device() const override { return device_; }
+  [[nodiscard]] Device elsewhere() const override { return Device::cpu(); }
+  [[nodiscard]] Tensor upload(std::span<const std::byte> image) const override {
+    const Shape shape{static_cast<std::int64_t>(image.size())};
+    Tensor there = Tensor::empty(*context_, shape, DType::u8);
+    copy(*context_, TensorView(const_cast<std::byte*>(image.data()), DType::u8, Device::cpu(), shape), there);
+    context_->synchronize();
+    return there;
+  }
+  void download(const Tensor& there, std::span<std::byte> image) const override {
+    copy(*context_, there, TensorView(image.data(), DType::u8, Device::cpu(), there.shape()));
+    context_->synchronize();
+  }
+  void add_one(Stream& stream, const TensorView& view) const override {
+    standin::launch(stream.cuda_handle(), [view](std::span<const standin::DeviceMemory>) {
+      auto* values = static_cast<std::int64_t*>(view.data);
+      for (std::int64_t i = 0; i < view.numel(); ++i) {
+        values[i] += 1;
+      }
+    });
+  }
+
+ private:
+  Device device_;
+  std::unique_ptr<CudaContext> context_;
+};
+
+/// Runs body(control, nccl) as ranks with a device each.
+template <class Body>
+Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
+  return run_ranks(size, [&](Communicator& control) {
+    cudaSetDevice(control.rank());
+    const auto communicator = make_nccl_communicator(control, Device::cuda(control.rank()), options);
+    body(control, *communicator);
+  });
+}
+
+/// The host's ranks come together.
+void meet(Communicator& control) {
+  Stream stream = Stream::host_inline();
+  control.barrier(stream);
+}
+
+class NcclStandin : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclStandin, ::testing::Values(1, 2, 3, 4));
+
+TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {  // every style of schedule
+    for (const int polls : {0, 2}) {
+      reset(GetParam(), seed, {.polls = polls});
+      const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
+        EXPECT_EQ(nccl.backend(), "nccl");
+        EXPECT_EQ(nccl.counts().calls, 0);
+        const OnDevice place(Device::cuda(nccl.rank()));
+        Stream stream = Stream::cuda(place.device());
+        cases::check_everything(
+            nccl, stream, seed == 0 ? std::vector<std::int64_t>{0, 1, 5, 600} : std::vector<std::int64_t>{3}, place);
+      });
+      EXPECT_EQ(failures, none_failed(GetParam()));
+      EXPECT_EQ(nccl_standin::aborts(), 0);
+      expect_clean(concat("seed ", seed, ", polls ", polls));
+      if (HasFailure()) {
+        return;
+      }
+    }
+  }
+}
+
+/// Steps of the reducer on a device: elements that are wrong after them. forget: this wait for an event, counted over
+/// all ranks, is left out.
+int wrong_elements(Communicator& control, Communicator& nccl, int forget) {
+  const Device device = Device::cuda(nccl.rank());
+  int wrong = 0;
+  CudaContext compute(device);
+  Stream comm = Stream::cuda(device, -1);
+  const auto gradients = ranges(kSizes);
+  const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
+  const Tensor seen = Tensor::zeros(compute, arena.shape(), DType::f32);
+  compute.synchronize();
+  GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena);
+  Event over(device);
+  meet(control);
+  if (forget > 0 && nccl.rank() == 0) {
+    standin::forget_wait(forget);
+  }
+  meet(control);
+  for (int step = 0; step < 3; ++step) {
+    reducer.begin_step();
+    for (std::size_t g = 0; g < gradients.size(); ++g) {
+      standin::launch(compute.stream().cuda_handle(),
+                      [range = gradients[g], step, rank = nccl.rank(),
+                       to = static_cast<float*>(arena.view().data)](std::span<const standin::DeviceMemory>) {
+                        for (std::int64_t i = range.begin; i < range.end; ++i) {
+                          to[i] = gradient(rank, step, i);
+                        }
+                      });
+      reducer.written(static_cast<int>(g));
+    }
+    reducer.finish();
+    copy(compute, arena, seen);
+    wait(compute.stream(), over, nccl);
+    std::vector<float> values(static_cast<std::size_t>(arena.view().numel()));
+    copy(compute, seen, TensorView(std::span(values), seen.shape()));
+    compute.synchronize();
+    for (std::int64_t i = 0; i < gradients.back().end; ++i) {
+      wrong += values[static_cast<std::size_t>(i)] == reduced(nccl.size(), step, i) ? 0 : 1;
+    }
+  }
+  const ReducerStatistics statistics = reducer.statistics();
+  EXPECT_EQ(statistics.steps, 3);
+  EXPECT_EQ(statistics.buckets.size(), reducer.buckets().size());
+  return wrong;
+}
+
+TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
+    EXPECT_EQ(run_gpu_ranks(GetParam(), [](Communicator& control,
+                                           Communicator& nccl) { EXPECT_EQ(wrong_elements(control, nccl, 0), 0); }),
+              none_failed(GetParam()));
+    expect_clean(concat("seed ", seed));
+  }
+}
+
+TEST(NcclStandinReducer, AForgottenWaitGivesWrongSums) {  // control for the test above
+  int seen = 0;
+  for (std::uint64_t seed = 0; seed < 24 && seen == 0; ++seed) {
+    reset(2, seed);
+    std::atomic<int> wrong = 0;
+    run_gpu_ranks(2, [&](Communicator& control, Communicator& nccl) {
+      wrong += wrong_elements(control, nccl, 1 + static_cast<int>(seed) / 4);
+    });
+    seen += wrong > 0 ? 1 : 0;
+  }
+  EXPECT_GT(seen, 0);
+}
+
+/// Like run_gpu_ranks(), for set-ups that fail: device_of(rank).
+template <class DeviceOf>
+Texts set_up(int size, DeviceOf&& device_of, const NcclOptions& options = {}) {
+  return run_ranks(size, [&](Communicator& control) {
+    cudaSetDevice(0);
+    (void)make_nccl_communicator(control, device_of(control.rank()), options);
+  });
+}
+
+TEST(NcclSetUp, TwoRanksOnOneGpuAreRefusedBeforeNcclStarts) {
+  reset(2, 0);
+  const Texts failures = set_up(3, [](int rank) { return Device::cuda(rank == 0 ? 0 : 1); });
+  for (const std::string& failure : failures) {
+    EXPECT_EQ(failure, failures[0]);
+    EXPECT_NE(failure.find("nccl: ranks 1 and 2 on "), std::string::npos) << failure;
+    EXPECT_NE(failure.find(" both have "), std::string::npos) << failure;
+  }
+  EXPECT_EQ(standin::calls("ncclCommInitRankConfig"), 0);
+  expect_clean("two ranks on one GPU");
+}
+
+TEST(NcclSetUp, ADeviceThatIsNotThereIsEverybodysError) {
+  reset(2, 0);
+  const Texts failures = set_up(2, [](int rank) { return rank == 1 ? Device::cuda(7) : Device::cuda(0); });
+  EXPECT_EQ(failures[0], failures[1]);
+  EXPECT_NE(failures[0].find("cuda:7 does not exist, this process sees 2 GPUs"), std::string::npos) << failures[0];
+  const Texts on_host = set_up(2, [](int rank) { return rank == 1 ? Device::cpu() : Device::cuda(0); });
+  EXPECT_NE(on_host[0].find("device is cpu, expected a GPU"), std::string::npos) << on_host[0];
+}
+
+TEST(NcclSetUp, AnOldNcclIsRefused) {
+  reset(1, 0, {.version = 22100});
+  const Texts failures = set_up(1, [](int) { return Device::cuda(0); });
+  EXPECT_NE(failures[0].find("nccl: 2.21.0 was loaded, expected 2 from "), std::string::npos) << failures[0];
+}
+
+TEST(NcclSetUp, ThatIsNotOverInTimeNamesRankAndSecondsOnAll) {
+  reset(3, 0, {.stuck_rank = 1});
+  const Texts failures = set_up(3, [](int rank) { return Device::cuda(rank); }, {.timeout_s = 0.25});
+  for (const std::string& failure : failures) {
+    EXPECT_EQ(failure, failures[0]);
+  }
+  // Rank 1 never starts; rank 0 does, and waits in vain for rank 1 in the first operation.
+  EXPECT_NE(failures[0].find("nccl: rank "), std::string::npos) << failures[0];
+  EXPECT_TRUE(failures[0].find("not over after 0.25 s") != std::string::npos ||
+              failures[0].find("remote process exited") != std::string::npos)
+      << failures[0];
+  expect_clean("a set-up that is never over");
+}
+
+TEST(NcclSetUp, EveryCallOfItMayFailOnOneRank) {
+  for (const char* name : {"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
+                           "ncclAllReduce", "cudaStreamCreateWithPriority", "cudaMalloc", "cudaMemsetAsync"}) {
+    reset(2, 0);
+    nccl_standin::fail_call(1, ncclSystemError, name);
+    standin::fail_call(1, cudaErrorMemoryAllocation, name);
+    const Texts failures = set_up(2, [](int rank) { return Device::cuda(rank); }, {.timeout_s = 0.3});
+    EXPECT_NE(failures[0], "") << name;
+    EXPECT_EQ(failures[0], failures[1]) << name;
+    expect_clean(name);
+  }
+}
+
+TEST(NcclSetUp, OptionsAreChecked) {
+  reset(1, 0);
+  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.timeout_s = 0})[0].find("timeout is 0 s"),
+            std::string::npos);
+  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 65})[0].find("most_blocks is 65"),
+            std::string::npos);
+  EXPECT_EQ(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 4})[0], "");
+  expect_clean("options");
+}
+
+/// Something of every rank that all-reduces take.
+struct Floats {
+  explicit Floats(int rank)
+      : context(Device::cuda(rank)), tensor(Tensor::zeros(context, Shape{8}, DType::f32)), over(context.device()) {}
+  CudaContext context;
+  Tensor tensor;
+  Event over;
+};
+
+TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
+  reset(3, 0);
+  const Texts failures = run_gpu_ranks(3, [](Communicator& control, Communicator& nccl) {
+    Floats data(nccl.rank());
+    if (nccl.rank() != 1) {  // which never does
+      nccl.all_reduce(data.context.stream(), data.tensor);
+    }
+    meet(control);
+    if (nccl.rank() == 1) {
+      nccl_standin::fail_rank(1, ncclSystemError);
+    }
+    EXPECT_NO_THROW(data.context.stream().record(data.over));
+    try {
+      if (nccl.rank() == 1) {
+        nccl.check();
+      } else {
+        wait(data.over, nccl);
+      }
+      ADD_FAILURE() << "rank " << nccl.rank() << " saw no error";
+    } catch (const NcclError& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(text.find(concat("nccl: rank ", nccl.rank(), " of 3 on cuda:", nccl.rank(), ": while operations")), 0U)
+          << text;
+      EXPECT_NE(text.find(nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
+                                           : "remote process exited"),
+                std::string::npos)
+          << text;
+    }
+    data.context.synchronize();  // ends: the operation was given up
+    EXPECT_THROW(nccl.check(), NcclError);
+    EXPECT_THROW(nccl.all_reduce(data.context.stream(), data.tensor), NcclError);
+    EXPECT_THROW(nccl.barrier(data.context.stream()), NcclError);
+    EXPECT_THROW((void)nccl.split(0, 0), NcclError);
+  });
+  EXPECT_EQ(failures, none_failed(3));
+  EXPECT_EQ(nccl_standin::aborts(), 3);
+  expect_clean("an error of one rank");
+}
+
+TEST(NcclFailure, ARankThatUnwindsAbortsAndDoesNotWait) {
+  reset(2, 1);
+  const Texts failures = run_gpu_ranks(2, [](Communicator&, Communicator& nccl) {
+    Floats data(nccl.rank());
+    require<DataError>(nccl.rank() != 1, "broken record");
+    nccl.all_reduce(data.context.stream(), data.tensor);
+    wait(data.context.stream(), data.over, nccl);
+  });
+  EXPECT_NE(failures[0].find("remote process exited"), std::string::npos) << failures[0];
+  EXPECT_EQ(failures[1], "broken record");
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an exception on one rank");
+}
+
+TEST(NcclFailure, EveryOperationThatFailsAborts) {
+  const std::vector<std::pair<const char*, std::function<void(Communicator&, Floats&)>>> operations{
+      {"ncclAllReduce", [](Communicator& c, Floats& f) { c.all_reduce(f.context.stream(), f.tensor); }},
+      {"ncclAllReduce", [](Communicator& c, Floats& f) { c.barrier(f.context.stream()); }},
+      {"ncclBroadcast", [](Communicator& c, Floats& f) { c.broadcast(f.context.stream(), f.tensor, 0); }},
+      {"ncclReduceScatter",
+       [](Communicator& c, Floats& f) {
+         c.reduce_scatter(f.context.stream(), f.tensor.view().slice(0, 0, 4), f.tensor.view().slice(0, 4, 6));
+       }},
+      {"ncclAllGather",
+       [](Communicator& c, Floats& f) {
+         c.all_gather(f.context.stream(), f.tensor.view().slice(0, 0, 2), f.tensor.view().slice(0, 4, 8));
+       }},
+      {"ncclGroupEnd",
+       [](Communicator& c, Floats& f) {
+         c.all_to_all(f.context.stream(), f.tensor.view().slice(0, 0, 4), f.tensor.view().slice(0, 4, 8));
+       }},
+      {"ncclRecv",
+       [](Communicator& c, Floats& f) {
+         c.all_to_all(f.context.stream(), f.tensor.view().slice(0, 0, 4), f.tensor.view().slice(0, 4, 8));
+       }},
+      {"ncclCommSplit", [](Communicator& c, Floats&) { (void)c.split(0, 0); }},
+  };
+  for (const auto& [name, operation] : operations) {
+    reset(2, 0);
+    const Texts failures =
+        run_gpu_ranks(2,
+                      [&, call = std::string(name), run = operation](Communicator& control, Communicator& nccl) {
+                        Floats data(nccl.rank());
+                        data.context.synchronize();
+                        meet(control);
+                        if (nccl.rank() == 0) {
+                          nccl_standin::fail_call(1, ncclInternalError, call);
+                          EXPECT_THROW(run(nccl, data), NcclError);
+                          meet(control);
+                          EXPECT_THROW(nccl.check(), NcclError);
+                        } else {
+                          meet(control);
+                          EXPECT_THROW(nccl.check(), NcclError);
+                        }
+                        data.context.synchronize();
+                      },
+                      {.timeout_s = 5});
+    EXPECT_EQ(failures, none_failed(2)) << name;
+    EXPECT_EQ(nccl_standin::aborts(), 2) << name;
+    expect_clean(name);
+  }
+}
+
+TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
+  reset(2, 0, {.peers_notice = false});
+  const Texts failures = run_ranks(2, [](Communicator& control) {
+    cudaSetDevice(control.rank());
+    auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.2});
+    if (control.rank() == 0) {
+      nccl.reset();  // finalises, and waits in vain
+    }
+    meet(control);
+    require<DataError>(control.rank() == 0, "left by an exception");
+  });
+  EXPECT_EQ(failures[0], "");
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an end that nobody joins");
+}
+
+// Controls: what comm/nccl must not do is seen.
+
+TEST(NcclStandinItself, SeesRanksThatCallDifferentThings) {
+  reset(2, 0);
+  run_gpu_ranks(2, [](Communicator& control, Communicator& nccl) {
+    Floats data(nccl.rank());
+    data.context.synchronize();
+    nccl.all_reduce(data.context.stream(), data.tensor.view().slice(0, 0, 4 + nccl.rank()));
+    data.context.synchronize();
+    meet(control);
+  });
+  ASSERT_FALSE(standin::violations().empty());
+  EXPECT_NE(standin::violations()[0].find("calls ncclAllReduce of "), std::string::npos) << standin::violations()[0];
+}
+
+TEST(NcclStandinItself, SeesADestructorBeforeTheStreamsHavePassed) {
+  reset(1, 0);  // lazy
+  run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+    static thread_local std::unique_ptr<Floats> data;  // outlives the communicator
+    data = std::make_unique<Floats>(0);
+    data->context.synchronize();
+    nccl.all_reduce(data->context.stream(), data->tensor);
+  });
+  ASSERT_FALSE(standin::violations().empty());
+  EXPECT_NE(standin::violations()[0].find("ncclCommFinalize: rank 0 has 1 operations queued"), std::string::npos)
+      << standin::violations()[0];
+}
+
+}  // namespace
+}  // namespace lockstep::comm

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nccl.h>
+
+/// A stand-in for the calls of NCCL that comm/nccl makes: the real header, our symbols. Ranks are threads of one
+/// process, on devices of the stand-in for CUDA (control.hpp), whose streams run the operations: a collective runs when
+/// the streams of all ranks have come to it, really moves the data and adds in rank order. What NCCL leaves undefined
+/// is written down as a violation there: ranks that call different things, a call while one is in progress, memory or
+/// streams of another device, a communicator that is used after its end.
+namespace lockstep::nccl_standin {
+
+struct Options {
+  int version = NCCL_VERSION_CODE;  ///< what ncclGetVersion() answers
+  /// Every call of a communicator answers ncclInProgress, and so do this many polls after it; only then it takes
+  /// effect.
+  int polls = 0;
+  int stuck_rank = -1;       ///< whose set-up is never over
+  bool peers_notice = true;  ///< when one rank aborts, the others see ncclRemoteError; else they see nothing
+};
+/// After standin::reset(): no communicators, no injected errors.
+void reset(const Options& options = {});
+
+/// The n-th call from now (1 is the next) of this function, on any thread, answers with error and does nothing.
+void fail_call(std::int64_t n, ncclResult_t error, std::string_view name);
+/// From its n-th poll from now on the communicators of this rank are in error.
+void fail_rank(int rank, ncclResult_t error, std::int64_t n = 1);
+
+[[nodiscard]] std::vector<std::string> leaks();  ///< communicators that were neither destroyed nor aborted
+[[nodiscard]] std::int64_t aborts();             ///< calls of ncclCommAbort() since reset()
+
+}  // namespace lockstep::nccl_standin
