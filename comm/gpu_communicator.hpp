@@ -36,6 +36,9 @@ struct NcclOptions {
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
+/// Whether this build has NCCL.
+[[nodiscard]] bool has_nccl();
+
 /// LOCKSTEP_ALLOW_SHARED_GPU: "1" allows it, unset, "" and "0" do not; UsageError for anything else.
 [[nodiscard]] bool shared_gpu_allowed();
 

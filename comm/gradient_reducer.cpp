@@ -1,12 +1,16 @@
 #include <lockstep/comm/gradient_reducer.hpp>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
 #include <utility>
 
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -97,6 +101,7 @@ struct Slot {
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
+  TensorView sent;  ///< (end - begin): what is reduced, data or its place in State::rounded
   Event ready;      ///< R: the last write of the bucket, on the compute stream
   Event done;       ///< D: the end of its all-reduce, on the communication stream
   Stopwatch time;
@@ -122,6 +127,8 @@ struct GradientReducer::State {
   Stream& compute;
   Stream& comm;
   bool overlapped;
+  std::unique_ptr<Context> conversions;  ///< on the communication stream; for 16-bit buckets
+  Tensor rounded;                        ///< (largest bucket): one after the other is in it, in the stream's order
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
@@ -151,6 +158,26 @@ struct GradientReducer::State {
                         " gradients, expected ", gradients.size());
   }
 
+  /// Buckets travel as 16-bit numbers.
+  void round_to(DType dtype, const TensorView& arena) {
+    require<DTypeError>(arena.dtype == DType::f32 && size_of(dtype) == 2, "gradient reducer: reduce_dtype is ", dtype,
+                        " for an arena of ", arena.dtype, ", expected bf16 or f16 for f32, or the arena's own type");
+    require<DeviceError>(arena.device == comm.device(), "gradient reducer: the arena is on ", arena.device,
+                         ", the communication stream on ", comm.device());
+    if (comm.device() == Device::cpu()) {
+      // A worker has one thread beside those that compute; an inline stream is the caller's turn.
+      conversions =
+          std::make_unique<CpuContext>(CpuContextOptions{.threads = comm.is_inline() ? 0 : 1, .stream = &comm});
+    } else {
+      conversions = std::make_unique<CudaContext>(comm.device(), CudaContextOptions{.stream = comm.cuda_handle()});
+    }
+    std::int64_t largest = 0;
+    for (const Bucket& b : buckets) {
+      largest = std::max(largest, b.end - b.begin);
+    }
+    rounded = Tensor::empty(*conversions, Shape{largest}, dtype);
+  }
+
   void start(Slot& slot) {
     if (&compute != &comm) {
       compute.record(slot.ready);
@@ -159,7 +186,13 @@ struct GradientReducer::State {
     if (timed) {
       slot.time.start(comm);
     }
-    communicator.all_reduce(comm, slot.data);
+    if (conversions != nullptr) {
+      ops::strided_copy(*conversions, slot.data, slot.sent);
+    }
+    communicator.all_reduce(comm, slot.sent);
+    if (conversions != nullptr) {
+      ops::strided_copy(*conversions, slot.sent, slot.data);
+    }
     if (timed) {
       slot.time.stop(comm);
     }
@@ -184,7 +217,7 @@ struct GradientReducer::State {
 
 GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, Stream& comm,
                                  std::vector<GradientRange> gradients, std::vector<Bucket> buckets,
-                                 const TensorView& arena)
+                                 const TensorView& arena, const ReducerOptions& options)
     : state_(std::make_unique<State>(communicator, compute, comm, std::move(gradients))) {
   State& s = *state_;
   require<ShapeError>(arena.shape.rank() == 1 && arena.is_contiguous(), "gradient reducer: arena is ", arena,
@@ -193,9 +226,13 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
                       " communicator works on inline streams only");
   s.buckets = std::move(buckets);
   s.check_buckets(arena);
+  if (options.reduce_dtype != DType::f32 && options.reduce_dtype != arena.dtype) {
+    s.round_to(options.reduce_dtype, arena);
+  }
   for (std::size_t k = 0; k < s.buckets.size(); ++k) {
     const Bucket& b = s.buckets[k];
     auto slot = std::make_unique<Slot>(b, arena.slice(0, b.begin, b.end), compute, comm);
+    slot->sent = s.conversions != nullptr ? s.rounded.view().slice(0, 0, b.end - b.begin) : slot->data;
     for (int i = b.first; i < b.last; ++i) {
       const GradientRange& g = s.gradients[static_cast<std::size_t>(i)];
       require<UsageError>(g.expected_writes >= 1, "gradient reducer: ", g.name, " expects ", g.expected_writes,
@@ -273,7 +310,7 @@ ReducerStatistics GradientReducer::statistics() const {
   result.steps = s.steps;
   for (const auto& slot : s.slots) {
     const double seconds = slot->time.seconds();
-    result.buckets.push_back({static_cast<std::int64_t>(slot->data.bytes()), seconds});
+    result.buckets.push_back({static_cast<std::int64_t>(slot->sent.bytes()), seconds});
     result.total_s += seconds;
   }
   result.exposed_s = s.overlapped ? s.waited.seconds() : result.total_s;

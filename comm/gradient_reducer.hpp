@@ -25,6 +25,13 @@ struct ReducerStatistics {
   std::vector<PerBucket> buckets;
 };
 
+struct ReducerOptions {
+  /// bf16 or f16: the arena is f32, and a bucket travels as its elements rounded to this type, which also adds (each
+  /// addition rounded); every rank gets the same bits. Half the bytes, for one pass before and one after. f16 ends at
+  /// 65504: sums that may pass it want a loss scale. f32: as the arena is.
+  DType reduce_dtype = DType::f32;
+};
+
 /// Sums gradients over ranks, bucket by bucket, while backward still computes (the core of DDP). Knows only streams,
 /// events and a communicator: the same code runs over MPI on hosts and over NCCL on GPUs.
 ///
@@ -37,9 +44,10 @@ struct ReducerStatistics {
 /// communication stream is forked from it by R[0] and joined to it by finish().
 class GradientReducer {
  public:
-  /// arena: the gradient arena, 1-D. communicator, streams and arena outlive the reducer.
+  /// arena: the gradient arena, 1-D. communicator, streams and arena outlive the reducer. With a 16-bit reduce_dtype it
+  /// takes memory for the largest bucket, once; DTypeError unless the arena is f32.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
-                  std::vector<Bucket> buckets, const TensorView& arena);
+                  std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream: the arena may be freed after it, also when an exception unwinds a step.
   ~GradientReducer();
 

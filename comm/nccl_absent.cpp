@@ -12,4 +12,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
                                 " (CMake option LOCKSTEP_NCCL)"));
 }
 
+bool has_nccl() {
+  return false;
+}
+
 }  // namespace lockstep::comm

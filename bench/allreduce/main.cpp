@@ -232,7 +232,7 @@ int run(comm::Session& session, int argc, char** argv) {
   app.add_option("--collectives", options.collectives,
                  "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
       ->delimiter(',');
-  app.add_option("--dtypes", options.dtypes, "f32, f64, i32, i64, u64; and bf16, f16, u8 where nothing is added")
+  app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none")->capture_default_str();

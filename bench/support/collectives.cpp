@@ -92,8 +92,7 @@ std::vector<CollectiveCase> collective_cases(const std::vector<Collective>& coll
   std::vector<CollectiveCase> cases;
   for (const Collective collective : collectives) {
     for (const DType dtype : dtypes) {
-      const bool adds = dtype != DType::bf16 && dtype != DType::f16 && dtype != DType::u8;
-      if (is_sum(collective) && !adds) {
+      if (is_sum(collective) && dtype == DType::u8) {
         continue;
       }
       if (!in_parts(collective) || collective == Collective::all_gather) {

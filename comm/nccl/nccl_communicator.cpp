@@ -403,4 +403,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   return communicator;
 }
 
+bool has_nccl() {
+  return true;
+}
+
 }  // namespace lockstep::comm

@@ -9,11 +9,15 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
+#include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
 
 #include "support/command_line.hpp"
@@ -51,6 +55,33 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   return {.launch = launch, .ranks = examples::ranks_request(launch)};
 }
 
+std::int64_t sum_over_mpi(comm::Session& session) {
+  std::vector<std::int64_t> sum{session.rank()};
+  session.grad().all_reduce(session.communication_stream(), {std::span(sum), Shape{1}});
+  session.communication_stream().synchronize();
+  return sum[0];
+}
+
+std::int64_t sum_over_nccl(comm::Session& session, const comm::RankDevice& placed) {
+  if (placed.shared) {
+    comm::set_shared_gpu_environment(session.rank());
+  }
+  std::vector<std::int64_t> sum{session.rank()};
+  const TensorView host(std::span(sum), Shape{1});
+  CudaContext context(placed.device);
+  const Tensor data = Tensor::empty(context, Shape{1}, DType::i64);
+  comm::GpuRanks ranks(session, placed);
+  Event there(placed.device);
+  copy(context, host, data);
+  context.stream().record(there);
+  ranks.communication_stream().wait(there);
+  ranks.grad().all_reduce(ranks.communication_stream(), data);
+  comm::wait(ranks.communication_stream(), there, ranks.grad());
+  copy(context, data, host);
+  context.synchronize();
+  return sum[0];
+}
+
 int run(comm::Session& session, int argc, char** argv) {
   Parsed parsed;
   const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
@@ -63,7 +94,10 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   comm::require_ranks_as_requested(session, parsed.ranks);
-  const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices);
+  comm::NodeGpus machine;
+  session.agree(
+      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
+  const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices, machine);
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }
@@ -75,12 +109,11 @@ int run(comm::Session& session, int argc, char** argv) {
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
 
-  std::vector<std::int64_t> sum{session.rank()};
-  session.grad().all_reduce(session.communication_stream(), {std::span(sum), Shape{1}});
-  session.communication_stream().synchronize();
+  const bool over_nccl = placed.device != Device::cpu() && comm::has_nccl();
+  const std::int64_t sum = over_nccl ? sum_over_nccl(session, placed) : sum_over_mpi(session);
   const std::int64_t expected = std::int64_t{session.size()} * (session.size() - 1) / 2;
   session.agree(
-      [&] { require<StateError>(sum[0] == expected, "the sum of all ranks is ", sum[0], ", expected ", expected); });
+      [&] { require<StateError>(sum == expected, "the sum of all ranks is ", sum, ", expected ", expected); });
 
   if (session.rank() == 0) {
     std::printf("%s\n%d rank%s on %d node%s, %s\n%s\n", build_description().c_str(), session.size(),
@@ -89,7 +122,8 @@ int run(comm::Session& session, int argc, char** argv) {
     for (const std::string& text : lines) {
       std::printf("%s\n", text.c_str());
     }
-    std::printf("all-reduced sum of the ranks: %lld, as expected\n", static_cast<long long>(sum[0]));
+    std::printf("all-reduced sum of the ranks: %lld, as expected%s\n", static_cast<long long>(sum),
+                over_nccl ? " (over NCCL)" : "");
   }
   return exit_code::kFinished;
 }

@@ -38,7 +38,8 @@ TEST(Collectives, NamesAreReadBack) {
 TEST(Collectives, CasesAreWhatTheInterfaceHas) {
   const auto count = [](Collective collective, DType dtype) { return collective_cases({collective}, {dtype}).size(); };
   EXPECT_EQ(count(Collective::all_reduce, DType::f32), 1U);
-  EXPECT_EQ(count(Collective::all_reduce, DType::bf16), 0U);
+  EXPECT_EQ(count(Collective::all_reduce, DType::bf16), 1U);
+  EXPECT_EQ(count(Collective::all_reduce, DType::u8), 0U);
   EXPECT_EQ(count(Collective::reduce_scatter, DType::u8), 0U);
   EXPECT_EQ(count(Collective::all_gather, DType::bf16), 2U);
   EXPECT_EQ(count(Collective::all_to_all, DType::f32), 1U);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/comm/bucket_plan.hpp>
+#include <lockstep/runtime/half.hpp>
 
 // Gradients for tests of the reducer, with sums that are known exactly.
 
@@ -38,6 +39,16 @@ inline float reduced(int size, int step, std::int64_t i) {
     sum += gradient(r, step, i);
   }
   return sum;
+}
+
+/// The same with every gradient and every sum rounded to T.
+template <class T>
+float rounded_sum(int size, int step, std::int64_t i) {
+  T sum(gradient(0, step, i));
+  for (int r = 1; r < size; ++r) {
+    sum = T(static_cast<float>(sum) + static_cast<float>(T(gradient(r, step, i))));
+  }
+  return static_cast<float>(sum);
 }
 
 inline const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};

@@ -190,6 +190,46 @@ TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
   EXPECT_EQ(failures, none_failed(3));
 }
 
+// The oracle rounds where the buckets do: once on the way in, and at every addition, in rank order.
+TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
+  for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      const auto failures = run_ranks(3, [kind, dtype](Communicator& communicator) {
+        Pair streams(kind);
+        const auto gradients = ranges(kSizes);
+        std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
+        GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
+                                view_of(arena), {.reduce_dtype = dtype, .timing = false});
+        int different = 0;
+        for (int step = 0; step < 3; ++step) {
+          reducer.begin_step();
+          for (std::size_t g = 0; g < gradients.size(); ++g) {
+            streams.compute().enqueue([&, g, step] {
+              for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+                arena[static_cast<std::size_t>(i)] = gradient(communicator.rank(), step, i);
+              }
+            });
+            reducer.written(static_cast<int>(g));
+          }
+          reducer.finish();
+          streams.compute().synchronize();
+          for (std::int64_t i = 0; i < gradients.back().end; ++i) {
+            const float sum = arena[static_cast<std::size_t>(i)];
+            ASSERT_EQ(sum, dtype == DType::bf16 ? rounded_sum<BFloat16>(3, step, i) : rounded_sum<Float16>(3, step, i));
+            different += sum == reduced(3, step, i) ? 0 : 1;
+          }
+        }
+        EXPECT_GT(different, 0);
+        const ReducerStatistics s = reducer.statistics();
+        EXPECT_EQ(s.steps, 3);
+        EXPECT_EQ(s.total_s, 0);
+        EXPECT_EQ(s.buckets[0].bytes, 2 * (reducer.buckets()[0].end - reducer.buckets()[0].begin));
+      });
+      EXPECT_EQ(failures, none_failed(3));
+    }
+  }
+}
+
 TEST(GradientReducer, ATiedWeightIsReadyAfterItsLastWrite) {
   const auto failures = run_ranks(2, [](Communicator& communicator) {
     Stream stream = Stream::host_inline();
@@ -295,6 +335,13 @@ TEST(GradientReducer, BadConstruction) {
   EXPECT_THROW(make(gradients, {{0, 0, 0, 0}, {0, 3, 0, 12}}, view), ShapeError);  // an empty bucket
   EXPECT_THROW(make(gradients, good, view.slice(0, 0, 11)), ShapeError);           // the arena is too short
   EXPECT_THROW(make(gradients, good, view.reshape(Shape{3, 4})), ShapeError);      // and not 1-D
+  EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::f64}),
+               DTypeError);
+  EXPECT_NO_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::bf16}));
+  std::vector<double> wide(12);
+  EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, TensorView(std::span(wide), Shape{12}),
+                               {.reduce_dtype = DType::bf16}),
+               DTypeError);
   auto never = gradients;
   never[1].expected_writes = 0;
   EXPECT_THROW(make(never, good, view), UsageError);
@@ -327,13 +374,16 @@ TEST(GradientReducer, ARankThatFailsDoesNotHangTheOthers) {
 }
 
 TEST(GradientReducer, AStepAllocatesNothing) {
-  for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
-    const auto failures = run_ranks(2, [kind](Communicator& communicator) {
+  for (const auto& [kind, dtype] : {std::pair(Streams::inline_worker, DType::f32),
+                                    {Streams::worker_worker, DType::f32},
+                                    {Streams::both_inline, DType::f32},
+                                    {Streams::worker_worker, DType::bf16}}) {
+    const auto failures = run_ranks(2, [kind = kind, dtype = dtype](Communicator& communicator) {
       Pair streams(kind);
       const auto gradients = ranges(kSizes);
       std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
       GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
-                              view_of(arena));
+                              view_of(arena), {.reduce_dtype = dtype});
       streams.compute().enqueue([] { counting = true; });
       streams.comm().enqueue([] { counting = true; });
       counting = true;

@@ -13,6 +13,7 @@
 #include <mpi.h>
 
 #include "communicator_cases.hpp"
+#include "report_of_ranks.hpp"
 
 #include <lockstep/comm/gradient_reducer.hpp>
 #include <lockstep/comm/mpi/mpi_internal.hpp>
@@ -315,18 +316,8 @@ int main(int argc, char** argv) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   ::testing::InitGoogleTest(&argc, argv);
-  if (rank != 0) {  // failures of other ranks are printed by GoogleTest's assertions only
-    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
-    class Failures : public ::testing::EmptyTestEventListener {
-      void OnTestPartResult(const ::testing::TestPartResult& result) override {
-        if (result.failed()) {
-          std::fprintf(stderr, "%s:%d: %s\n", result.file_name(), result.line_number(), result.summary());
-        }
-      }
-    };
-    delete listeners.Release(listeners.default_result_printer());
-    listeners.Append(new Failures);
-  } else {
+  report_of_rank(rank);
+  if (rank == 0) {
     std::printf("MPI thread level: asked for %s, got %d\n", level.c_str(), thread_level);
   }
   int failed = RUN_ALL_TESTS();

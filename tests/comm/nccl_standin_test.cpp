@@ -8,6 +8,7 @@
 #include <lockstep/comm/gradient_reducer.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/graph.hpp>
 
 #include "communicator_cases.hpp"
 #include "control.hpp"
@@ -105,7 +106,7 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
 
 /// Steps of the reducer on a device: elements that are wrong after them. forget: this wait for an event, counted over
 /// all ranks, is left out.
-int wrong_elements(Communicator& control, Communicator& nccl, int forget) {
+int wrong_elements(Communicator& control, Communicator& nccl, int forget, DType dtype = DType::f32) {
   const Device device = Device::cuda(nccl.rank());
   int wrong = 0;
   CudaContext compute(device);
@@ -114,7 +115,8 @@ int wrong_elements(Communicator& control, Communicator& nccl, int forget) {
   const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
   const Tensor seen = Tensor::zeros(compute, arena.shape(), DType::f32);
   compute.synchronize();
-  GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena);
+  GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
+                          {.reduce_dtype = dtype});
   Event over(device);
   meet(control);
   if (forget > 0 && nccl.rank() == 0) {
@@ -140,7 +142,9 @@ int wrong_elements(Communicator& control, Communicator& nccl, int forget) {
     copy(compute, seen, TensorView(std::span(values), seen.shape()));
     compute.synchronize();
     for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-      wrong += values[static_cast<std::size_t>(i)] == reduced(nccl.size(), step, i) ? 0 : 1;
+      const float sum =
+          dtype == DType::bf16 ? rounded_sum<BFloat16>(nccl.size(), step, i) : reduced(nccl.size(), step, i);
+      wrong += values[static_cast<std::size_t>(i)] == sum ? 0 : 1;
     }
   }
   const ReducerStatistics statistics = reducer.statistics();
@@ -155,6 +159,52 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
     EXPECT_EQ(run_gpu_ranks(GetParam(), [](Communicator& control,
                                            Communicator& nccl) { EXPECT_EQ(wrong_elements(control, nccl, 0), 0); }),
               none_failed(GetParam()));
+    expect_clean(concat("seed ", seed));
+  }
+}
+
+// A captured step: backward, the reducer on its own stream, all in one graph that every rank launches.
+TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    reset(GetParam(), seed, {.polls = 1});
+    const Texts failures = run_gpu_ranks(GetParam(), [](Communicator&, Communicator& nccl) {
+      const Device device = Device::cuda(nccl.rank());
+      CudaContext compute(device);
+      Stream comm = Stream::cuda(device, -1);
+      const auto gradients = ranges({700, 1, 299, 2048});
+      const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
+      compute.synchronize();
+      GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
+                              {.timing = false});
+      std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
+      Graph graph = Graph::capture(compute.stream(), [&] {
+        reducer.begin_step();
+        for (std::size_t g = 0; g < gradients.size(); ++g) {
+          standin::launch(compute.stream().cuda_handle(),
+                          [range = gradients[g], &step = steps[g], rank = nccl.rank(),
+                           to = static_cast<float*>(arena.view().data)](std::span<const standin::DeviceMemory>) {
+                            for (std::int64_t i = range.begin; i < range.end; ++i) {
+                              to[i] = gradient(rank, step, i);
+                            }
+                            ++step;
+                          });
+          reducer.written(static_cast<int>(g));
+        }
+        reducer.finish();
+      });
+      Event over(device);
+      std::vector<float> values(static_cast<std::size_t>(arena.view().numel()));
+      for (int step = 0; step < 3; ++step) {
+        graph.launch(compute.stream());
+        wait(compute.stream(), over, nccl);
+        copy(compute, arena, TensorView(std::span(values), arena.shape()));
+        compute.synchronize();
+        for (std::int64_t i = 0; i < gradients.back().end; ++i) {
+          ASSERT_EQ(values[static_cast<std::size_t>(i)], reduced(nccl.size(), step, i)) << "step " << step << ", " << i;
+        }
+      }
+    });
+    EXPECT_EQ(failures, none_failed(GetParam()));
     expect_clean(concat("seed ", seed));
   }
 }

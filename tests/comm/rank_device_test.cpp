@@ -103,6 +103,27 @@ TEST(RankDevice, RanksAndGpusThatDoNotMatch) {
   expect_refused("auto", {{"GPU-a0", "GPU-b1"}, {"GPU-b1", "GPU-a0"}}, {"in another order"});
 }
 
+TEST(RankDevice, RanksShareGpusOnlyWhereThatIsAllowed) {
+  const auto share = [](std::string_view request, int ranks, int gpus) {
+    const std::vector<RankView> views(static_cast<std::size_t>(ranks),
+                                      {.node = 0, .gpus = Uuids(kUuids, kUuids + gpus)});
+    std::vector<RankDevice> placed;
+    for (int rank = 0; rank < ranks; ++rank) {
+      placed.push_back(
+          device_of_rank(DeviceRequest::parse(request), gpus_of(views[0].gpus), rank, views, Sharing::allowed));
+    }
+    return placed;
+  };
+  const auto two = share("gpu", 5, 2);
+  expect_devices(two, {0, 1, 0, 1, 0});
+  EXPECT_TRUE(two[0].shared);
+  EXPECT_EQ(two[0].note, "5 ranks share 2 GPUs, for tests only");
+  expect_devices(share("1,", 3, 4), {1, 1, 1});
+  EXPECT_FALSE(share("gpu", 2, 2)[0].shared);
+  expect_devices(share("auto", 2, 4), {0, 1});
+  expect_refused("gpu", all_see(5, 2), {"5 ranks", "2 GPUs"});
+}
+
 TEST(RankDevice, NodesByThemselves) {
   const std::vector<int> nodes{0, 1, 0, 1};
   expect_devices(

@@ -130,7 +130,11 @@ void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
     for (const std::size_t before : graph.nodes[i].after) {
       work.push_back({.name = "edge of a graph", .awaits = done[before]});
     }
-    work.push_back(graph.nodes[i].work);
+    const Work& captured = graph.nodes[i].work;
+    work.push_back(captured.again ? captured.again() : captured);
+    for (const auto& meeting : work.back().meetings) {
+      meeting->queues.push_back(places[i]);
+    }
     work.push_back({.name = "end of a node", .completes = done[i]});
   }
   graph.last = ticket();

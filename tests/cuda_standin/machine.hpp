@@ -73,6 +73,7 @@ struct Work {
   void* data = nullptr;
   std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all of them, in any order
   std::shared_ptr<const bool> given_up = {};            ///< true: nothing is done any more, and nobody waited for
+  std::function<Work()> again = {};                     ///< captured in a graph: makes what a launch runs instead
 };
 
 /// One piece of work of a graph and those it comes after.

@@ -56,6 +56,27 @@ std::size_t bytes_of(ncclDataType_t type) {
   }
 }
 
+/// Something that streams of several ranks do together: once, or with every launch of the graphs that captured it. The
+/// n-th time is the n-th for each of them.
+class Rounds {
+ public:
+  Rounds(std::size_t size, std::size_t sides, std::function<void()> run)
+      : size_(size), run_(std::move(run)), next_(sides) {}
+  Meeting* next(std::size_t side) {
+    const std::size_t round = next_[side]++;
+    if (round == meetings_.size()) {
+      meetings_.push_back(std::make_unique<Meeting>(Meeting{.size = size_, .run = run_}));
+    }
+    return meetings_[round].get();
+  }
+
+ private:
+  std::size_t size_;
+  std::function<void()> run_;
+  std::vector<std::size_t> next_;
+  std::vector<std::unique_ptr<Meeting>> meetings_;
+};
+
 /// What one rank brings to a collective.
 struct Part {
   const void* in = nullptr;
@@ -70,19 +91,23 @@ struct Collective {
   int root = 0;
   bool broken = false;  ///< ranks called different things
   std::vector<Part> parts;
-  std::shared_ptr<Meeting> meeting = std::make_shared<Meeting>();
+  std::unique_ptr<Rounds> rounds;
 };
 
 /// From one rank to another.
 struct Message {
+  bool to_itself = false;
   bool sent = false;
   bool expected = false;
   ncclDataType_t type = ncclInt8;
   std::size_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  std::shared_ptr<Meeting> meeting = std::make_shared<Meeting>();
+  std::unique_ptr<Rounds> rounds;
 };
+
+/// Makes the work of one round.
+using Make = std::function<Work()>;
 
 struct Group {
   explicit Group(int n) : size(n), members(static_cast<std::size_t>(n)), splits(static_cast<std::size_t>(n)) {}
@@ -145,12 +170,21 @@ World& world() {
   return instance;
 }
 
-/// A piece of work that is being put together between ncclGroupStart() and ncclGroupEnd().
+/// Messages between ncclGroupStart() and ncclGroupEnd(): one piece of work.
 struct Open {
   ncclComm* comm;
   cudaStream_t stream;
-  Work work;
+  const char* name;
+  std::vector<std::pair<std::shared_ptr<Message>, std::size_t>> messages{};  ///< and which side of them
+  std::vector<Range> uses{};
 };
+Work work_of(const Open& open) {
+  Work work{.name = open.name, .uses = open.uses};
+  for (const auto& [message, side] : open.messages) {
+    work.meetings.emplace_back(message, message->rounds->next(side));  // keeps the message, too
+  }
+  return work;
+}
 struct ThreadGroup {
   int depth = 0;
   std::vector<Open> open{};
@@ -326,16 +360,20 @@ ncclResult_t check_memory(const Call& call, const char* name, const ncclComm* co
                                                                                       : ncclInvalidArgument;
 }
 
-void put(Machine& machine, const ncclComm* comm, cudaStream_t stream, Work work) {
+void put(Machine& machine, const ncclComm* comm, cudaStream_t stream, const char* name, const Make& make) {
   Queue* queue = machine.queue_of(stream);
   if (queue == nullptr) {
     machine.violations.emplace_back("nccl: the stream was destroyed while the call was in progress");
     return;
   }
-  ++*comm->queued;
-  work.run = [queued = comm->queued] { --*queued; };
-  work.given_up = comm->aborted;
-  machine.enqueue(*queue, std::move(work));
+  const Make next = [make, queued = comm->queued, aborted = comm->aborted] {
+    Work work = make();
+    ++*queued;
+    work.run = [queued] { --*queued; };
+    work.given_up = aborted;
+    return work;
+  };
+  machine.enqueue(*queue, queue->capture != nullptr ? Work{.name = name, .again = next} : next());
 }
 
 ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
@@ -355,8 +393,8 @@ ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* 
     c->count = count;
     c->root = root;
     c->parts.resize(static_cast<std::size_t>(group.size));
-    c->meeting->size = static_cast<std::size_t>(group.size);
-    c->meeting->run = [&machine = call.machine, what = c.get()] { exchange(machine, *what); };
+    c->rounds = std::make_unique<Rounds>(c->parts.size(), c->parts.size(),
+                                         [&machine = call.machine, what = c.get()] { exchange(machine, *what); });
   } else if (std::strcmp(c->name, name) != 0 || c->type != type || c->count != count || c->root != root) {
     c->broken = true;
     call.machine.violations.push_back(
@@ -372,11 +410,14 @@ ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* 
     }
   }
   c->parts[static_cast<std::size_t>(comm->rank)] = {in, out};
-  const Work work{.name = name,
-                  .uses = {Range{static_cast<const std::byte*>(in), reads * width},
-                           Range{static_cast<const std::byte*>(out), writes * width}},
-                  .meetings = {c->meeting}};
-  return begin(comm, [&machine = call.machine, comm, stream, work] { put(machine, comm, stream, work); });
+  const std::vector<Range> uses{{static_cast<const std::byte*>(in), reads * width},
+                                {static_cast<const std::byte*>(out), writes * width}};
+  const Make make = [name, uses, c, side = static_cast<std::size_t>(comm->rank)] {
+    Work work{.name = name, .uses = uses};
+    work.meetings.emplace_back(c, c->rounds->next(side));
+    return work;
+  };
+  return begin(comm, [&machine = call.machine, comm, stream, name, make] { put(machine, comm, stream, name, make); });
 }
 
 ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* in, void* out, std::size_t count,
@@ -399,7 +440,11 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
     m = std::make_shared<Message>();
     m->type = type;
     m->count = count;
-    m->meeting->size = way.first == way.second ? 1 : 2;
+    m->to_itself = way.first == way.second;
+    m->rounds = std::make_unique<Rounds>(m->to_itself ? 1 : 2, 2, [&machine = call.machine, what = m.get()] {
+      machine.with_memory({what->in, what->out},
+                          [what] { std::memmove(what->out, what->in, what->count * bytes_of(what->type)); });
+    });
     waiting.push_back(m);
   } else {
     m = *lacks_ours;
@@ -417,32 +462,23 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
     m->expected = true;
     m->out = out;
   }
-  if (m->sent && m->expected) {
-    m->meeting->run = [&machine = call.machine, m = m.get()] {
-      machine.with_memory({m->in, m->out}, [m] { std::memmove(m->out, m->in, m->count * bytes_of(m->type)); });
-    };
-  }
-  // Aliased, so that the message lives as long as its meeting.
-  const std::shared_ptr<Meeting> meeting(m, m->meeting.get());
-  ThreadGroup& group = thread_group();
   const Range uses{static_cast<const std::byte*>(data), bytes};
+  const std::size_t side = sends ? 0 : 1;
+  ThreadGroup& group = thread_group();
   if (group.depth > 0) {
     auto open = std::find_if(group.open.begin(), group.open.end(),
                              [&](const Open& o) { return o.comm == comm && o.stream == stream; });
     if (open == group.open.end()) {
-      open = group.open.insert(group.open.end(), {comm, stream, {.name = name}});
+      open = group.open.insert(group.open.end(), {comm, stream, name});
     }
-    auto& meetings = open->work.meetings;
-    if (std::find(meetings.begin(), meetings.end(), meeting) == meetings.end()) {  // a message to itself comes twice
-      meetings.push_back(meeting);
+    if (!m->to_itself || sends) {  // else both sides are this one piece of work
+      open->messages.emplace_back(m, side);
     }
-    open->work.uses.push_back(uses);
+    open->uses.push_back(uses);
     return ncclSuccess;
   }
-  return begin(
-      comm, [&machine = call.machine, comm, stream, work = Work{.name = name, .uses = {uses}, .meetings = {meeting}}] {
-        put(machine, comm, stream, work);
-      });
+  const Make make = [open = Open{comm, stream, name, {{m, side}}, {uses}}] { return work_of(open); };
+  return begin(comm, [&machine = call.machine, comm, stream, name, make] { put(machine, comm, stream, name, make); });
 }
 
 /// All ranks of a group have called ncclCommSplit(): makes the new ones.
@@ -699,8 +735,9 @@ ncclResult_t ncclGroupEnd() {
       open.comm->error = result;
       continue;
     }
-    const ncclResult_t status =
-        begin(open.comm, [&machine = call.machine, open] { put(machine, open.comm, open.stream, open.work); });
+    const ncclResult_t status = begin(open.comm, [&machine = call.machine, open] {
+      put(machine, open.comm, open.stream, open.name, [open] { return work_of(open); });
+    });
     result = status != ncclSuccess ? status : result;
   }
   return result;
