@@ -147,6 +147,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.optimizer.loss_scale.scales()) {
     texts["loss_scale"] = text_of(options.optimizer.loss_scale);
   }
+  if (options.reduce_dtype != DType::f32) {
+    texts["reduce_dtype"] = text(options.reduce_dtype);
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -188,7 +191,8 @@ struct Trainer::State {
                             train_more ? train_more->workspace_bytes() : std::size_t{0}}),
                   ctx),
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
-                comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients()),
+                comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients(),
+                {.reduce_dtype = o.reduce_dtype}),
         written([this](int parameter) { reducer.written(parameter); }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? static_cast<std::size_t>(4 * pipeline.states()) : 0),
@@ -221,7 +225,8 @@ struct Trainer::State {
 
   static comm::BucketOptions with_element_bytes(const TrainerOptions& o) {
     comm::BucketOptions buckets = o.buckets;
-    buckets.element_bytes = static_cast<std::int64_t>(size_of(ops::accumulation_dtype(o.plan.dtype)));
+    const DType travels = o.reduce_dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.reduce_dtype;
+    buckets.element_bytes = static_cast<std::int64_t>(size_of(travels));
     return buckets;
   }
 

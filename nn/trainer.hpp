@@ -48,7 +48,8 @@ struct TrainerOptions {
   bool decay_all = true;
   Schedule schedule{};
   comm::BucketOptions buckets{};
-  bool keep_last = false;  ///< train on the partial last batch of an epoch too
+  DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
+  bool keep_last = false;           ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be

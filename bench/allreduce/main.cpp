@@ -2,7 +2,9 @@
 //
 //   mpirun -np 4 bench_allreduce --benchmark_out=all_reduce.json
 //   mpirun -np 4 bench_allreduce --benchmark_filter='^all_reduce/.*/stream/'
+//   mpirun -np 4 bench_allreduce --devices gpu
 //
+// Host tensors go over MPI, those on GPUs over NCCL, on a stream of high priority.
 // Three kinds of rows: one collective of one size; the all-reduces of a model's gradient buckets, back to back; and an
 // all-reduce beside matrix products. algbw and busbw are those of nccl-tests (bench/support/collectives.hpp);
 // percent_of_copy holds busbw against what a copy (bytes read + bytes written) gets while all ranks copy at once.
@@ -13,12 +15,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/bucket_plan.hpp>
 #include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/gpu_ranks.hpp>
+#include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/nn/model.hpp>
@@ -45,6 +50,7 @@ constexpr std::int64_t kMaxCheckedBytes = 64 * kMiB;
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
 struct Options {
+  std::string devices = "auto";
   std::vector<std::string> collectives;
   std::vector<std::string> dtypes{"f32"};
   std::string model = "resnet50";
@@ -56,14 +62,20 @@ struct Options {
 
 class CollectiveBenchmarks {
  public:
-  CollectiveBenchmarks(comm::Session& session, const Options& options)
+  /// gpus: where the tensors are and what they go through; nullptr: the host, MPI.
+  CollectiveBenchmarks(comm::Session& session, const Options& options, comm::GpuRanks* gpus)
       : session_(session),
         options_(options),
         threads_(comm::cpu_share(session).threads()),
-        context_({.threads = threads_}) {}
+        gpus_(gpus),
+        host_({.threads = threads_}) {
+    if (gpus_ != nullptr) {
+      device_ = std::make_unique<CudaContext>(gpus_->communication_stream().device());
+    }
+  }
 
   [[nodiscard]] int threads() const { return threads_; }
-  [[nodiscard]] bool overlaps() const { return session_.grad().can_overlap(); }
+  [[nodiscard]] bool overlaps() const { return grad().can_overlap(); }
 
   std::vector<Benchmark> list() {
     std::vector<Collective> collectives(std::begin(bench::kCollectives), std::end(bench::kCollectives));
@@ -77,9 +89,12 @@ class CollectiveBenchmarks {
     for (const std::string& name : options_.dtypes) {
       dtypes.push_back(parse_dtype(name));
     }
-    std::vector<Stream*> streams{&inline_};
+    std::vector<Stream*> streams;
+    if (gpus_ == nullptr) {
+      streams.push_back(&inline_);
+    }
     if (overlaps()) {
-      streams.push_back(&session_.communication_stream());
+      streams.push_back(&communication_stream());
     }
     std::vector<Benchmark> all;
     const auto sizes = bench::size_sweep(options_.min_bytes, options_.max_bytes, options_.factor);
@@ -91,7 +106,7 @@ class CollectiveBenchmarks {
       }
     }
     add_buckets(all, streams);
-    if (overlaps()) {
+    if (overlaps() && gpus_ == nullptr) {
       for (const std::int64_t bytes : {64 * 1024L, kMiB, 32 * kMiB}) {
         if (bytes <= options_.max_bytes) {
           add_beside_matmul(all, bytes);
@@ -102,13 +117,19 @@ class CollectiveBenchmarks {
   }
 
  private:
+  [[nodiscard]] comm::Communicator& grad() const { return gpus_ != nullptr ? gpus_->grad() : session_.grad(); }
+  [[nodiscard]] Stream& communication_stream() const {
+    return gpus_ != nullptr ? gpus_->communication_stream() : session_.communication_stream();
+  }
+  [[nodiscard]] Context& context() { return device_ != nullptr ? static_cast<Context&>(*device_) : host_; }
+
   bench::Measurement measure(const CollectiveCase& item, Stream& stream, std::int64_t bytes,
                              const bench::MeasureOptions& options) {
     if (&stream != stream_ || bytes > bytes_) {
       bench_.reset();
       bytes_ = std::max(bytes, options_.pool_bytes);
       stream_ = &stream;
-      bench_.emplace(session_.grad(), context_, stream, bytes_, options_.pool_bytes);
+      bench_.emplace(grad(), context(), stream, bytes_, options_.pool_bytes);
     }
     session_.agree([&] { bench_->check(item, std::min(bytes, kMaxCheckedBytes)); });
     return bench_->measure(session_.control(), item, bytes, options);
@@ -120,7 +141,7 @@ class CollectiveBenchmarks {
       constexpr double kCopySeconds = 0.3;
       session_.control().barrier(inline_);
       const std::vector<double> ranks =
-          comm::all_gather_value(session_.control(), bench::copy_bandwidth(context_, kCopySeconds));
+          comm::all_gather_value(session_.control(), bench::copy_bandwidth(context(), kCopySeconds));
       copy_ = *std::min_element(ranks.begin(), ranks.end());
     }
     return copy_;
@@ -134,7 +155,7 @@ class CollectiveBenchmarks {
   }
 
   void add(std::vector<Benchmark>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
-    const std::string name = bench::collective_name(session_.grad(), stream, item, bytes);
+    const std::string name = bench::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
       return;  // too small for a part for each rank: the same as the size before
     }
@@ -145,8 +166,8 @@ class CollectiveBenchmarks {
 
   void add_beside_matmul(std::vector<Benchmark>& all, std::int64_t bytes) {
     const CollectiveCase item{Collective::all_reduce, DType::f32};
-    Stream& stream = session_.communication_stream();
-    all.push_back({bench::collective_name(session_.grad(), stream, item, bytes) + "/beside:matmul",
+    Stream& stream = communication_stream();
+    all.push_back({bench::collective_name(grad(), stream, item, bytes) + "/beside:matmul",
                    [this, item, &stream, bytes](const bench::MeasureOptions& options) {
                      CpuContext context({.threads = threads_});
                      const std::unique_ptr<bench::Load> load = bench::matmul_load(context);
@@ -170,8 +191,8 @@ class CollectiveBenchmarks {
         {"one_a_tensor", {.bucket_bytes = 1}}};
     for (const auto& [name, plan] : plans) {
       for (Stream* stream : streams) {
-        all.push_back({concat("ddp_buckets/", session_.grad().backend(), "/f32/", options_.model, "/", name,
-                              stream->is_inline() ? "/blocking" : "/stream"),
+        all.push_back({concat("ddp_buckets/", grad().backend(), "/f32/", options_.model, "/", name,
+                              gpus_ == nullptr && stream->is_inline() ? "/blocking" : "/stream"),
                        [this, plan = plan, stream](const bench::MeasureOptions& options) {
                          return run_buckets(comm::plan_buckets(gradients(), plan), *stream, options);
                        }});
@@ -186,7 +207,7 @@ class CollectiveBenchmarks {
   /// Of the model, in the order in which they become ready.
   const std::vector<comm::GradientRange>& gradients() {
     if (gradients_.empty()) {
-      gradients_ = nn::gradient_ranges(nn::ParameterSet(context_, model(), DType::f32));
+      gradients_ = nn::gradient_ranges(nn::ParameterSet(host_, model(), DType::f32));
     }
     return gradients_;
   }
@@ -195,10 +216,11 @@ class CollectiveBenchmarks {
   bench::Line run_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream,
                           const bench::MeasureOptions& options) {
     const std::int64_t elements = buckets.back().end;
-    const Tensor arena = Tensor::zeros(context_, Shape{elements}, DType::f32);
+    const Tensor arena = Tensor::zeros(context(), Shape{elements}, DType::f32);
+    context().synchronize();
     const auto start = [&] {
       for (const comm::Bucket& bucket : buckets) {
-        session_.grad().all_reduce(stream, arena.view().slice(0, bucket.begin, bucket.end));
+        grad().all_reduce(stream, arena.view().slice(0, bucket.begin, bucket.end));
       }
     };
     bench::Measurement measured;
@@ -215,7 +237,9 @@ class CollectiveBenchmarks {
   comm::Session& session_;
   const Options& options_;
   int threads_;
-  CpuContext context_;
+  comm::GpuRanks* gpus_;
+  CpuContext host_;
+  std::unique_ptr<CudaContext> device_;
   Stream inline_ = Stream::host_inline();
   std::optional<bench::CollectiveBench> bench_;
   Stream* stream_ = nullptr;
@@ -224,11 +248,27 @@ class CollectiveBenchmarks {
   std::vector<comm::GradientRange> gradients_;
 };
 
+/// This rank's GPU, or the CPU: also with auto in a build without NCCL.
+comm::RankDevice place(comm::Session& session, const std::string& request) {
+  DeviceRequest wanted;
+  comm::NodeGpus machine;
+  session.agree([&] {
+    wanted = DeviceRequest::parse(request);
+    machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden;
+  });
+  if (std::holds_alternative<DeviceRequest::Automatic>(wanted.form()) && !comm::has_nccl()) {
+    return {};
+  }
+  return comm::device_of_rank(session, wanted, machine);
+}
+
 int run(comm::Session& session, int argc, char** argv) {
   Options options;
   bench::RunnerOptions runner;
   CLI::App app("What collectives cost between the ranks that mpirun started.", "bench_allreduce");
   app.set_version_flag("--version", build_description());
+  app.add_option("--devices", options.devices, "GPUs of each node, as for every program (docs/devices.md)")
+      ->capture_default_str();
   app.add_option("--collectives", options.collectives,
                  "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
       ->delimiter(',');
@@ -251,7 +291,15 @@ int run(comm::Session& session, int argc, char** argv) {
   if (!bench::parse_arguments(session, app, argc, argv)) {
     return exit_code::kFinished;
   }
-  CollectiveBenchmarks benchmarks(session, options);
+  const comm::RankDevice placed = place(session, options.devices);
+  std::optional<comm::GpuRanks> gpus;
+  if (placed.device != Device::cpu()) {
+    if (placed.shared) {
+      comm::set_shared_gpu_environment(session.rank());
+    }
+    gpus.emplace(session, placed);
+  }
+  CollectiveBenchmarks benchmarks(session, options, gpus ? &*gpus : nullptr);
   std::vector<Benchmark> all;
   session.agree([&] { all = benchmarks.list(); });
   bench::RunContext context{
@@ -260,7 +308,11 @@ int run(comm::Session& session, int argc, char** argv) {
       {"busbw_bytes_per_second",
        "algbw times the share that passes a rank's link, as in nccl-tests; none for one rank"},
       {"percent_of_copy", "busbw over what a copy in memory reads and writes while all ranks copy"}};
-  if (!benchmarks.overlaps()) {
+  if (gpus) {
+    context.emplace_back("device", concat(list_gpus().at(static_cast<std::size_t>(placed.device.index)).name,
+                                          placed.note.empty() ? "" : ", ", placed.note));
+    context.emplace_back("left_out", "beside: products on the same GPU take turns with the collectives");
+  } else if (!benchmarks.overlaps()) {
     context.emplace_back("left_out", "stream, beside: MPI calls cannot run beside others here");
   }
   return bench::run_benchmarks(session, runner, context, all);

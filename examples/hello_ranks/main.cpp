@@ -67,7 +67,7 @@ std::int64_t sum_over_nccl(comm::Session& session, const comm::RankDevice& place
     comm::set_shared_gpu_environment(session.rank());
   }
   std::vector<std::int64_t> sum{session.rank()};
-  const TensorView host(std::span(sum), Shape{1});
+  const TensorView host{std::span(sum), Shape{1}};
   CudaContext context(placed.device);
   const Tensor data = Tensor::empty(context, Shape{1}, DType::i64);
   comm::GpuRanks ranks(session, placed);

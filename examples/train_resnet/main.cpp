@@ -148,6 +148,7 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
   t.keep_last = o.keep_last;
   t.loader_workers = s.rules.workers;
   t.prefetch = s.rules.prefetch;
+  t.reduce_dtype = o.reduce_dtype == "bf16" ? DType::bf16 : o.reduce_dtype == "fp16" ? DType::f16 : DType::f32;
   t.buckets.bucket_bytes = static_cast<std::int64_t>(o.bucket_mb * (1 << 20));
 
   s.epochs = o.epochs > 0 ? o.epochs : 6;
@@ -278,7 +279,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
                      static_cast<double>(size_of(trainer.parameters().dtype())));
   }
-  out << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
+  out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
+      << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
   for (const std::string& warning : s.warnings) {
     out << "  warning    " << warning << '\n';
   }

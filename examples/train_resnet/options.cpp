@@ -148,6 +148,10 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   app.add_option("--cost", o.cost,
                  "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs")
       ->group("Ranks");
+  app.add_option("--reduce-dtype", o.reduce_dtype,
+                 "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->group("Ranks");
   add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
              "Ranks");
   add_switch("--tune", o.tune,

@@ -54,6 +54,7 @@ struct Options {
   bool bucket_auto = false;  ///< buckets by the costs in `cost`
   std::string cost;
   Switch overlap = Switch::automatic;
+  std::string reduce_dtype = "fp32";
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of what was timed; empty: none
   std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning

@@ -44,7 +44,7 @@ class OnDevice final : public cases::Place {
   void add_one(Stream& stream, const TensorView& view) const override {
     stream.synchronize();
     std::vector<std::int64_t> values(static_cast<std::size_t>(view.numel()));
-    const TensorView host(std::span(values), view.shape);
+    const TensorView host{std::span(values), view.shape};
     copy(*context_, view, host);
     context_->synchronize();
     for (std::int64_t& value : values) {
@@ -114,7 +114,7 @@ std::vector<float> reduce(Communicator& nccl, Stream& comm, Device device) {
       values[i] = gradient(nccl.rank(), step, static_cast<std::int64_t>(i));
     }
     for (std::size_t g = 0; g < gradients.size(); ++g) {
-      const TensorView all(std::span(values), arena.shape());
+      const TensorView all{std::span(values), arena.shape()};
       copy(compute, all.slice(0, gradients[g].begin, gradients[g].end),
            arena.view().slice(0, gradients[g].begin, gradients[g].end));
       reducer.written(static_cast<int>(g));

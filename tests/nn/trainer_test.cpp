@@ -240,6 +240,38 @@ TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
   EXPECT_FALSE(testing::is_close(view(parameters(2, 0)), view(one), 1e-6));
 }
 
+TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
+  const auto parameters = [](DType reduce_dtype) {
+    const DataSplit data = small_data();
+    const Model model = mlp({12, 12, 3}, {9}, 4);
+    std::vector<std::vector<double>> values(2);
+    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainerOptions options;
+      options.global_batch = 11;
+      options.reduce_dtype = reduce_dtype;
+      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+      trainer.start();
+      for (int i = 0; i < 3; ++i) {
+        trainer.step();
+      }
+      context.synchronize();
+      values[static_cast<std::size_t>(grad.rank())] = testing::to_doubles(trainer.parameters().values());
+    });
+    EXPECT_EQ(failures, comm::none_failed(2));
+    EXPECT_EQ(values[0], values[1]) << "both ranks have the same bits";
+    return values[0];
+  };
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
+  };
+  const std::vector<double> exact = parameters(DType::f32);
+  const std::vector<double> rounded = parameters(DType::bf16);
+  EXPECT_NE(rounded, exact);
+  testing::expect_close(view(rounded), view(exact), 1e-2);
+}
+
 /// Gradients of the last step, parameters, and metrics of all steps.
 struct Outcome {
   std::vector<double> gradients;
