@@ -25,6 +25,7 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] bool can_overlap() const override { return true; }
   /// NCCL wants the operations of all communicators of a device enqueued by one thread, in one order on all ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
+  [[nodiscard]] bool can_be_captured() const override { return true; }
 
   void all_reduce(Stream& stream, const TensorView& data) override;
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override;

@@ -199,7 +199,7 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
         const auto gradients = ranges(kSizes);
         std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
         GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
-                                view_of(arena), {.reduce_dtype = dtype, .timing = false});
+                                view_of(arena), {.reduce_dtype = dtype});
         int different = 0;
         for (int step = 0; step < 3; ++step) {
           reducer.begin_step();
@@ -222,7 +222,6 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
         EXPECT_GT(different, 0);
         const ReducerStatistics s = reducer.statistics();
         EXPECT_EQ(s.steps, 3);
-        EXPECT_EQ(s.total_s, 0);
         EXPECT_EQ(s.buckets[0].bytes, 2 * (reducer.buckets()[0].end - reducer.buckets()[0].begin));
       });
       EXPECT_EQ(failures, none_failed(3));

@@ -174,8 +174,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       const auto gradients = ranges({700, 1, 299, 2048});
       const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
       compute.synchronize();
-      GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
-                              {.timing = false});
+      GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena);
       std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
