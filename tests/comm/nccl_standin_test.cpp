@@ -273,7 +273,7 @@ TEST(NcclSetUp, ThatIsNotOverInTimeNamesRankAndSecondsOnAll) {
 
 TEST(NcclSetUp, EveryCallOfItMayFailOnOneRank) {
   for (const char* name : {"ncclGetVersion", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommGetAsyncError",
-                           "ncclAllReduce", "cudaStreamCreateWithPriority", "cudaMalloc", "cudaMemsetAsync"}) {
+                           "ncclAllReduce", "cudaStreamCreateWithPriority", "cudaMemPoolCreate", "cudaMemsetAsync"}) {
     reset(2, 0);
     nccl_standin::fail_call(1, ncclSystemError, name);
     standin::fail_call(1, cudaErrorMemoryAllocation, name);
