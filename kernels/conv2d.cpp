@@ -120,6 +120,8 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
   std::string known;
   for (const ConvProvider& provider : conv_providers()) {
     if (provider.device != context.device().kind) {
+      require<UnsupportedError>(choice.empty() || provider.name != name, "conv2d: choice '", choice,
+                                "' is for another kind of device than ", context.device());
       continue;
     }
     if (choice.empty()) {

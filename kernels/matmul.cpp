@@ -43,6 +43,8 @@ std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc
   std::string known;
   for (const MatmulProvider& provider : matmul_providers()) {
     if (provider.device != context.device().kind) {
+      require<UnsupportedError>(choice.empty() || provider.name != name, "matmul: choice '", choice,
+                                "' is for another kind of device than ", context.device());
       continue;
     }
     if (choice.empty()) {

@@ -1,9 +1,12 @@
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/device.hpp>
+
 #include "tests/kernels/conv2d_cases.hpp"
 
 namespace lockstep::bench {
 
 /// Each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice that the host has,
-/// in f32 and bf16, weight reorders included.
+/// in f32 and bf16, weight reorders included; where there is a GPU, also with the best guess of each of its providers.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -15,6 +18,11 @@ std::vector<testing::OpCase> conv2d_bench() {
           typed.dtype = dtype;
           for (const std::string& choice : ops::conv2d_choices(context, typed, pass)) {
             items.push_back(testing::conv2d_case(concat(net, ' ', name), typed, pass, choice));
+          }
+          for (const ops::ConvProvider& provider : ops::conv_providers()) {
+            if (provider.device == DeviceKind::cuda && num_gpus() > 0) {
+              items.push_back(testing::conv2d_case(concat(net, ' ', name), typed, pass, std::string(provider.name)));
+            }
           }
         }
       }

@@ -1,8 +1,12 @@
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/device.hpp>
+
 #include "tests/kernels/matmul_cases.hpp"
 
 namespace lockstep::bench {
 
-/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square, in f32 and bf16.
+/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square, in f32 and bf16, with every
+/// choice that the host has and, where there is a GPU, the best guess of each of its providers.
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -18,6 +22,11 @@ std::vector<testing::OpCase> matmul_bench() {
       d.accumulator_output = transpose_a;  // the gradient of weights
       for (const std::string& choice : ops::matmul_choices(context, d)) {
         items.push_back(testing::matmul_case(d, choice));
+      }
+      for (const ops::MatmulProvider& provider : ops::matmul_providers()) {
+        if (provider.device == DeviceKind::cuda && num_gpus() > 0) {
+          items.push_back(testing::matmul_case(d, std::string(provider.name)));
+        }
       }
     }
   };

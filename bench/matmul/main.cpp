@@ -135,7 +135,14 @@ class MatmulBenchmarks {
     std::vector<Benchmark> all;
     for (Place& place : places_) {
       place.open();
+      std::vector<std::string> providers;  // each with its best guess for every size
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
+        const std::string provider = choice.substr(0, choice.find(':'));
+        if (providers.empty() || providers.back() != provider) {
+          providers.push_back(provider);
+        }
+      }
+      for (const std::string& choice : providers) {
         const bool slow = choice.starts_with("reference");  // for comparison: nobody waits for its large sizes
         for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
           if (!slow || n <= 512) {

@@ -29,7 +29,7 @@ TEST_F(CudaConv2d, OurOwnKernelsRefuseByName) {
   ConvDesc d = testing::square(1, 8, 16, 16, 3, 1, 1);
   EXPECT_EQ(ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda")->choice(), "cuda");
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda:no_such_algorithm"), UsageError);
-  EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "reference"), UsageError);
+  EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "reference"), UnsupportedError);
   d.dtype = DType::f64;
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda"), UnsupportedError);
   EXPECT_TRUE(ops::conv2d_choices(cuda(), d, ConvPass::forward).empty());

@@ -28,7 +28,7 @@ TEST_F(CudaMatmul, OurOwnKernelsRefuseByName) {
   MatmulDesc d;
   EXPECT_EQ(ops::plan_matmul(cuda(), d, "cuda")->choice(), "cuda");
   EXPECT_THROW((void)ops::plan_matmul(cuda(), d, "cuda:no_such_algorithm"), UsageError);
-  EXPECT_THROW((void)ops::plan_matmul(cuda(), d, "reference"), UsageError);
+  EXPECT_THROW((void)ops::plan_matmul(cuda(), d, "reference"), UnsupportedError);
   d.dtype = DType::f64;
   EXPECT_THROW((void)ops::plan_matmul(cuda(), d, "cuda"), UnsupportedError);
   EXPECT_TRUE(ops::matmul_choices(cuda(), d).empty());
