@@ -11,6 +11,9 @@ std::span<const ConvProvider> conv_providers() {
 #if LOCKSTEP_HAS_ONEDNN
     onednn::kConv,
 #endif
+#if LOCKSTEP_HAS_CUDNN
+    cudnn::kConv,
+#endif
     reference::kConv,
 #if LOCKSTEP_HAS_CUDA
     plain_cuda::kConv,

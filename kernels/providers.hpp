@@ -57,4 +57,8 @@ extern const ConvProvider kConv;      ///< kernels/cuda/conv2d.cu
 extern const MatmulProvider kMatmul;  ///< kernels/cuda/matmul.cu
 }  // namespace plain_cuda
 
+namespace cudnn {
+extern const ConvProvider kConv;  ///< kernels/cudnn/conv2d.cpp
+}  // namespace cudnn
+
 }  // namespace lockstep::ops

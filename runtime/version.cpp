@@ -22,8 +22,8 @@ std::string build_description() {
   const std::string compiler = concat("g++ ", __GNUC__, '.', __GNUC_MINOR__, '.', __GNUC_PATCHLEVEL__);
 #endif
   return concat("lockstep ", version(), " (", compiler, "; cuda ", on_off(LOCKSTEP_HAS_CUDA), ", nccl ",
-                on_off(LOCKSTEP_HAS_NCCL), ", mpi ", on_off(LOCKSTEP_HAS_MPI), ", onednn ", on_off(LOCKSTEP_HAS_ONEDNN),
-                ")");
+                on_off(LOCKSTEP_HAS_NCCL), ", cudnn ", on_off(LOCKSTEP_HAS_CUDNN), ", mpi ", on_off(LOCKSTEP_HAS_MPI),
+                ", onednn ", on_off(LOCKSTEP_HAS_ONEDNN), ")");
 }
 
 }  // namespace lockstep

@@ -1,0 +1,214 @@
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/activation.hpp>
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/cudnn/conv_graph.hpp>
+#include <lockstep/kernels/linear_epilogue.hpp>
+#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/error.hpp>
+
+// Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph; in "cudnn:split:eng35:.." cuDNN does the
+// convolution alone, and kernels of ours add the bias, add to the gradient, or store a 16-bit gradient of the weights
+// as f32. Not every shape and type has engines for the first; none that cuDNN 9.19 recommends writes an f32 gradient
+// beside 16-bit tensors.
+
+namespace lockstep::ops::cudnn {
+namespace {
+
+constexpr std::uintptr_t kOperandAlignment = 16;  // what the graph promises
+constexpr std::size_t kAlignment = 256;           // what cudaMalloc gives, which engines were written for
+constexpr std::size_t kContractAlignment = 64;    // what the workspace has for certain
+
+std::string choice_of(const Algorithm& algorithm) {
+  return concat(kConv.name, ':', algorithm.text());
+}
+
+Algorithm parse(const std::string& choice) {
+  const std::size_t prefix = std::min(choice.size(), kConv.name.size() + 1);
+  const std::optional<Algorithm> algorithm = Algorithm::parse(std::string_view(choice).substr(prefix));
+  require<UsageError>(algorithm.has_value(), "conv2d: choice is '", choice,
+                      "', expected 'cudnn', 'cudnn:eng35:k2=1,k13=0' or 'cudnn:split:eng35:k2=1,k13=0'");
+  return *algorithm;
+}
+
+class Plan final : public ConvPlan {
+ public:
+  Plan(Context& context, const ConvDesc& desc, ConvPass pass, Algorithm algorithm)
+      : ConvPlan(context.device(), desc, pass),
+        algorithm_(std::move(algorithm)),
+        target_{library(context).handle(), nullptr},
+        graph_(describe(desc, pass, algorithm_.form), target_),
+        config_(graph_, target_, algorithm_.engine),
+        plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
+    require<UnsupportedError>(allowed(config_, desc), "it rounds more than a convolution of ", desc.dtype,
+                              desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.descriptor());
+    plan_.finalize();
+    deterministic_ = !config_.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    std::size_t bytes = align_up(
+        static_cast<std::size_t>(plan_.value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64)),
+        kAlignment);
+    const auto buffer = [&](DType dtype, const Shape& shape) {
+      const std::size_t offset = bytes;
+      bytes += align_up(static_cast<std::size_t>(shape.numel()) * size_of(dtype), kAlignment);
+      return offset;
+    };
+    if (algorithm_.form == Form::split && pass != ConvPass::forward) {
+      const Shape shape = pass == ConvPass::backward_data ? desc.x_shape() : desc.weights_shape();
+      result_offset_ = buffer(desc.dtype, shape);
+      if (converts() && desc.grad_mode == GradMode::accumulate) {
+        converted_offset_ = buffer(accumulation_dtype(desc.dtype), shape);
+      }
+    }
+    workspace_bytes_ = bytes == 0 ? 0 : bytes + kAlignment - kContractAlignment;
+  }
+
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  bool deterministic() const override { return deterministic_; }
+  std::string choice() const override { return choice_of(algorithm_); }
+
+  void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& out,
+           const TensorView& workspace) const override {
+    std::byte* base = nullptr;
+    if (workspace_bytes_ > 0) {
+      base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
+    }
+    const bool split = algorithm_.form == Form::split;
+    TensorView result = out;
+    if (split && pass() != ConvPass::forward) {
+      result = TensorView(base + result_offset_, desc().dtype, device(), out.shape);
+    }
+    const bool with_bias = bias.given() && !split;
+    execute(context, {a.data, b.data, result.data, with_bias ? bias.data : nullptr, base});
+    if (split) {
+      finish(static_cast<CudaContext&>(context), bias, result, out, base);
+    }
+  }
+
+ private:
+  /// Whether the output has another type than the graph's.
+  bool converts() const {
+    return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
+  }
+
+  /// What `split` leaves to do.
+  void finish(CudaContext& context, const TensorView& bias, const TensorView& result, const TensorView& out,
+              std::byte* base) const {
+    if (pass() == ConvPass::forward) {
+      backend::linear_epilogue_forward(context, Activation::identity, out, bias, TensorView(), out);
+      return;
+    }
+    if (!converts()) {
+      backend::add(context, out, result, out);
+      return;
+    }
+    if (desc().grad_mode != GradMode::accumulate) {
+      backend::strided_copy(context, result, out);
+      return;
+    }
+    const TensorView converted(base + converted_offset_, out.dtype, device(), out.shape);
+    backend::strided_copy(context, result, converted);
+    backend::add(context, out, converted, out);
+  }
+
+  struct Pointers {
+    void* a = nullptr;
+    void* b = nullptr;
+    void* out = nullptr;
+    void* bias = nullptr;  ///< nullptr: the graph has none
+    void* workspace = nullptr;
+    bool operator==(const Pointers&) const = default;
+  };
+
+  /// A variant pack holds the addresses of one run and is fixed once finalised. The last one is kept: a training step
+  /// runs on the same addresses again and again, and then makes none.
+  void execute(Context& context, const Pointers& pointers) const {
+    const cuda::DeviceGuard guard(device());
+    if (!pack_ || bound_ != pointers) {
+      pack_.reset();
+      pack_.emplace(bind(pointers));
+      bound_ = pointers;
+    }
+    LOCKSTEP_CUDNN_CHECK(api().execute(library(context).handle(), plan_.get(), pack_->get()));
+  }
+
+  static Descriptor bind(const Pointers& pointers) {
+    const std::array<void*, 4> data{pointers.a, pointers.b, pointers.out, pointers.bias};
+    for (const void* address : data) {
+      require<ShapeError>(reinterpret_cast<std::uintptr_t>(address) % kOperandAlignment == 0,
+                          "conv2d: cudnn: operand at ", address, ", expected an address aligned to ",
+                          kOperandAlignment);
+    }
+    const std::array<std::int64_t, 4> uids{Uid::a, Uid::b, Uid::out, Uid::bias};
+    const std::int64_t count = pointers.bias != nullptr ? 4 : 3;
+    Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, data.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, pointers.workspace);
+    pack.finalize();
+    return pack;
+  }
+
+  Algorithm algorithm_;
+  Target target_;
+  OperationGraph graph_;
+  EngineConfig config_;
+  Descriptor plan_;
+  bool deterministic_ = false;
+  std::size_t workspace_bytes_ = 0;
+  std::size_t result_offset_ = 0, converted_offset_ = 0;
+  mutable Pointers bound_;
+  mutable std::optional<Descriptor> pack_;
+};
+
+std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPass pass) {
+  std::vector<std::string> all;
+  try {
+    const cuda::DeviceGuard guard(context.device());
+    for (const Algorithm& algorithm : algorithms({library(context).handle(), nullptr}, desc, pass)) {
+      all.push_back(choice_of(algorithm));
+    }
+  } catch (const UnsupportedError&) {
+    all.clear();  // no libcudnn that could be used, or nothing of this is in it
+  }
+  return all;
+}
+
+std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
+  if (choice != kConv.name) {
+    Algorithm algorithm = parse(choice);
+    try {
+      const cuda::DeviceGuard guard(context.device());
+      return std::make_unique<Plan>(context, desc, pass, std::move(algorithm));
+    } catch (Error& error) {
+      error.annotate(concat("conv2d: choice '", choice, "'"));
+      throw;
+    }
+  }
+  (void)library(context).handle();          // says why there is none
+  (void)describe(desc, pass, Form::split);  // says what cuDNN does not have at all
+  const std::vector<std::string> all = choices(context, desc, pass);
+  require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
+  return plan(context, desc, pass, all.front());
+}
+
+/// Of cuDNN, or "none" where it cannot be used.
+std::string library_version() {
+  return unusable().empty() ? version_text(api().get_version()) : "none";
+}
+
+}  // namespace
+
+constinit const ConvProvider kConv{"cudnn", DeviceKind::cuda, choices, plan, library_version};
+
+}  // namespace lockstep::ops::cudnn

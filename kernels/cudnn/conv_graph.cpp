@@ -1,0 +1,425 @@
+#include <lockstep/kernels/cudnn/conv_graph.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <mutex>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::ops::cudnn {
+namespace {
+
+constexpr std::string_view kSplit = "split:";
+constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands that lie otherwise
+
+cudnnDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return CUDNN_DATA_BFLOAT16;
+    case DType::f16:
+      return CUDNN_DATA_HALF;
+    default:
+      return CUDNN_DATA_FLOAT;
+  }
+}
+
+/// shape: channels last.
+GraphTensor channels_last(std::int64_t uid, DType dtype, const Shape& shape) {
+  GraphTensor t{uid, dtype, {shape[0], shape[shape.rank() - 1]}, {}};
+  if (shape.rank() == 3) {
+    t.dims.push_back(1);
+  }
+  for (int i = 1; i + 1 < shape.rank(); ++i) {
+    t.dims.push_back(shape[i]);
+  }
+  t.strides.resize(t.dims.size());
+  std::int64_t stride = 1;
+  t.strides[1] = stride;
+  stride *= t.dims[1];
+  for (std::size_t i = t.dims.size(); i-- > 2;) {
+    t.strides[i] = stride;
+    stride *= t.dims[i];
+  }
+  t.strides[0] = stride;
+  return t;
+}
+
+std::vector<std::int64_t> spatial(const ConvDesc& d, const std::array<std::int64_t, 3>& values, std::int64_t missing) {
+  std::vector<std::int64_t> all;
+  if (d.spatial_rank == 1) {
+    all.push_back(missing);
+  }
+  for (int i = 0; i < d.spatial_rank; ++i) {
+    all.push_back(values[static_cast<std::size_t>(i)]);
+  }
+  return all;
+}
+
+bool is_integer(std::string_view text, std::int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
+}
+
+/// Of a configuration that the heuristics filled in.
+Engine engine_of(const Descriptor& config) {
+  Engine engine;
+  const auto engines = config.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
+  engine.index = engines.at(0).value<std::int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64);
+  for (const Descriptor& knob : config.descriptors(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                                   CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS)) {
+    engine.knobs.emplace_back(
+        static_cast<int>(knob.value<cudnnBackendKnobType_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE)),
+        knob.value<std::int64_t>(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64));
+  }
+  std::sort(engine.knobs.begin(), engine.knobs.end());
+  return engine;
+}
+
+/// At most so many configurations are asked for; cuDNN 9.19 has no list of more than 40.
+constexpr std::int64_t kListLength = 64;
+
+/// One list of the heuristics; empty when it has nothing for the graph.
+std::vector<Descriptor> recommended(const OperationGraph& graph, const Target& target, cudnnBackendHeurMode_t mode) {
+  static std::mutex mutex;  // mode B must not run on two threads at once
+  const std::lock_guard lock(mutex);
+  try {
+    Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor());
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
+    if (target.properties != nullptr) {
+      heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
+    }
+    heuristics.finalize();
+    return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListLength);
+  } catch (const UnsupportedError&) {
+    return {};
+  }
+}
+
+std::int64_t engine_count(const OperationGraph& graph) {
+  return graph.descriptor().value<std::int64_t>(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64);
+}
+
+/// How many are taken of mode A, mode B and the fallback list.
+using Quotas = std::array<std::size_t, 3>;
+
+void add_recommended(const Quotas& quotas, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
+                     Form form, std::vector<Algorithm>& all) {
+  constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+  for (std::size_t i = 0; i < quotas.size(); ++i) {
+    std::size_t left = quotas[i];
+    for (const Descriptor& config : recommended(graph, target, kModes[i])) {
+      if (left == 0) {
+        break;
+      }
+      try {
+        const Algorithm algorithm{form, engine_of(config)};
+        if (std::find(all.begin(), all.end(), algorithm) == all.end() &&
+            allowed(EngineConfig(graph, target, algorithm.engine), desc)) {
+          all.push_back(algorithm);
+          --left;
+        }
+      } catch (const UnsupportedError&) {
+        // recommended, and yet refused on a closer look
+      }
+    }
+  }
+}
+
+void add_untuned(std::size_t limit, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
+                 std::vector<Algorithm>& all) {
+  const std::int64_t count = engine_count(graph);
+  for (std::int64_t index = 0; index < count && limit > 0; ++index) {
+    try {
+      const Engine engine{index, {}};
+      if (allowed(EngineConfig(graph, target, engine), desc)) {
+        all.push_back({Form::fused, engine});
+        --limit;
+      }
+    } catch (const UnsupportedError&) {
+      // most engines are for something else
+    }
+  }
+}
+
+/// Nothing when cuDNN has no such graph.
+std::optional<OperationGraph> make_graph(const ConvDesc& desc, ConvPass pass, Form form, const Target& target) {
+  const ConvGraph graph = describe(desc, pass, form);
+  try {
+    return OperationGraph(graph, target);
+  } catch (const UnsupportedError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+bool can_split(const ConvDesc& desc, ConvPass pass) {
+  switch (pass) {
+    case ConvPass::forward:
+      return desc.bias;
+    case ConvPass::backward_data:
+      return desc.grad_mode == GradMode::accumulate;
+    case ConvPass::backward_weights:
+      break;
+  }
+  return desc.grad_mode == GradMode::accumulate || accumulation_dtype(desc.dtype) != desc.dtype;
+}
+
+ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
+  require<UnsupportedError>(desc.dtype == DType::f32 || desc.dtype == DType::bf16 || desc.dtype == DType::f16,
+                            "conv2d: cudnn computes in f32, bf16 and f16, not in ", desc.dtype);
+  require<UnsupportedError>(desc.pad_mode == PadMode::zero, "conv2d: cudnn has no circular padding");
+  ConvGraph graph;
+  graph.pass = pass;
+  const bool fused = form == Form::fused;
+  const bool forward = pass == ConvPass::forward;
+  const bool to_weights = pass == ConvPass::backward_weights;
+  graph.x = channels_last(pass == ConvPass::backward_data ? Uid::out : Uid::a, desc.dtype, desc.x_shape());
+  graph.y = channels_last(forward ? Uid::out : to_weights ? Uid::b : Uid::a, desc.dtype, desc.y_shape());
+  graph.weights =
+      channels_last(to_weights ? Uid::out : Uid::b, to_weights && fused ? accumulation_dtype(desc.dtype) : desc.dtype,
+                    desc.weights_shape());
+  if (forward && desc.bias && fused) {
+    Shape ones = desc.y_shape();
+    for (int i = 0; i + 1 < ones.rank(); ++i) {
+      ones[i] = 1;
+    }
+    graph.bias = channels_last(Uid::bias, accumulation_dtype(desc.dtype), ones);
+  }
+  graph.stride = spatial(desc, desc.stride, 1);
+  graph.dilation = spatial(desc, desc.dilation, 1);
+  graph.pad_before = spatial(desc, desc.pad_before, 0);
+  graph.pad_after = spatial(desc, desc.pad_after, 0);
+  graph.accumulate = !forward && fused && desc.grad_mode == GradMode::accumulate;
+  return graph;
+}
+
+std::string Engine::text() const {
+  std::string all = concat("eng", index);
+  char separator = ':';
+  for (const auto& [type, value] : knobs) {
+    all += concat(separator, 'k', type, '=', value);
+    separator = ',';
+  }
+  return all;
+}
+
+std::optional<Engine> Engine::parse(std::string_view text) {
+  Engine engine;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  if (text.substr(0, 3) != "eng" || !is_integer(text.substr(3, colon - 3), engine.index)) {
+    return std::nullopt;
+  }
+  for (std::string_view rest = text.substr(colon); !rest.empty();) {
+    rest.remove_prefix(1);  // ':' or ','
+    const std::string_view knob = rest.substr(0, rest.find(','));
+    const std::size_t equals = knob.find('=');
+    std::int64_t type = 0;
+    std::int64_t value = 0;
+    if (equals == std::string_view::npos || knob.front() != 'k' || !is_integer(knob.substr(1, equals - 1), type) ||
+        !is_integer(knob.substr(equals + 1), value) || type < 0 || type > 9999 ||
+        (!engine.knobs.empty() && engine.knobs.back().first >= type)) {
+      return std::nullopt;
+    }
+    engine.knobs.emplace_back(static_cast<int>(type), value);
+    rest.remove_prefix(knob.size());
+  }
+  return engine;
+}
+
+Descriptor OperationGraph::tensor(const GraphTensor& tensor, bool is_virtual) {
+  Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid);
+  made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type_of(tensor.dtype));
+  made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims);
+  made.set(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides);
+  made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment);
+  if (is_virtual) {
+    made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true);
+  }
+  made.finalize();
+  return made;
+}
+
+OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
+    : graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+  Descriptor conv(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  conv.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<std::int64_t>(graph.stride.size()));
+  conv.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  conv.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
+  conv.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, graph.pad_before);
+  conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, graph.pad_after);
+  conv.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, graph.dilation);
+  conv.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, graph.stride);
+  conv.finalize();
+
+  Descriptor x = tensor(graph.x);
+  Descriptor weights = tensor(graph.weights);
+  Descriptor y = tensor(graph.y);
+  const float alpha = 1.0F;
+  const float beta = graph.accumulate ? 1.0F : 0.0F;
+  std::vector<Descriptor> operations;
+  const auto convolution = [&](cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t conv_name,
+                               cudnnBackendAttributeName_t alpha_name, cudnnBackendAttributeName_t beta_name,
+                               cudnnBackendAttributeName_t x_name, cudnnBackendAttributeName_t w_name,
+                               cudnnBackendAttributeName_t y_name, const Descriptor& to) {
+    Descriptor operation(type);
+    operation.set(conv_name, conv);
+    operation.set(alpha_name, CUDNN_TYPE_FLOAT, alpha);
+    operation.set(beta_name, CUDNN_TYPE_FLOAT, beta);
+    operation.set(x_name, x);
+    operation.set(w_name, weights);
+    operation.set(y_name, to);
+    operation.finalize();
+    operations.push_back(std::move(operation));
+  };
+  const auto forward = [&](const Descriptor& to) {
+    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, to);
+  };
+  switch (graph.pass) {
+    case ConvPass::forward:
+      if (graph.bias) {
+        GraphTensor sums = graph.y;
+        sums.uid = Uid::sum;
+        sums.dtype = DType::f32;
+        Descriptor sum = tensor(sums, true);
+        Descriptor bias = tensor(*graph.bias);
+        forward(sum);
+        Descriptor add(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+        add.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
+        add.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+        add.finalize();
+        Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
+        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sum);
+        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias);
+        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+        operation.finalize();
+        operations.push_back(std::move(operation));
+        parts_.push_back(std::move(sum));
+        parts_.push_back(std::move(bias));
+        parts_.push_back(std::move(add));
+      } else {
+        forward(y);
+      }
+      break;
+    case ConvPass::backward_data:
+      convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, y);
+      break;
+    case ConvPass::backward_weights:
+      convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, y);
+      break;
+  }
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
+  if (target.handle != nullptr) {
+    graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
+  }
+  graph_.finalize();
+  for (Descriptor* part : {&conv, &x, &weights, &y}) {
+    parts_.push_back(std::move(*part));
+  }
+  for (Descriptor& operation : operations) {
+    parts_.push_back(std::move(operation));
+  }
+}
+
+EngineConfig::EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine)
+    : engine_(CUDNN_BACKEND_ENGINE_DESCRIPTOR), config_(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) {
+  const std::int64_t count = engine_count(graph);
+  require<UnsupportedError>(engine.index >= 0 && engine.index < count, "cuDNN engine ", engine.index,
+                            " does not exist, there are ", count);
+  engine_.set(CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph.descriptor());
+  engine_.set(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, engine.index);
+  if (target.properties != nullptr) {
+    engine_.set(CUDNN_ATTR_ENGINE_DEVICEPROP, *target.properties);
+  }
+  engine_.finalize();
+  for (const auto& [type, value] : engine.knobs) {
+    Descriptor knob(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
+    knob.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, static_cast<cudnnBackendKnobType_t>(type));
+    knob.set(CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value);
+    knob.finalize();
+    knobs_.push_back(std::move(knob));
+  }
+  config_.set(CUDNN_ATTR_ENGINECFG_ENGINE, engine_);
+  if (!knobs_.empty()) {
+    config_.set(CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, knobs_);
+  }
+  config_.finalize();
+}
+
+std::size_t EngineConfig::workspace_bytes() const {
+  return static_cast<std::size_t>(config_.value<std::int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64));
+}
+
+bool EngineConfig::has(cudnnBackendNumericalNote_t note) const {
+  const auto notes =
+      engine_.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
+  return std::find(notes.begin(), notes.end(), note) != notes.end();
+}
+
+bool allowed(const EngineConfig& config, const ConvDesc& desc) {
+  for (const cudnnBackendNumericalNote_t note :
+       {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD,
+        CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4, CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6,
+        CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13}) {
+    if (config.has(note)) {
+      return false;
+    }
+  }
+  // On f32 tensors tensor cores take factors rounded to TF32; engines that round factors to 16 bits have the other
+  // note.
+  const bool rounds = config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  const bool tensor_core = config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  return desc.dtype != DType::f32 || desc.tf32 || (!rounds && !tensor_core);
+}
+
+std::string Algorithm::text() const {
+  return concat(form == Form::split ? kSplit : "", engine.text());
+}
+
+std::optional<Algorithm> Algorithm::parse(std::string_view text) {
+  Algorithm algorithm;
+  if (text.substr(0, kSplit.size()) == kSplit) {
+    algorithm.form = Form::split;
+    text.remove_prefix(kSplit.size());
+  }
+  std::optional<Engine> engine = Engine::parse(text);
+  if (!engine) {
+    return std::nullopt;
+  }
+  algorithm.engine = std::move(*engine);
+  return algorithm;
+}
+
+std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass) {
+  std::vector<Algorithm> all;
+  const auto fused = make_graph(desc, pass, Form::fused, target);
+  if (fused) {
+    add_recommended({8, 4, 2}, *fused, target, desc, Form::fused, all);
+  }
+  const bool know_fused = !all.empty();
+  if (can_split(desc, pass)) {
+    if (const auto split = make_graph(desc, pass, Form::split, target)) {
+      add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, target, desc, Form::split, all);
+    }
+  }
+  if (fused && !know_fused) {
+    add_untuned(4, *fused, target, desc, all);
+  }
+  return all;
+}
+
+}  // namespace lockstep::ops::cudnn

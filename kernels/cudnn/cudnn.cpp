@@ -1,0 +1,216 @@
+#include <lockstep/kernels/cudnn/cudnn.hpp>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include <dlfcn.h>
+
+#include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep::ops::cudnn {
+namespace {
+
+/// Properties of devices and the workspace of an engine configuration are there from here on.
+constexpr std::size_t kOldest = 90800;
+
+struct Loaded {
+  Api api;
+  std::string problem;
+};
+
+Loaded load() {
+  Loaded loaded;
+  // By name, which the environment of a program decides; then where it was when this was built.
+  void* handle = nullptr;
+  for (const char* name : {"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY}) {
+    if (handle == nullptr) {
+      handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (handle == nullptr && loaded.problem.empty()) {
+        const char* text = ::dlerror();
+        loaded.problem = concat("cuDNN cannot be loaded: ", text != nullptr ? text : name);
+      }
+    }
+  }
+  if (handle == nullptr) {
+    return loaded;
+  }
+  loaded.problem.clear();
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(handle, name));
+    if (function == nullptr && loaded.problem.empty()) {
+      loaded.problem = concat("libcudnn.so.9 has no function ", name);
+    }
+  };
+  Api& api = loaded.api;
+  find(api.get_version, "cudnnGetVersion");
+  find(api.get_error_string, "cudnnGetErrorString");
+  find(api.get_last_error_string, "cudnnGetLastErrorString");
+  find(api.create, "cudnnCreate");
+  find(api.destroy, "cudnnDestroy");
+  find(api.set_stream, "cudnnSetStream");
+  find(api.create_descriptor, "cudnnBackendCreateDescriptor");
+  find(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+  find(api.set_attribute, "cudnnBackendSetAttribute");
+  find(api.get_attribute, "cudnnBackendGetAttribute");
+  find(api.finalize, "cudnnBackendFinalize");
+  find(api.execute, "cudnnBackendExecute");
+  if (loaded.problem.empty()) {
+    loaded.problem = version_problem(CUDNN_VERSION, api.get_version());
+  }
+  return loaded;  // never unloaded: its threads and CUDA modules outlive every owner that we could name
+}
+
+const Loaded& loaded() {
+  static const Loaded once = load();
+  return once;
+}
+
+}  // namespace
+
+const std::string& unusable() {
+  return loaded().problem;
+}
+
+const Api& api() {
+  const Loaded& found = loaded();
+  require<UnsupportedError>(found.problem.empty(), found.problem);
+  return found.api;
+}
+
+std::string version_text(std::size_t version) {
+  return concat(version / 10000, '.', version / 100 % 100, '.', version % 100);
+}
+
+std::string version_problem(std::size_t built, std::size_t running) {
+  if (running / 10000 != built / 10000 || running < kOldest) {
+    return concat("cuDNN is version ", version_text(running), ", this program was built with ", version_text(built),
+                  " and needs ", built / 10000, ".x, at least ", version_text(kOldest));
+  }
+  return {};
+}
+
+void check(cudnnStatus_t status, const char* expression) {
+  if (status == CUDNN_STATUS_SUCCESS) [[likely]] {
+    return;
+  }
+  const Api& functions = api();
+  std::array<char, 2048> last{};
+  functions.get_last_error_string(last.data(), last.size() - 1);
+  std::string detail = last.data();
+  std::replace(detail.begin(), detail.end(), '\n', ' ');
+  const std::string text = concat("cuDNN ", version_text(functions.get_version()), ": ", expression, ": ",
+                                  functions.get_error_string(status), detail.empty() ? "" : ": ", detail);
+  switch (status / 1000) {  // the thousands of a status are its category
+    case CUDNN_STATUS_NOT_SUPPORTED / 1000:
+      throw UnsupportedError(text);
+    default:
+      break;
+  }
+  if (status == CUDNN_STATUS_ALLOC_FAILED || status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ||
+      status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED) {
+    throw OutOfMemory(text);
+  }
+  throw Error(text);
+}
+
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  cudnnBackendDescriptor_t raw = nullptr;
+  LOCKSTEP_CUDNN_CHECK(api().create_descriptor(type, &raw));
+  raw_.reset(raw);
+}
+
+void Descriptor::Destroy::operator()(cudnnBackendDescriptor_t raw) const noexcept {
+  static_cast<void>(loaded().api.destroy_descriptor(raw));
+}
+
+void Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                     const void* values) {
+  LOCKSTEP_CUDNN_CHECK(api().set_attribute(raw_.get(), name, type, count, values));
+}
+
+void Descriptor::set(cudnnBackendAttributeName_t name, std::span<const Descriptor> others) {
+  std::vector<cudnnBackendDescriptor_t> raw;
+  raw.reserve(others.size());
+  for (const Descriptor& other : others) {
+    raw.push_back(other.get());
+  }
+  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw.size()), raw.data());
+}
+
+void Descriptor::finalize() {
+  LOCKSTEP_CUDNN_CHECK(api().finalize(raw_.get()));
+}
+
+std::int64_t Descriptor::count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
+  return read(name, type, 0, nullptr);
+}
+
+std::int64_t Descriptor::read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                              void* values) const {
+  std::int64_t found = 0;
+  LOCKSTEP_CUDNN_CHECK(api().get_attribute(raw_.get(), name, type, count, &found, values));
+  return found;
+}
+
+std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                                                std::int64_t limit) const {
+  std::vector<Descriptor> all;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (std::int64_t i = 0; i < limit; ++i) {
+    all.emplace_back(type);
+    raw.push_back(all.back().get());
+  }
+  // Asked how many there are, cuDNN says 0 for the settings of an engine, and too many for what heuristics found.
+  const std::int64_t found = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, limit, raw.data());
+  all.erase(all.begin() + std::min(found, limit), all.end());
+  return all;
+}
+
+Descriptor describe_device(const std::string& json) {
+  Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(json.size()) + 1,
+                 json.c_str());  // with the closing zero
+  properties.finalize();
+  return properties;
+}
+
+Library::Library(Context& context) : device_(context.device()), problem_(unusable()) {
+  if (!problem_.empty()) {
+    return;
+  }
+  const cuda::DeviceGuard guard(device_);
+  const Api& functions = api();
+  const cudnnStatus_t status = functions.create(&handle_);
+  if (status == CUDNN_STATUS_NOT_INITIALIZED) {
+    problem_ = concat("cuDNN ", version_text(functions.get_version()), " finds no driver for ", device_);
+    handle_ = nullptr;
+    return;
+  }
+  LOCKSTEP_CUDNN_CHECK(status);
+  try {
+    LOCKSTEP_CUDNN_CHECK(functions.set_stream(handle_, context.stream().cuda_handle()));
+  } catch (...) {
+    static_cast<void>(functions.destroy(handle_));
+    throw;
+  }
+}
+
+Library::~Library() {
+  if (handle_ != nullptr) {
+    const cuda::DeviceGuard guard(device_, std::nothrow);
+    static_cast<void>(loaded().api.destroy(handle_));
+  }
+}
+
+cudnnHandle_t Library::handle() const {
+  require<UnsupportedError>(problem_.empty(), problem_);
+  return handle_;
+}
+
+Library& library(Context& context) {
+  return context.library<Library>([&] { return std::make_shared<Library>(context); });
+}
+
+}  // namespace lockstep::ops::cudnn

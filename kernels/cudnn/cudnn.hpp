@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <cudnn.h>
+
+#include <lockstep/runtime/context.hpp>
+
+/// cuDNN 9 as its graph ("backend") C interface gives it: descriptors whose attributes are set one by one and that are
+/// then finalised. Errors are thrown: UnsupportedError for what cuDNN has no implementation of, OutOfMemory, else
+/// Error; the text has the expression, the status and what cuDNN says about its last error.
+namespace lockstep::ops::cudnn {
+
+/// The functions of libcudnn that are used. It is loaded by name when a convolution is first planned, so that programs
+/// start on machines without it, and its own parts (engines, heuristics: 350 MB) are loaded by itself when needed.
+struct Api {
+  decltype(&::cudnnGetVersion) get_version = nullptr;
+  decltype(&::cudnnGetErrorString) get_error_string = nullptr;
+  decltype(&::cudnnGetLastErrorString) get_last_error_string = nullptr;
+  decltype(&::cudnnCreate) create = nullptr;
+  decltype(&::cudnnDestroy) destroy = nullptr;
+  decltype(&::cudnnSetStream) set_stream = nullptr;
+  decltype(&::cudnnBackendCreateDescriptor) create_descriptor = nullptr;
+  decltype(&::cudnnBackendDestroyDescriptor) destroy_descriptor = nullptr;
+  decltype(&::cudnnBackendSetAttribute) set_attribute = nullptr;
+  decltype(&::cudnnBackendGetAttribute) get_attribute = nullptr;
+  decltype(&::cudnnBackendFinalize) finalize = nullptr;
+  decltype(&::cudnnBackendExecute) execute = nullptr;
+};
+
+/// Loaded once. Empty when all is well, else why libcudnn cannot be used: not found, too old, another major version.
+[[nodiscard]] const std::string& unusable();
+/// UnsupportedError with the above when it cannot be used.
+[[nodiscard]] const Api& api();
+/// "9.19.0" of cudnnGetVersion()'s 91900.
+[[nodiscard]] std::string version_text(std::size_t version);
+/// Why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
+[[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
+
+/// Throws unless status is CUDNN_STATUS_SUCCESS.
+void check(cudnnStatus_t status, const char* expression);
+
+/// Owns one backend descriptor. Move-only; not thread safe.
+class Descriptor {
+ public:
+  explicit Descriptor(cudnnBackendDescriptorType_t type);
+  [[nodiscard]] cudnnBackendDescriptor_t get() const { return raw_.get(); }
+
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values);
+  void set(cudnnBackendAttributeName_t name, std::int64_t value) { set(name, CUDNN_TYPE_INT64, 1, &value); }
+  void set(cudnnBackendAttributeName_t name, std::span<const std::int64_t> values) {
+    set(name, CUDNN_TYPE_INT64, static_cast<std::int64_t>(values.size()), values.data());
+  }
+  void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
+    const cudnnBackendDescriptor_t raw = other.get();
+    set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &raw);
+  }
+  void set(cudnnBackendAttributeName_t name, std::span<const Descriptor> others);
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const T& value) {
+    set(name, type, 1, &value);
+  }
+  void finalize();
+
+  /// How many values the attribute has.
+  [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const;
+  template <class T>
+  [[nodiscard]] std::vector<T> values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
+    std::vector<T> all(static_cast<std::size_t>(count(name, type)));
+    all.resize(static_cast<std::size_t>(read(name, type, static_cast<std::int64_t>(all.size()), all.data())));
+    return all;
+  }
+  template <class T>
+  [[nodiscard]] T value(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
+    T one{};
+    (void)read(name, type, 1, &one);
+    return one;
+  }
+  /// An attribute that is descriptors itself: cuDNN fills in ones of `type` that the caller made, at most `limit`.
+  [[nodiscard]] std::vector<Descriptor> descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
+                                                    std::int64_t limit) const;
+
+ private:
+  std::int64_t read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,
+                    void* values) const;
+  struct Destroy {
+    void operator()(cudnnBackendDescriptor_t raw) const noexcept;
+  };
+  std::unique_ptr<std::remove_pointer_t<cudnnBackendDescriptor_t>, Destroy> raw_;
+};
+
+/// What is planned for: the device of a handle, or one that is described in words (JSON, as cuDNN writes it for
+/// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and no driver.
+struct Target {
+  cudnnHandle_t handle = nullptr;
+  const Descriptor* properties = nullptr;
+};
+/// Finalised properties of a device that need not be here.
+[[nodiscard]] Descriptor describe_device(const std::string& json);
+
+/// The handle of a context, on its device and stream, or why there is none.
+class Library {
+ public:
+  explicit Library(Context& context);
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+  ~Library();
+  /// UnsupportedError when libcudnn cannot be used, or finds no driver.
+  [[nodiscard]] cudnnHandle_t handle() const;
+
+ private:
+  Device device_;
+  cudnnHandle_t handle_ = nullptr;
+  std::string problem_;
+};
+[[nodiscard]] Library& library(Context& context);
+
+}  // namespace lockstep::ops::cudnn
+
+/// Calls a function of Api. The expression's own text goes into the error.
+#define LOCKSTEP_CUDNN_CHECK(expression) ::lockstep::ops::cudnn::check((expression), #expression)
