@@ -12,8 +12,22 @@ namespace {
 /// First of all that a CudaContext does: what is wrong with the device is said by this, not by the call that trips over
 /// it.
 Device checked(Device device, const CudaContextOptions& options) {
+  require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
+                      ": memory_limit is ", options.memory_limit,
+                      ", expected 0 beside a borrowed memory resource, which has its own limit");
   check_gpu(device, options.memory == nullptr ? GpuMemory::needed : GpuMemory::held);
   return device;
+}
+
+std::unique_ptr<MemoryResource> new_cuda_memory(Device device, const CudaContextOptions& options) {
+  if (options.memory != nullptr) {
+    return nullptr;
+  }
+  CudaPoolOptions pool;
+  if (options.memory_limit != 0) {
+    pool.limit_bytes = options.memory_limit;
+  }
+  return std::make_unique<CudaPoolResource>(device, pool);
 }
 
 std::unique_ptr<Stream> new_cuda_stream(Device device, CUstream_st* borrowed) {
@@ -45,7 +59,7 @@ CpuContext::CpuContext(const Options& options)
 // In braces: arguments are evaluated from left to right.
 CudaContext::CudaContext(Device device, const Options& options)
     : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
-              options.memory != nullptr ? nullptr : std::make_unique<CudaPoolResource>(device)} {}
+              new_cuda_memory(device, options)} {}
 
 std::unique_ptr<Context> make_context(Device device) {
   if (device.kind == DeviceKind::cuda) {

@@ -89,11 +89,14 @@ class CpuContext final : public Context {
 
 struct CudaContextOptions {
   CUstream_st* stream = nullptr;     ///< borrowed from the host program; nullptr: a non-blocking stream of its own
-  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaMemoryResource of its own
+  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaPoolResource of its own
+  /// Most bytes of its own resource that may be in use at once; 0: no limit. UsageError beside a borrowed one.
+  std::size_t memory_limit = 0;
 };
 
-/// Computes on one CUDA device. Never leaves the calling thread's current device changed. Declared in every build;
-/// the constructor throws DeviceError in a build without CUDA or when the device does not exist.
+/// Computes on one CUDA device. Never leaves the calling thread's current device changed. Declared in every build. The
+/// constructor begins with check_gpu() (gpu_check.hpp): DeviceError that says why the device cannot be used, in a build
+/// without CUDA too.
 class CudaContext final : public Context {
  public:
   using Options = CudaContextOptions;

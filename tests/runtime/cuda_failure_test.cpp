@@ -84,6 +84,7 @@ TEST_F(CudaFailureTest, ABorrowedResourceNeedsNoFreeMemory) {
   const Buffer all(100000, theirs, stream);
   CudaContext context(Device::cuda(0), {.memory = &theirs});
   EXPECT_THROW(CudaContext{Device::cuda(0)}, DeviceError);
+  EXPECT_THROW(CudaContext(Device::cuda(0), {.memory = &theirs, .memory_limit = 1}), UsageError);
 }
 
 TEST_F(CudaFailureTest, CountsDevices) {

@@ -66,8 +66,7 @@ TEST_F(CudaPoolTest, KeepsMemoryForTheNextAllocationUntilItIsTrimmed) {
 }
 
 TEST_F(CudaPoolTest, ALimit) {
-  CudaPoolResource pool(kDevice, {.limit_bytes = 1000});
-  CudaContext context(kDevice, {.memory = &pool});
+  CudaContext context(kDevice, {.memory_limit = 1000});
   const Buffer first(900, context);
   const std::string text = error_text<OutOfMemory>([&] { Buffer(101, context); });
   EXPECT_TRUE(text.starts_with("requested 101 bytes, in use 900, cached ")) << text;
