@@ -1,10 +1,16 @@
-// What a run computes in: names, loss scales, and plans that nobody computes.
+// What a run computes in: names, models in bf16 beside f32, loss scales, and plans that nobody computes.
 #include <lockstep/nn/precision.hpp>
+
+#include <cmath>
+#include <span>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/loss_scale.hpp>
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/optimizer.hpp>
 #include <lockstep/nn/plan.hpp>
 #include <lockstep/runtime/error.hpp>
 
@@ -39,6 +45,100 @@ TEST(Precision, WhatIsNotComputedIsRefusedWhenPlanning) {
     EXPECT_THROW(Plan(context, model, mode, 2, {.dtype = DType::f16}), UsageError);
     EXPECT_THROW(Plan(context, model, mode, 2, {.dtype = DType::f64, .tf32 = true}), UsageError);
     EXPECT_NO_THROW(Plan(context, model, mode, 2, {.tf32 = true}));
+  }
+}
+
+/// How far the gradient of a model in bf16 is from that in f32, as a share of its length; input and target are
+/// rounded in both. Every call rounds once what it writes, by 2^-9 at most, and errors of different calls are
+/// independent: the bound is 2^-8 times the root of their number. Behind ReLU and max pooling an element that is closer
+/// to its kink than its rounding, one of 2^8, has a gradient in one of the two alone: the root of that share, 2^-4, on
+/// top.
+void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {}, bool kinks = false,
+                            std::int64_t batch = 8) {
+  SCOPED_TRACE(model.name());
+  Net f32(model, Mode::train, batch, DType::f32, 2, options);
+  Net bf16(model, Mode::train, batch, DType::bf16, 2, options);
+  for (const StateField field : {StateField::input, StateField::target}) {
+    const TensorView& rounded = bf16.state().view(field);
+    if (rounded.numel() > 0) {
+      testing::from_doubles(testing::to_doubles(rounded), f32.state().view(field));
+    }
+  }
+  const double loss = f32.run();
+  const double bound = std::sqrt(static_cast<double>(bf16.plan().calls().size())) / 256 + (kinks ? 1.0 / 16 : 0);
+  EXPECT_NEAR(bf16.run(), loss, bound * loss);
+  const TensorView gradients = bf16.parameters().gradients();
+  EXPECT_EQ(gradients.dtype, DType::f32);
+  const double error = testing::relative_error(gradients, f32.parameters().gradients());
+  EXPECT_TRUE(error <= bound) << error << " above " << bound;
+  EXPECT_TRUE(error > 1.0 / 65536) << error << ": it is not in bf16";
+  Net other(model, Mode::train, batch, DType::f32, 1, options, 8);
+  other.run();
+  EXPECT_FALSE(testing::is_close(other.parameters().gradients(), f32.parameters().gradients(), bound)) << "the control";
+
+  // Evaluation and inference.
+  Net plain(model, Mode::evaluate, batch, DType::f32, 1, options);
+  Net evaluated(model, Mode::evaluate, batch, DType::bf16, 1, options);
+  EXPECT_NEAR(evaluated.run(), plain.run(), bound * plain.run());
+  Net inferred(model, Mode::infer, batch, DType::bf16, 1, options);
+  inferred.run();
+  EXPECT_EQ(inferred.plan().logits().dtype, DType::bf16);
+  testing::expect_same_bits(inferred.plan().logits(), evaluated.plan().logits());
+}
+
+TEST(Bf16, Mlp) {
+  expect_gradient_of_f32(mlp({4, 4, 3}, {32, 24}, 5), {}, true);
+}
+
+TEST(Bf16, ResNetWithBatchNormAndPools) {
+  ModelBuilder b("tiny", {12, 12, 3});
+  NodeId x = b.batch_norm("bn1", b.conv2d("conv1", b.input(), 16, {.pad = 1}), {.relu = true});
+  x = b.max_pool("maxpool", x, 3, 2, 1);
+  NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 16, {.pad = 1}), {.relu = true});
+  y = b.batch_norm("b2", b.conv2d("c2", y, 16, {.pad = 1}), {.relu = true, .residual = x});
+  const NodeId shortcut = b.subsample_pad("skip", y, 32, 2);
+  NodeId z = b.conv2d("c3", y, 32, {.stride = 2, .pad = 1, .bias = true});
+  z = b.relu("r3", b.add("sum", z, shortcut));
+  z = b.average_pool("edge", z, 3, 1, 1);
+  b.linear("fc", b.global_average_pool("avgpool", z), 3);
+  expect_gradient_of_f32(b.build(), {}, true);
+}
+
+TEST(Bf16, TransformerWithTiedWeightsAndDropout) {
+  PlanOptions options;
+  options.dropout_seed = 3;
+  expect_gradient_of_f32(
+      transformer({.vocabulary = 23, .length = 8, .width = 16, .heads = 2, .layers = 2, .dropout = 0, .causal = true}),
+      options);
+  ModelBuilder b("dropped", {6, 16});
+  NodeId x = b.layer_norm("n", b.linear("in", b.input(), 24, {.activation = ops::Activation::gelu}));
+  x = b.linear("out", b.dropout("drop", x, 0.3), 24, {.residual = x});
+  b.linear("fc", b.attention("attn", b.linear("qkv", x, 48), {.heads = 4}), 5);
+  expect_gradient_of_f32(b.build(), options);
+}
+
+TEST(Bf16, Regression) {
+  PlanOptions options;
+  options.loss = Loss::huber;
+  ModelBuilder b("regression", {12});
+  b.linear("out", b.activation("act", b.linear("in", b.input(), 32), ops::Activation::tanh), 3);
+  expect_gradient_of_f32(b.build(), options);
+}
+
+TEST(Bf16, TheMasterTakesStepsThatTheWeightsAreTooCoarseFor) {
+  // Steps of 2^-12 of a weight of 1: nothing in bf16 each, 16 of them together are.
+  CpuContext context;
+  ParameterSet set(context, mlp({2, 2, 3}, {}, 3), DType::bf16);
+  Optimizer optimizer(context, set, {.momentum = 0});
+  ops::fill(context, 1, set.values());
+  ops::fill(context, 1, set.gradients());
+  set.round_weights(context);
+  const double rate = 1.0 / 4096;
+  for (int step = 1; step <= 16; ++step) {
+    optimizer.update(context, TensorView(std::span(&rate, 1), Shape{}));
+    EXPECT_EQ(set.values().span<float>()[0], 1 - static_cast<float>(step) / 4096);
+    const double weight = testing::to_doubles(set.weight(0))[0];
+    EXPECT_EQ(weight, step <= 8 ? 1 : 1 - 1.0 / 256) << step << ": 8 is half way, and a tie goes to 1";
   }
 }
 

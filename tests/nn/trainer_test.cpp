@@ -19,6 +19,8 @@
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/safetensors.hpp>
 #include <lockstep/nn/training_run.hpp>
+#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor.hpp>
 
 #include "tests/comm/count_allocations.hpp"
 #include "tests/comm/local_ranks.hpp"
@@ -51,6 +53,7 @@ struct RunSetup {
   RunResult* result = nullptr;
   OptimizerOptions optimizer{};
   int top_k = 0;
+  DType dtype = DType::f32;
   std::int64_t accumulate = 1;
 };
 
@@ -110,6 +113,7 @@ Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
                             .std = data.statistics.std,
                             .seed = setup.seed};
     options.plan.top_k = setup.top_k;
+    options.plan.dtype = setup.dtype;
     options.schedule.total_steps = setup.total_steps;
     options.buckets.bucket_bytes = 20000;
     options.optimizer = setup.optimizer;
@@ -280,8 +284,10 @@ struct Outcome {
   std::size_t bytes = 0;
 };
 
-/// An epoch of 7 steps in f64: 6 of 11 samples and a last one of 4, which leaves some passes without a sample.
-Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false) {
+/// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some passes
+/// without a sample.
+Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false,
+                    DType dtype = DType::f64) {
   const DataSplit data = small_data();
   ModelBuilder b("plain", {12, 12, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
@@ -299,7 +305,7 @@ Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, boo
     options.global_batch = 11;
     options.accumulate = passes;
     options.keep_last = true;
-    options.plan.dtype = DType::f64;
+    options.plan.dtype = dtype;
     options.plan.augment = {.pad = 2, .flip = true, .seed = 3};
     options.buckets.bucket_bytes = 3000;
     options.loader_workers = passes > 1 ? 2 : 0;
@@ -1007,10 +1013,72 @@ TEST_F(TrainerTest, TheCounterSeesAnAllocation) {
 }
 
 TEST_F(TrainerTest, LearnsWhatItTrainsOn) {
-  EpochEvent last;
-  train({.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false}, &last);
-  EXPECT_EQ(last.epoch, 30);
-  EXPECT_GT(last.train_accuracy, 0.9) << "four classes: chance is a quarter";
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    EpochEvent last;
+    train({.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false, .dtype = dtype}, &last);
+    EXPECT_EQ(last.epoch, 30);
+    EXPECT_GT(last.train_accuracy, 0.9) << dtype << ": four classes: chance is a quarter";
+  }
+}
+
+TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
+  for (const int ranks : {1, 3}) {
+    train({.ranks = ranks, .dir = path("whole"), .dtype = DType::bf16});
+    train({.ranks = ranks, .steps = 8, .dir = path("part"), .dtype = DType::bf16});
+    train({.ranks = ranks, .dir = path("f32"), .resume = path("part/last")});
+    train({.ranks = ranks, .dir = path("part"), .resume = path("part/last"), .dtype = DType::bf16});
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+      EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("f32") + file)) << file;
+    }
+  }
+  const SafetensorsFile saved(path("whole/last/model.safetensors"));
+  for (const SafetensorsEntry& entry : saved.entries()) {
+    EXPECT_EQ(entry.dtype, "F32") << entry.name;
+  }
+  // Read elsewhere, the weights are rounded from it.
+  CpuContext context;
+  ParameterSet set(context, cifar_resnet(8, 4, 12, 12), DType::bf16);
+  load_model(path("whole/last"), context, set);
+  const Tensor rounded = Tensor::empty(context, set.values().shape, DType::bf16);
+  copy_now(context, set.values(), rounded.view());
+  testing::expect_same_bits(set.weights(), rounded.view());
+  EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 1e-5)) << "the masters have more digits";
+  // Evaluated with the masters of a run in f32.
+  const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true});
+  const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16});
+  EXPECT_NEAR(bf16.loss(), f32.loss(), 0.02 * f32.loss());
+  EXPECT_NE(bf16.loss(), f32.loss());
+}
+
+TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
+  // No batch norm: what a sample adds to the gradient does not depend on the others, and sums are f32.
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
+  };
+  const Outcome one = accumulated(1, 1, false, false, DType::bf16);
+  for (const int ranks : {2, 3}) {
+    const Outcome shared = accumulated(ranks, 1, false, true, DType::bf16);
+    testing::expect_close(view(shared.gradients), view(one.gradients), 1e-2);
+    testing::expect_close(view(shared.parameters), view(one.parameters), 1e-3);
+  }
+  testing::expect_close(view(accumulated(1, 3, false, false, DType::bf16).gradients), view(one.gradients), 1e-2);
+  EXPECT_FALSE(
+      testing::is_close(view(one.gradients), view(accumulated(1, 1, true, false, DType::bf16).gradients), 1e-1));
+}
+
+TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
+  const DataSplit data = small_data();
+  TrainerOptions options;
+  const auto plain = option_texts(options, data);
+  EXPECT_EQ(plain.at("dtype"), "f32");
+  EXPECT_EQ(plain.count("tf32") + plain.count("loss_scale"), 0U);
+  options.plan.tf32 = true;
+  options.optimizer.loss_scale = parse_loss_scale("512");
+  EXPECT_EQ(option_texts(options, data).at("tf32"), "1");
+  EXPECT_EQ(option_texts(options, data).at("loss_scale"), "fixed 512");
+  options.plan.dtype = DType::bf16;
+  EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
 TEST(CudaGraphOption, SaysWhyStepsAreNotCaptured) {
