@@ -11,6 +11,7 @@
 #include <omp.h>
 
 #include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
@@ -146,6 +147,9 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
   t.keep_last = o.keep_last;
+  t.cuda_graph = o.cuda_graph == Switch::automatic ? nn::CudaGraph::automatic
+                 : o.cuda_graph == Switch::on      ? nn::CudaGraph::on
+                                                   : nn::CudaGraph::off;
   t.loader_workers = s.rules.workers;
   t.prefetch = s.rules.prefetch;
   t.reduce_dtype = o.reduce_dtype == "bf16" ? DType::bf16 : o.reduce_dtype == "fp16" ? DType::f16 : DType::f32;
@@ -247,6 +251,15 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
   return out.str();
 }
 
+std::string compute_text(const Setup& s, const comm::CpuShare& share, nn::Trainer& trainer) {
+  const Device device = trainer.context().device();
+  if (device.kind == DeviceKind::cpu) {
+    return concat("cpu, ", s.threads, s.threads == 1 ? " thread" : " threads", " a rank; ", share.description());
+  }
+  const std::string& obstacle = trainer.graph_obstacle();
+  return concat(device, "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle);
+}
+
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
                   const comm::CpuShare& share, int gpus, comm::Session& session, nn::Trainer& trainer) {
   std::ostream& out = std::cout;
@@ -255,10 +268,9 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << "  ranks      " << session.size() << " on " << session.nodes()
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  launch     " << session.launch().description() << '\n'
-      << "  compute    cpu, " << s.threads << (s.threads == 1 ? " thread" : " threads") << " a rank; "
-      << share.description() << '\n';
+      << "  compute    " << compute_text(s, share, trainer) << '\n';
   if (gpus > 0) {
-    out << "             " << gpus << " GPU(s) seen and not used: training runs on the host\n";
+    out << "             " << gpus << " GPU(s) seen and not used: --devices gpu trains on one\n";
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, "
       << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
@@ -326,9 +338,10 @@ int run(comm::Session& session, int argc, char** argv) {
   comm::require_ranks_as_requested(session, ranks);
   const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices);
   session.agree([&] {
-    require<UsageError>(placed.device == Device::cpu(), "--devices is '", ranks.devices.text(),
-                        "': training on GPUs needs the NCCL communicator, which this version lacks, expected cpu or "
-                        "cpu:RANKS");
+    require<UsageError>(placed.device == Device::cpu() || session.size() == 1, "--devices is '", ranks.devices.text(),
+                        "' for ", session.size(),
+                        " ranks: several on GPUs need the NCCL communicator, which this version lacks, expected one "
+                        "GPU, cpu or cpu:RANKS");
     (void)examples::bind_rank(o.launch, placed.device);  // the header shows the rank's processors
   });
 
@@ -365,7 +378,9 @@ int run(comm::Session& session, int argc, char** argv) {
 
   const comm::CpuShare share = comm::cpu_share(session);
   Setup setup;
-  std::optional<CpuContext> context;
+  const bool on_gpu = placed.device.kind == DeviceKind::cuda;
+  std::unique_ptr<Context> context;
+  std::unique_ptr<comm::Communicator> alone;  // the one rank on a GPU
   std::optional<nn::Model> model;
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
@@ -378,15 +393,24 @@ int run(comm::Session& session, int argc, char** argv) {
       setup.trainer.plan.choices = saved->identity.choices;
       setup.trainer.plan.choices_required = false;
     }
-    context.emplace(CpuContextOptions{.threads = setup.threads});
+    if (on_gpu) {
+      context = std::make_unique<CudaContext>(placed.device);
+      alone = comm::LocalGroup(1).communicator(0);
+    } else {
+      context = std::make_unique<CpuContext>(CpuContextOptions{.threads = setup.threads});
+    }
     model.emplace(nn::make_model(setup.model));
   });
   const std::string tuned = tune(o, session, *context, *model, setup);
   Stream& comm_stream = setup.overlap ? session.communication_stream() : context->stream();
   session.agree([&] {
-    trainer.emplace(*context, nn::Ranks{session.grad(), session.control(), comm_stream}, *model, data, setup.trainer);
+    comm::Communicator& grad = on_gpu ? *alone : session.grad();
+    trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream}, *model, data, setup.trainer);
   });
   nn::RunIdentity identity = identity_of(o, setup, data, session);
+  if (on_gpu) {
+    identity.options["device"] = "gpu";
+  }
   identity.choices = trainer->train_plan().choices();
   for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
     identity.buckets.push_back(bucket.last);

@@ -152,6 +152,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
                  "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->group("Ranks");
+  add_switch("--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be", "Ranks");
   add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
              "Ranks");
   add_switch("--tune", o.tune,

@@ -55,6 +55,7 @@ struct Options {
   std::string cost;
   Switch overlap = Switch::automatic;
   std::string reduce_dtype = "fp32";
+  Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of what was timed; empty: none
   std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
@@ -77,7 +78,7 @@ struct Parsed {
 /// UsageError naming the option and what was expected. `config`: the file of --config.
 [[nodiscard]] Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config);
 
-/// The ranks that --devices and its companions ask for. Training runs on the host so far: auto is one rank there.
+/// The ranks that --devices and its companions ask for. auto is one rank on the host.
 [[nodiscard]] lockstep::comm::RanksRequest requested_ranks(const Options& options);
 
 /// The --lr that was given; none for "auto".

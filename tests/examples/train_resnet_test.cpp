@@ -329,6 +329,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});
+  expect_refused(train_resnet(0, "--cuda-graph on"), {"cuda graph is on", "the device is cpu"});
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
   expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
