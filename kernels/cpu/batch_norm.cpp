@@ -253,9 +253,10 @@ struct Gradient {
   void read(int64_t at, int64_t count, Value<T>* out) const {
     if (mask == nullptr) {
       if (dy2 == nullptr) {
-#pragma omp simd
-        for (int64_t i = 0; i < count; ++i) {
-          out[i] = value_of(dy[at + i]);
+        if constexpr (std::is_same_v<T, Value<T>>) {
+          std::copy_n(dy + at, count, out);
+        } else {
+          std::transform(dy + at, dy + at + count, out, value_of<T>);
         }
       } else {
 #pragma omp simd
