@@ -11,6 +11,7 @@
 #include <omp.h>
 
 #include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/self_start.hpp>
@@ -336,12 +337,11 @@ int run(comm::Session& session, int argc, char** argv) {
   Options& o = parsed.options;
   const comm::RanksRequest ranks = train_resnet::requested_ranks(o);
   comm::require_ranks_as_requested(session, ranks);
-  const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices);
+  comm::NodeGpus machine;
+  session.agree(
+      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
+  const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices, machine);
   session.agree([&] {
-    require<UsageError>(placed.device == Device::cpu() || session.size() == 1, "--devices is '", ranks.devices.text(),
-                        "' for ", session.size(),
-                        " ranks: several on GPUs need the NCCL communicator, which this version lacks, expected one "
-                        "GPU, cpu or cpu:RANKS");
     (void)examples::bind_rank(o.launch, placed.device);  // the header shows the rank's processors
   });
 
@@ -381,6 +381,7 @@ int run(comm::Session& session, int argc, char** argv) {
   const bool on_gpu = placed.device.kind == DeviceKind::cuda;
   std::unique_ptr<Context> context;
   std::unique_ptr<comm::Communicator> alone;  // the one rank on a GPU
+  std::optional<comm::GpuRanks> gpu_ranks;    // several
   std::optional<nn::Model> model;
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
@@ -402,9 +403,18 @@ int run(comm::Session& session, int argc, char** argv) {
     model.emplace(nn::make_model(setup.model));
   });
   const std::string tuned = tune(o, session, *context, *model, setup);
-  Stream& comm_stream = setup.overlap ? session.communication_stream() : context->stream();
+  if (on_gpu && session.size() > 1) {
+    if (placed.shared) {
+      comm::set_shared_gpu_environment(session.rank());
+    }
+    gpu_ranks.emplace(session, placed);
+    setup.overlap_reason = "on: a stream of the GPU";
+  }
+  Stream& comm_stream = gpu_ranks       ? gpu_ranks->communication_stream()
+                        : setup.overlap ? session.communication_stream()
+                                        : context->stream();
   session.agree([&] {
-    comm::Communicator& grad = on_gpu ? *alone : session.grad();
+    comm::Communicator& grad = gpu_ranks ? gpu_ranks->grad() : on_gpu ? *alone : session.grad();
     trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream}, *model, data, setup.trainer);
   });
   nn::RunIdentity identity = identity_of(o, setup, data, session);
