@@ -70,7 +70,7 @@ struct Devices {
   UsableGpus usable{};  ///< with usable:N the claims to them, to be held while the program runs
 };
 
-/// The host without an explicit request for GPUs: convolution and matrix product are still missing there.
+/// The host without an explicit request for GPUs, on which this program has not been tried.
 Devices devices_of(const DeviceRequest& request) {
   if (std::holds_alternative<DeviceRequest::Automatic>(request.form())) {
     return {.all = {Device::cpu(), Device::cpu()}};
@@ -224,8 +224,7 @@ int parse_and_run(int argc, char** argv) {
       "data_parallel");
   app.option_defaults()->always_capture_default();
   app.add_option("--devices", options.devices,
-                 "cpu:N: N parts of the host (auto: 2); GPUs as in docs/devices.md, refused until convolution and "
-                 "matrix product run there");
+                 "cpu:N: N parts of the host (auto: 2); GPUs as in docs/devices.md, untried there");
   app.add_option("--batch-size", options.batch, "samples of all devices together");
   app.add_option("--steps", options.steps, "steps that are timed");
   app.add_option("--image-size", options.image_size, "side of the images");

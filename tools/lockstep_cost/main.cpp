@@ -120,7 +120,7 @@ comm::RankDevice place(comm::Session& session, const Options& options, lockstep_
                                                              "can use, so only host memory and MPI were measured.";
     return placed;
   }
-  survey.gpu_missing = "All-reduces between GPUs: ranks on GPUs have no communicator of their own yet.";
+  survey.gpu_missing = "All-reduces between GPUs are not measured here; bench_allreduce does, over NCCL.";
   std::vector<GpuInfo> gpus;
   GpuInfo mine;
   session.agree([&] {
