@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
 # Sets up, builds everything and runs all tests. Safe to run again. The last line is "N passed, N failed, N skipped",
 # counted in single tests (scripts/count-tests.awk); the exit status is not 0 when something failed.
-#   scripts/test.sh [--preset NAME] [-DOPTION=VALUE of cmake ...] [arguments of ctest]
+#   scripts/test.sh [--preset NAME] [--targets "NAME ..."] [-DOPTION=VALUE of cmake ...] [arguments of ctest]
+# --targets builds these alone; the arguments of ctest have to name tests that they hold.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 preset=release
 if [ "${1:-}" = --preset ]; then
   [ $# -ge 2 ] || die "test.sh: --preset needs a name of CMakePresets.json"
   preset=$2
+  shift 2
+fi
+
+targets=()
+if [ "${1:-}" = --targets ]; then
+  [ $# -ge 2 ] || die "test.sh: --targets needs names, one argument of them"
+  for name in $2; do targets+=(--target "$name"); done
   shift 2
 fi
 
@@ -22,7 +30,7 @@ while [[ ${1:-} == -D* ]]; do
   shift
 done
 configure "$preset" "${options[@]}"
-cmake --build "$build" --parallel "$(jobs)" -- -k 0  # all errors, not the first one only
+cmake --build "$build" --parallel "$(jobs)" "${targets[@]}" -- -k 0  # all errors, not the first one only
 
 mpi_environment
 report=$build/tests.xml
