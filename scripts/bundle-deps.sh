@@ -62,7 +62,8 @@ for name in orterun orted xz; do
   cp -L "$file" "$folder/bin/$name"
 done
 take_libraries "$folder"/bin/*
-ln -s orterun "$folder/bin/mpirun"
+# A copy: not every way to copy a tree keeps symbolic links.
+cp "$folder/bin/orterun" "$folder/bin/mpirun"
 libmpi=$(ldconfig -p | awk '$1 == "libmpi.so.40" && !found {print $NF; found = 1}')
 [ -n "$libmpi" ] || die "bundle-deps.sh: no libmpi.so.40 (Open MPI 4) on this machine"
 cp -L "$libmpi" "$folder/lib/libmpi.so.40"

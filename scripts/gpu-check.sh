@@ -13,13 +13,13 @@ usage: scripts/gpu-check.sh --prepare [options] [CMAKE OPTION...]     with the C
 --prepare      builds the programs for sm_90 and packs them with Open MPI (scripts/bundle-deps.sh), Fashion-MNIST and the
                peer's program into .bundle/ (ignored by git). With the tree at most 60 MiB, refused otherwise. Copy the
                tree with .bundle/ to the machine with the GPU.
---part smoke   (default) the device tests once, and a build there with cmake, ninja and nvcc
---part check   the device tests, also with 1, 2 and 4 ranks over NCCL; the gradient of 1 rank against 2 and 4; the captured
+--part smoke   (default) the device tests once, and a build of runtime and kernels there with cmake, ninja and nvcc
+--part check   the device tests (without the two longest) and those with 1, 2 and 4 ranks over NCCL; the gradient of 1 rank against 2 and 4; the captured
                step against the uncaptured one; Fashion-MNIST in bf16 to 92 %; kernels under compute-sanitizer
 --part speed   ResNet-50 throughput beside PyTorch's, kernels and copies with their share of what the GPU can do
 
 --bundle FOLDER  what was brought along, default .bundle
---seconds N      of one part, default 480; what does not fit is a row "skipped" that says so
+--seconds N      of one part, default 300 for smoke, else 480; what does not fit is a row "skipped" that says so
 --no-build       smoke: leaves out the build
 --data FOLDER    --prepare: with Fashion-MNIST's four .gz files, default ../shared/data/fashion-mnist
 --peer FOLDER    --prepare: with torch_resnet.py, default ../shared/peer
@@ -30,7 +30,7 @@ Exit status: 0 when everything that ran passed, 1 when something failed, 2 for w
 END
 }
 
-action=part part=smoke build_too=yes budget=480
+action=part part=smoke build_too=yes budget=
 bundle=$repository/.bundle
 data_folder=$repository/../shared/data/fashion-mnist
 peer_folder=$repository/../shared/peer
@@ -64,6 +64,9 @@ while [ $# -gt 0 ]; do
   shift
 done
 case "$part" in smoke | check | speed) ;; *) die "gpu-check.sh: --part is '$part', expected smoke, check or speed" ;; esac
+if [ -z "$budget" ]; then
+  if [ "$part" = smoke ]; then budget=300; else budget=480; fi
+fi
 [[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || die "gpu-check.sh: --seconds is '$budget', expected a number from 1 to 99999"
 if [ "$action" = prepare ]; then
   prepare "${cmake_options[@]}"

@@ -6,7 +6,9 @@
 
 The peer is the program that bench/end_to_end/against_torch.py describes, with --device, --dtype, --graph and --compile. Both
 run on synthetic images of the same size. Ours runs with loader, augmentation, copies to the GPU and updates; its figure is
-the median over its reports after the first two. The peer's images lie on the GPU from the start.
+the median over its reports after the first two. The peer's images lie on the GPU from the start. Ours tunes its libraries in
+round 1 only: a file of choices for each setting is kept over the rounds. A run is one epoch, with --workers processors for
+the loader, so that neither an evaluation nor the loader is what is measured.
 
 Round 1 runs ours and every mode of the peer for each setting (type and batch), later rounds ours and the mode that was
 fastest there. The ratio of a round is ours over the best of the peer in that round; the result is the median of the ratios.
@@ -40,10 +42,11 @@ def contenders(first, best, modes):
 
 
 def estimate(contender, setting, took, first_time):
-    """Seconds that a run will take: the longest like it, else the longest of the same contender, else a guess."""
+    """Seconds that a run will take: as the last one like it, else the longest of the same contender, else a guess. The
+    last, because the first one of ours tunes and the peer's first one may compile."""
     same = [t for c, s, t in took if c == contender and s == setting]
     like = [t for c, s, t in took if c == contender]
-    return max(same) if same else max(like) if like else first_time
+    return same[-1] if same else max(like) if like else first_time
 
 
 def best_of(figures):
@@ -81,12 +84,13 @@ def run(command, environment, limit):
 
 def ours(a, dtype, batch, limit):
     steps = max(48, 8192 // batch)
+    choices = os.path.join(a.work, f"choices-{dtype}-{batch}.json")
     out = tempfile.mkdtemp(dir=a.work)
     try:
         run([a.program, "--devices", a.device, "--model", a.model, "--dtype", dtype, "--batch-size", str(batch), "--data",
-             "synthetic", "--image-size", str(a.image_size), "--classes", "20", "--train-images", str(max(a.train_images, batch)),
+             "synthetic", "--image-size", str(a.image_size), "--classes", "20", "--train-images", str(steps * batch),
              "--test-images", "16", "--flip", "on", "--steps", str(steps), "--epochs", "1000", "--log-every", "8",
-             "--out", out], os.environ, limit)
+             "--workers", str(a.workers), "--tune", "on", "--choices", choices, "--out", out], os.environ, limit)
         with open(os.path.join(out, "metrics.jsonl")) as lines:
             rates = [e["images_per_second"] for e in map(json.loads, lines) if e["event"] == "step"]
     finally:
@@ -184,7 +188,7 @@ def main():
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--model", default="resnet50")
     p.add_argument("--image-size", type=int, default=224, help="of ours; the peer's follows from the model")
-    p.add_argument("--train-images", type=int, default=4096)
+    p.add_argument("--workers", type=int, default=min(256, max(1, (os.cpu_count() or 1) - 2)), help="of our loader")
     p.add_argument("--dtypes", default="bf16,fp16")
     p.add_argument("--batches", default="256,64")
     p.add_argument("--rounds", type=int, default=3)
@@ -193,7 +197,7 @@ def main():
     p.add_argument("--first-estimate", type=float, default=20, help="seconds of a run that nothing is known of")
     p.add_argument("--device", default="0,", help="of ours")
     p.add_argument("--peer-device", default="cuda")
-    p.add_argument("--work", help="folder for what our runs write")
+    p.add_argument("--work", help="folder for what our runs write; the files of choices are kept there")
     p.add_argument("--json")
     p.add_argument("--markdown")
     a = p.parse_args()
@@ -203,7 +207,9 @@ def main():
     if why:
         print(why, flush=True)
     a.seconds -= time.monotonic() - start
-    rounds, left_out = measure(a, modes)
+    with tempfile.TemporaryDirectory() as temporary:
+        a.work = a.work or temporary
+        rounds, left_out = measure(a, modes)
     results = [{"dtype": dtype, "batch": batch, **summary(r)} for (dtype, batch), r in rounds.items()]
     report = {"model": a.model, "image_size": a.image_size, "results": results, "left_out": left_out, "not_compared": why}
     if a.json:

@@ -1,21 +1,42 @@
 # What is there on the machine: the programs that were brought along, NVIDIA's libraries, GPUs. Sourced by gpu-check.sh.
 
-# unpack: the folder of the programs, and Open MPI's environment.
+# unpack: the folder of the programs, and Open MPI's environment. Without programs: a failed row, and status 1.
 unpack() {
   commit=$(git -C "$repository" describe --always --dirty 2> /dev/null || echo unknown)
   bundle_commit=$(cat "$bundle/commit" 2> /dev/null || echo none)
   host="$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | sort -u | head -n 1)"
   mkdir -p "$work/programs" "$work/log"
   own_path=$PATH own_libraries=${LD_LIBRARY_PATH:-}
+  # Some ways to copy a tree lose who may execute what.
+  chmod +x "$bundle"/deps/bin/* "$bundle"/programs/* 2> /dev/null || true
   if [ -f "$bundle/deps/environment" ]; then source "$bundle/deps/environment"; fi
   mpi_environment
   if [ -d "$bundle/programs" ]; then
     programs=$bundle/programs
   elif [ -f "$bundle/programs.tar.xz" ]; then
     programs=$work/programs
-    tar -xJf "$bundle/programs.tar.xz" -C "$programs"  # xz lies in deps
+    if ! tar -xJf "$bundle/programs.tar.xz" -C "$programs" > "$work/log/unpack.log" 2>&1; then  # xz lies in deps
+      row "unpack" failed 0 1 0 "$SECONDS" "programs.tar.xz: $(tail -n 1 "$work/log/unpack.log")"
+      return 1
+    fi
+    chmod +x "$programs"/*
   else
-    die "gpu-check.sh: $bundle has no programs; make it with scripts/gpu-check.sh --prepare on a machine with the CUDA toolkit"
+    row "unpack" failed 0 1 0 0 "no programs in $bundle; make it with scripts/gpu-check.sh --prepare where the CUDA toolkit is"
+    return 1
+  fi
+}
+
+# same_sources: a row that tells whether the programs are from this tree. Others do not make a check fail: a row "skipped".
+same_sources() {
+  local others count
+  if [ ! -f "$bundle/sources" ]; then return; fi
+  others=$(cd "$repository" && sha256sum --check --quiet "$bundle/sources" 2> /dev/null | sed -n 's/: FAILED.*//p' || true)
+  if [ -z "$others" ]; then
+    row "sources" passed 1 0 0 0 "the programs are built from this tree"
+  else
+    count=$(printf '%s\n' "$others" | wc -l)
+    others=$(head -n 3 <<< "$others" | paste -sd ' ')
+    row "sources" skipped 0 0 1 0 "the programs are NOT built from this tree: $count files differ, $others"
   fi
 }
 
@@ -64,8 +85,13 @@ find_libraries() {
 }
 
 # programs_start: a row for what each program would not find. Without NVIDIA's libraries that is for the machine's owner.
+# libcublasLt and libcudnn are loaded when they are needed, which ldd does not see: without them there would be other numbers,
+# and nothing else would say so.
 programs_start() {
-  local program missing all='' count=0
+  local program missing all='' count=0 loaded=''
+  if [ "$gpus" != 0 ]; then
+    loaded=$(sed -n 's/^\(lib\(cublasLt\|cudnn\)\.so[^ ]*\) nowhere$/\1/p' "$work/libraries" | paste -sd ' ')
+  fi
   for program in "$programs"/*; do
     [ -x "$program" ] || continue
     count=$((count + 1))
@@ -74,6 +100,8 @@ programs_start() {
   done
   if [ "$count" = 0 ]; then
     row "libraries" failed 0 1 0 0 "no program in $bundle"
+  elif [ -n "$loaded" ]; then
+    row "libraries" failed 0 1 0 0 "not found: $loaded; $all$(paste -sd ';' "$work/libraries")"
   elif [ -n "$all" ]; then
     row "libraries" failed $((count - 1)) 1 0 0 "not found: $all$(paste -sd ';' "$work/libraries")"
   else
@@ -87,7 +115,7 @@ find_gpus() {
   gpus=0 gpu="none found"
   if said=$("$programs/lockstep-devices" --json --no-measure 2> "$work/log/lockstep-devices.log" < /dev/null); then
     gpus=$(printf '%s\n' "$said" | grep -c '"uuid"' || true)
-    data+=("\"machine\": $said")
+    add_json machine "$said"
   fi
   if command -v nvidia-smi > /dev/null; then
     gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null | paste -sd ';' || true)

@@ -18,6 +18,12 @@ device_tests() {
   done
 }
 
+# tracked_sources: the hash of each file that git tracks and that programs are built from, as sha256sum --check takes them.
+tracked_sources() {
+  (cd "$repository" && git ls-files -z -- '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*CMakeLists.txt' '*.cmake' '*.cmake.in' |
+    xargs -0 -r sha256sum)
+}
+
 # prepare [CMAKE OPTION...]
 prepare() {
   local build=$repository/build/gpu-check staged program found bytes tree name
@@ -26,7 +32,8 @@ prepare() {
   # Machine code for sm_90 and PTX for what is newer. The host part is for any x86-64 with AVX2. Libraries are found by
   # LD_LIBRARY_PATH there, not in the folders of this machine.
   cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \
-    -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
+    -DLOCKSTEP_NCCL=ON -DLOCKSTEP_CUDNN=ON -DLOCKSTEP_CUBLASLT=ON -DLOCKSTEP_ONEDNN=OFF \
+    -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
     -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_CUDA_ARCHITECTURES=90 -DCMAKE_SKIP_RPATH=ON \
     -DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc" "$@"
   staged=$bundle.new
@@ -35,6 +42,8 @@ prepare() {
   device_tests "$build" > "$staged/tests"
   [ -s "$staged/tests" ] || die "--prepare: this build has no test with the label gpu"
   mapfile -t names < <(printf '%s\n' "${tools[@]}"; cut -d ' ' -f 1 "$staged/tests")
+  # Before they are compiled: what changes meanwhile is a difference.
+  tracked_sources > "$staged/sources"
   cmake --build "$build" --parallel "$(jobs)" --target "${names[@]}"
   for program in "${names[@]}"; do
     found=$(find "$build" -type f -name "$program" -perm -u+x | sort)

@@ -5,6 +5,8 @@ lines=()     # the same as rows of the Markdown table
 tables=()    # Markdown files, under headings of their own
 data=()      # "name": JSON, for the JSON report only
 passed=0 failed=0 skipped=0  # checks
+# Of the report's head; unpack() and find_gpus() find out.
+commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for"
 
 # json_string TEXT: quoted and escaped. Control characters, which JSON forbids, become spaces.
 json_string() {
@@ -104,11 +106,22 @@ add_table() {
   tables+=("$file")
 }
 
+# add_json NAME TEXT: into the JSON report. Text that is no JSON, as of a program that was stopped, would spoil all of it:
+# it is left out, with a line in the log.
+add_json() {
+  local error
+  if command -v python3 > /dev/null && ! error=$(python3 -m json.tool <<< "$2" 2>&1 > /dev/null); then
+    printf '%s is no JSON and was left out: %s\n' "$1" "$(tail -n 1 <<< "$error")" | tee -a "$work/log/data.log" >&2
+    return
+  fi
+  data+=("\"$1\": $2")
+}
+
 # add_data NAME FILE: a file of JSON, or of one JSON object a line (.jsonl), as it is.
 add_data() {
   [ -s "$2" ] || return 0
   case "$2" in
-    *.jsonl) data+=("\"$1\": [$(paste -sd , "$2")]") ;;
-    *) data+=("\"$1\": $(cat "$2")") ;;
+    *.jsonl) add_json "$1" "[$(paste -sd , "$2")]" ;;
+    *) add_json "$1" "$(cat "$2")" ;;
   esac
 }

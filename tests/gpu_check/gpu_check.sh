@@ -39,6 +39,7 @@ check "sanitized" 1 10 read_sanitizer printf '%s\n' '[       OK ] A.B (3 ms)' '=
 check "sanitizer's errors" 1 10 read_sanitizer \
   bash -c 'echo "[       OK ] A.B (3 ms)"; echo "========= ERROR SUMMARY: 2 errors"; exit 86' || true
 check "no summary" 1 10 read_sanitizer echo '[       OK ] A.B (3 ms)' || true
+check "slow sanitizer" 1 1 read_sanitizer sleep 20 || true
 reason="no card"
 check "no reason to try" 1 10 read_status touch "$work/tried" || true
 [ ! -e "$work/tried" ] || echo "it was tried"
@@ -47,12 +48,20 @@ printf '%s\n' '{"name":"matmul a","dtype":"bf16","seconds":1e-06,"gb_per_s":10,"
   '{"name":"relu c","dtype":"f32","seconds":2e-06,"gb_per_s":90,"gflop_per_s":0,"copy_gb_per_s":100,"percent_of_copy":90}' > "$work/k.jsonl"
 add_table "Kernels" < <(kernel_table "$work/k.jsonl")
 add_data kernels "$work/k.jsonl"
+echo '{"half": ' > "$work/half.json"
+if command -v python3 > /dev/null; then add_data half "$work/half.json"; else echo "half is no JSON"; fi
 write_reports smoke
 echo "status $(exit_status)"
 LD_LIBRARY_PATH=/before PATH=$work/fake:/usr/bin:/bin CUDA_HOME=$work/toolkit
 find_libraries
 cat "$work/libraries"
 echo "path $LD_LIBRARY_PATH"
+programs=$work/fake
+programs_start
+sed -i 's/^libcudnn.*/libcudnn.so.9 nowhere/' "$work/libraries"
+programs_start
+gpus=0
+programs_start
 END
 # NVIDIA's libraries in Python's packages and in a toolkit: the former win.
 mkdir -p "$work/fake" "$work/toolkit/lib64" "$work/site-packages/nvidia/cudnn/lib" "$work/site-packages/nvidia/cu13/lib"
@@ -77,13 +86,17 @@ lines 1 '^passed   sanitized .* ERROR SUMMARY: 0 errors'
 lines 1 "^failed   sanitizer's errors .* exit status 86"
 lines 1 '^failed   no summary .* no summary without errors'
 lines 1 '^skipped  no reason to try .* no card$'
+lines 1 '^skipped  slow sanitizer .* stopped at its limit of 1 s'
 lines 0 'it was tried|not passed'
-lines 1 '^7 of 15 checks failed, 5 were skipped\.$'
+lines 1 '^half is no JSON'
+lines 1 '^7 of 16 checks failed, 6 were skipped\.$'
 lines 1 '^status 1$'
 lines 1 '^libcublasLt\.so\.13 in .*/site-packages/nvidia/cu13/lib$'
 lines 1 '^libcudnn\.so\.9 in .*/site-packages/nvidia/cudnn/lib$'
 lines 1 '^libnccl\.so\.2 in .*/toolkit/lib64$'
 lines 1 '^path /before:.*/nvidia/cu13/lib:.*/nvidia/cudnn/lib:.*/toolkit/lib64$'
+lines 2 '^passed   libraries '
+lines 1 '^failed   libraries .* not found: libcudnn\.so\.9;'
 run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.1.name=conv b'
 lines 1 '^\| hangs \| failed \| 0 \| 1 \| 0 \|' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| matmul a \| bf16 \| 1\.0 \| 10 \| 10\.0 \| 2\.00 \| 100\.0 \|$' "$work/out/gpu-check-smoke.md"
@@ -103,7 +116,9 @@ program test_a <<< 'echo "[       OK ] A.B (3 ms)"'
 program test_b <<< 'echo "[       OK ] $RANKS.shared_${LOCKSTEP_ALLOW_SHARED_GPU:-0} (3 ms)"'
 program lockstep-devices <<< 'echo "{\"gpus\": []}"'
 check=("$source/scripts/gpu-check.sh" --bundle "$work/bundle")
-export OUT=$work/out
+# What is loaded when it is needed is there on a machine with a GPU, whatever this one has.
+touch "$work/toolkit/lib64/libcublasLt.so.13"
+export OUT=$work/out CUDA_HOME=$work/toolkit
 
 run 77 "smoke without a GPU" "${check[@]}" --no-build
 lines 1 '^passed   2 ranks on the host'
@@ -122,6 +137,15 @@ program lockstep-devices <<< 'if [ "$1" = --json ]; then echo "{\"gpus\": [{\"uu
 run 0 "smoke with a GPU" "${check[@]}" --part smoke --no-build
 lines 1 '^Everything passed\.$'
 lines 1 '^one card$' "$work/out/gpu-check-smoke.md"
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'budget_seconds=300'
+(cd "$source" && sha256sum CMakeLists.txt runtime/error.hpp) > "$work/bundle/sources"
+run 0 "a bundle of this tree" "${check[@]}" --no-build
+lines 1 '^passed   sources'
+sed -i '2s/^................/0000000000000000/' "$work/bundle/sources"
+echo "$(printf '%064d' 0)  no/such/file.cpp" >> "$work/bundle/sources"
+run 0 "a bundle of another tree" "${check[@]}" --no-build
+lines 1 '^skipped  sources .* NOT built from this tree: 2 files differ, runtime/error\.hpp no/such/file\.cpp$'
+rm "$work/bundle/sources"
 program test_a <<< 'echo "[  FAILED  ] A.B (3 ms)"; exit 1'
 run 1 "smoke with a test that fails" "${check[@]}" --no-build
 lines 1 '^1 of 3 checks failed, 0 were skipped\.$'
@@ -148,8 +172,7 @@ for rate in 1 1 100 120 110; do echo "{\"event\":\"step\",\"images_per_second\":
 echo '{"best_accuracy":0.93,"event":"end","exit_code":0,"step":9,"test_accuracy":'"${ACCURACY:-0.925}}" >> "$out/metrics.jsonl"
 END
 mkdir -p "$work/bundle/data/fashion-mnist"
-rm "$work/bundle/tests"
-echo 'test_b ranks' > "$work/bundle/tests"
+printf 'test_b ranks\ntest_kernels_cuda \n' > "$work/bundle/tests"
 if command -v python3 > /dev/null; then
   run 0 "check with a GPU" "${check[@]}" --part check
   lines 1 '^passed   test_b, 4 ranks'
@@ -157,7 +180,9 @@ if command -v python3 > /dev/null; then
   lines 1 '^\[       OK \] 1\.shared_0' "$work/out/gpu-check-check.log"
   lines 2 '^passed   gradient of [24] ranks = of 1 .* largest relative distance of 1 tensors: 0, of w\.momentum_buffer'
   lines 1 '^passed   control: another seed, another gradient'
-  lines 4 '^passed   captured = uncaptured'
+  lines 6 '^passed   captured = uncaptured'
+  lines 4 '^passed   uncaptured run twice = the same bits'
+  lines 0 'test_kernels_cuda'  # in the part smoke only
   lines 1 '^passed   control: another seed, other weights'
   lines 1 '^passed   ResNet-20 on Fashion-MNIST, bf16 .* 0\.925, at least 0\.92 wanted'
   lines 8 '^skipped  memcheck, share [1-8] of 8'
@@ -208,6 +233,13 @@ lines 1 '^failed   stopped .* by a signal'
 run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'checks.1.name=stopped'
 
 run 2 "unknown part" "${check[@]}" --part all
+mkdir "$work/empty" "$work/damaged"
+echo "not packed" > "$work/damaged/programs.tar.xz"
+for name in empty damaged; do
+  run 1 "$name bundle" "$source/scripts/gpu-check.sh" --bundle "$work/$name"
+  lines 1 '^failed   unpack .*program'
+  run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'checks.0.name=unpack'
+done
 run 2 "no bundle" "$source/scripts/gpu-check.sh" --bundle "$work/nowhere"
 lines 1 'scripts/gpu-check\.sh --prepare'
 run 2 "option of --prepare" "${check[@]}" -DX=1
