@@ -257,7 +257,7 @@ const std::vector<Bucket>& GradientReducer::buckets() const {
 
 void GradientReducer::begin_step() {
   State& s = *state_;
-  require<StateError>(!s.in_step, "gradient reducer: begin_step() before the last step was finished");
+  require<StateError>(!s.in_step, "gradient reducer: begin_step() before the last step was finished or given up");
   for (std::size_t i = 0; i < s.gradients.size(); ++i) {
     s.pending[i] = s.gradients[i].expected_writes;
   }
@@ -302,6 +302,10 @@ void GradientReducer::finish() {
   }
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
+}
+
+void GradientReducer::abandon_step() {
+  state_->in_step = false;
 }
 
 ReducerStatistics GradientReducer::statistics() const {

@@ -52,13 +52,17 @@ class GradientReducer {
   ~GradientReducer();
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
-  /// Forgets what is ready. StateError when the step before was not finished.
+  /// Forgets what is ready. StateError when the step before was neither finished nor given up.
   void begin_step();
   /// A write of gradient `index` (ready order) was enqueued on the compute stream. StateError naming the tensor when
   /// it was written more often than declared or outside a step.
   void written(int index);
   /// The compute stream waits for all buckets. StateError naming the gradients that were never written.
   void finish();
+  /// Gives the step up after an error in the middle of it, so that the next one can begin; nothing outside a step. What
+  /// was enqueued stays so: buckets that have started are reduced, the others are not. The ranks' calls must match
+  /// afterwards too: all of them give up with the same buckets started, as when a capture fails, of which nothing runs.
+  void abandon_step();
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call when the streams are idle
   void reset_statistics();

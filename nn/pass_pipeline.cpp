@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <lockstep/comm/wait.hpp>
 #include <lockstep/nn/trainer.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
@@ -24,10 +25,13 @@ std::unique_ptr<MemoryResource> memory_for_copies(const Context& context) {
 
 }  // namespace
 
-PassPipeline::PassPipeline(Context& context, std::int64_t batch, const StepLayout& layout, std::int64_t passes)
+PassPipeline::PassPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch,
+                           const StepLayout& layout, std::int64_t passes)
     : context_(context),
+      communicator_(communicator),
       host_memory_(memory_for_copies(context)),
       inline_stream_(Stream::host_inline()),
+      copied_(context.device()),
       idle_(context.stream()) {
   if (on_gpu(context)) {
     copies_.emplace(context.device(), CudaContextOptions{.stream = nullptr, .memory = &context.memory()});
@@ -58,7 +62,7 @@ void PassPipeline::take(Pass& pass) {
     return;
   }
   Metrics& sums = *std::exchange(pass.sums, nullptr);
-  pass.done.synchronize();
+  comm::wait(pass.done, communicator_);
   require<DataError>(pass.metrics[2] == 0, pass.metrics[2], " labels of a batch are outside [0, classes)");
   sums.loss_sum += pass.metrics[0];
   sums.correct += pass.metrics[1];
@@ -97,6 +101,12 @@ void PassPipeline::end(double samples, Metrics& sums) {
   ++next_;
 }
 
+void PassPipeline::forget(std::int64_t count) {
+  for (std::int64_t i = 1; i <= count; ++i) {
+    pass(next_ - static_cast<std::uint64_t>(i)).sums = nullptr;
+  }
+}
+
 void PassPipeline::flush() {
   for (std::size_t i = 0; i < passes_.size(); ++i) {
     take(pass(next_ + i));
@@ -104,7 +114,7 @@ void PassPipeline::flush() {
 }
 
 void PassPipeline::wait_for_copies() {
-  (copies_ ? copies_->stream() : context_.stream()).synchronize();
+  comm::wait(copies_ ? copies_->stream() : context_.stream(), copied_, communicator_);
 }
 
 std::size_t PassPipeline::bytes() const {

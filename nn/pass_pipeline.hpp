@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/comm/communicator.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/idle_at_end.hpp>
 #include <lockstep/nn/step_state.hpp>
@@ -24,10 +25,14 @@ struct Metrics;
 /// On a GPU there are two StepStates, a copy stream and page-locked host memory: the copies of pass L run beside pass
 /// L - 1. On the host there is one StepState, and everything goes through the context's stream. Nothing is allocated
 /// and no stream is waited for after the constructor; begin() waits for the pass that is two steps back.
+///
+/// A pass may hold operations of a communicator on the device. Whoever waits here looks after it (comm/wait.hpp), so
+/// that a rank that is gone is an error and not a wait without end.
 class PassPipeline {
  public:
-  /// passes: of a step, at least 1. The context outlives the pipeline.
-  PassPipeline(Context& context, std::int64_t batch, const StepLayout& layout, std::int64_t passes);
+  /// passes: of a step, at least 1. Context and communicator outlive the pipeline.
+  PassPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch, const StepLayout& layout,
+               std::int64_t passes);
   ~PassPipeline() = default;  ///< waits for both streams
   PassPipeline(const PassPipeline&) = delete;
   PassPipeline& operator=(const PassPipeline&) = delete;
@@ -41,6 +46,8 @@ class PassPipeline {
   int begin(const Batch& batch, std::int64_t first, std::int64_t count, const StepState::Scalars& scalars);
   /// All of the pass is enqueued, of so many samples: its metrics are added to `sums` when they are there.
   void end(double samples, Metrics& sums);
+  /// The last `count` passes that ended count for nothing: what is not yet added to their sums never is.
+  void forget(std::int64_t count);
   /// Waits for all passes, so that every sum is whole.
   void flush();
   /// Waits for the copy stream: memory that batches came from may go.
@@ -60,15 +67,17 @@ class PassPipeline {
     Metrics* sums = nullptr;  ///< nullptr: nothing to fetch
     Event done;
   };
-  static void take(Pass& pass);
+  void take(Pass& pass);
   [[nodiscard]] Pass& pass(std::uint64_t number) { return passes_[number % passes_.size()]; }
 
   Context& context_;
+  comm::Communicator& communicator_;
   std::unique_ptr<MemoryResource> host_memory_;
   std::optional<CudaContext> copies_;  ///< the copy stream; none on the host
   std::deque<StepState> states_;
   std::deque<Event> loaded_;  ///< of each state
   Stream inline_stream_;
+  Event copied_;  ///< of wait_for_copies()
   Buffer host_;
   std::deque<Pass> passes_;  ///< of two steps
   std::uint64_t next_ = 0;   ///< number of the next pass

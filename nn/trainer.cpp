@@ -10,6 +10,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/text.hpp>
+#include <lockstep/comm/wait.hpp>
 #include <lockstep/kernels/hash.hpp>
 #include <lockstep/nn/idle_at_end.hpp>
 #include <lockstep/nn/pass_pipeline.hpp>
@@ -183,7 +184,7 @@ struct Trainer::State {
         parameters(ctx, m, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .memory = nullptr}),
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer),
-        pipeline(ctx, capacity, step_layout(m, o.plan), o.accumulate),
+        pipeline(ctx, r.grad, capacity, step_layout(m, o.plan), o.accumulate),
         train(ctx, m, Mode::train, capacity, training_plan(o)),
         train_more(accumulating_plan(ctx, m, o)),
         evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
@@ -197,6 +198,7 @@ struct Trainer::State {
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? static_cast<std::size_t>(4 * pipeline.states()) : 0),
         contract(nn::contract(m, d, o, train.choices())),
+        drained(ctx.device()),
         idle(ctx.stream()) {
     train.bind(parameters, pipeline.state(0), workspace);
     if (train_more) {
@@ -244,6 +246,9 @@ struct Trainer::State {
     return {.workers = options.loader_workers, .prefetch = options.prefetch, .epoch = 0, .batch = 0};
   }
 
+  /// Waits for the context's stream, where operations of ranks.grad may be.
+  void synchronize() { comm::wait(context.stream(), drained, ranks.grad); }
+
   /// The loader of the training set, from the current position on.
   void open_loader() {
     pipeline.wait_for_copies();
@@ -252,6 +257,7 @@ struct Trainer::State {
     from_here.epoch = position.epoch;
     from_here.batch = position.batch;
     loader = std::make_unique<Loader>(*data.train, train_sampler, pipeline.host_memory(), from_here);
+    behind = false;
   }
 
   /// A pass of a batch: what it enqueues between its input and its metrics is run(state). Rows beyond the samples are
@@ -278,8 +284,13 @@ struct Trainer::State {
       return;
     }
     reducer.begin_step();
-    plan.run(context, written);
-    reducer.finish();
+    try {
+      plan.run(context, written);
+      reducer.finish();
+    } catch (...) {
+      reducer.abandon_step();
+      throw;
+    }
     optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
   }
 
@@ -328,11 +339,13 @@ struct Trainer::State {
   std::vector<Graph> graphs;  ///< by state and place in the step; none where steps are not captured
   bool warm = false;          ///< a step has run
   std::unique_ptr<Loader> loader;
+  bool behind = false;  ///< a step failed, whose batch the loader has given out
   std::string contract;
   Position position;
   Metrics window;
   Metrics evaluated;
   double samples_seen = 0;
+  Event drained;   ///< of synchronize()
   IdleAtEnd idle;  ///< goes first
 };
 
@@ -360,6 +373,7 @@ void Trainer::start() {
 
 void Trainer::require_same_state() {
   State& s = *state_;
+  s.synchronize();  // before the copies, as in skipped_updates()
   std::ostringstream text;
   text << "epoch " << s.position.epoch << ", batch " << s.position.batch << ", step " << s.position.step << '\n'
        << "parameters with hash " << hash_of(s.context, s.parameters.values()) << '\n';
@@ -380,10 +394,22 @@ void Trainer::require_same_state() {
 void Trainer::step() {
   State& s = *state_;
   require<StateError>(s.loader != nullptr, "trainer: step() before start()");
+  if (s.behind) {
+    s.synchronize();
+    s.open_loader();
+  }
   const Batch& batch = s.loader->next();
   const std::int64_t last = s.options.accumulate - 1;
-  for (std::int64_t pass = 0; pass <= last; ++pass) {
-    s.pass(batch, pass, learning_rate(), s.window, [&](int state) { s.run_training(state, pass == 0, pass == last); });
+  std::int64_t pass = 0;
+  try {
+    for (; pass <= last; ++pass) {
+      s.pass(batch, pass, learning_rate(), s.window,
+             [&](int state) { s.run_training(state, pass == 0, pass == last); });
+    }
+  } catch (...) {
+    s.pipeline.forget(pass);
+    s.behind = true;
+    throw;
   }
   s.warm = true;
   s.samples_seen += static_cast<double>(batch.valid);
@@ -408,8 +434,9 @@ std::int64_t Trainer::skipped_updates() {
   const TensorView& skipped = state_->optimizer.skipped();
   std::int64_t count = 0;
   if (skipped.given()) {
+    state_->synchronize();  // a copy to pageable memory waits by itself, without a look at the communicator
     copy(state_->context, skipped, TensorView(std::span(&count, 1), Shape{}));
-    state_->context.synchronize();
+    state_->synchronize();
   }
   return count;
 }
@@ -445,7 +472,7 @@ void Trainer::reduce_buffers() {
   const TensorView view(std::span<double>(mean), {n});
   s.ranks.control.broadcast(inline_stream, view, 0);
   copy(s.context, view, s.parameters.evaluation_buffer_arena());
-  s.context.synchronize();
+  s.synchronize();
 }
 
 Metrics Trainer::evaluate() {
@@ -477,8 +504,9 @@ std::vector<double> Trainer::gather_rank_buffers() {
   const std::int64_t n = s.parameters.buffer_arena().numel();
   std::vector<double> own(static_cast<std::size_t>(n));
   std::vector<double> all(static_cast<std::size_t>(n * s.ranks.control.size()));
+  s.synchronize();  // before the copy, as in skipped_updates()
   copy(s.context, s.parameters.buffer_arena(), TensorView(std::span<double>(own), {n}));
-  s.context.synchronize();
+  s.synchronize();
   Stream inline_stream = Stream::host_inline();
   s.ranks.control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
                              TensorView(std::span<double>(all), {n * s.ranks.control.size()}));
@@ -499,7 +527,7 @@ void Trainer::restore(const Position& position, const std::vector<double>& own_b
       ", expected a batch from 0 to ", s.train_sampler.batches() - 1, " and nothing negative");
   std::vector<double> host = own_buffers;
   copy(s.context, TensorView(std::span<double>(host), {n}), s.parameters.buffer_arena());
-  s.context.synchronize();
+  s.synchronize();
   s.position = position;
   s.samples_seen = samples_seen;
   s.open_loader();
@@ -526,7 +554,7 @@ void Trainer::broadcast_state() {
   }
   send(s.parameters.buffer_arena());
   send(s.parameters.evaluation_buffer_arena());
-  s.context.synchronize();
+  s.synchronize();
 }
 
 ParameterSet& Trainer::parameters() {

@@ -76,7 +76,8 @@ struct Metrics {
 /// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
 /// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
 /// captured: the second captures, the first runs as it is. On a GPU batches lie in page-locked memory, two of them on
-/// the device (nn/pass_pipeline.hpp).
+/// the device (nn/pass_pipeline.hpp). Whatever waits for steps there looks after `grad` meanwhile (comm/wait.hpp): a
+/// rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
 /// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
@@ -98,6 +99,8 @@ class Trainer {
 
   /// One step: batch, forward, backward (reduced in its last pass), update. DataError when a label of two steps before
   /// was out of range, StateError before start(). Waits for the device only until the step before the last one is done.
+  /// After an error the next call takes the same batch anew, where all ranks failed alike (as when steps cannot be
+  /// captured); running statistics may have seen it already. Not after an error of the communicator.
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;

@@ -6,6 +6,7 @@
 #include <lockstep/runtime/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
+#include "tests/comm/wrapped_communicator.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -75,26 +76,11 @@ TEST(Collectives, EveryCaseIsRightForAnyNumberOfRanks) {
 }
 
 /// Forgets the sum of rank 0: what check() is there to find.
-class Forgetful final : public comm::Communicator {
+class Forgetful final : public comm::WrappedCommunicator {
  public:
-  explicit Forgetful(comm::Communicator& inner) : Communicator(inner.rank(), inner.size()), inner_(inner) {}
-  [[nodiscard]] std::string_view backend() const override { return "forgetful"; }
+  using WrappedCommunicator::WrappedCommunicator;
   [[nodiscard]] bool can_overlap() const override { return true; }
   void all_reduce(Stream&, const TensorView&) override {}
-  void reduce_scatter(Stream& s, const TensorView& in, const TensorView& out) override {
-    inner_.reduce_scatter(s, in, out);
-  }
-  void all_gather(Stream& s, const TensorView& in, const TensorView& out) override { inner_.all_gather(s, in, out); }
-  void all_to_all(Stream& s, const TensorView& in, const TensorView& out) override { inner_.all_to_all(s, in, out); }
-  void broadcast(Stream& s, const TensorView& data, int root) override { inner_.broadcast(s, data, root); }
-  void barrier(Stream& s) override { inner_.barrier(s); }
-  void send(Stream& s, const TensorView& data, int to) override { inner_.send(s, data, to); }
-  void recv(Stream& s, const TensorView& data, int from) override { inner_.recv(s, data, from); }
-  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override { return inner_.split(color, key); }
-  [[nodiscard]] comm::CommunicatorCounts counts() const override { return inner_.counts(); }
-
- private:
-  comm::Communicator& inner_;
 };
 
 TEST(Collectives, AWrongSumIsFound) {

@@ -285,7 +285,7 @@ TEST(GradientReducer, WrongUseNamesTheTensor) {
   EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
   reducer.begin_step();
   EXPECT_EQ(thrown<StateError>([&] { reducer.begin_step(); }),
-            "gradient reducer: begin_step() before the last step was finished");
+            "gradient reducer: begin_step() before the last step was finished or given up");
   reducer.written(0);
   EXPECT_EQ(thrown<StateError>([&] { reducer.written(0); }),
             "gradient reducer: g0 was written more than 1 times in a step");
@@ -300,6 +300,44 @@ TEST(GradientReducer, WrongUseNamesTheTensor) {
   reducer.written(2);
   reducer.finish();
   reducer.begin_step();
+}
+
+TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
+  for (const bool worker : {false, true}) {
+    LocalGroup group(1);
+    const auto communicator = group.communicator(0);
+    Stream compute = Stream::host_inline();
+    Stream other = Stream::host_worker("comm");
+    auto gradients = ranges({3, 4, 5});
+    gradients[1].expected_writes = 2;
+    std::vector<float> arena(12);
+    GradientReducer reducer(*communicator, compute, worker ? other : compute, gradients,
+                            plan_buckets(gradients, {.bucket_bytes = 4, .tail_bytes = 4}), view_of(arena));
+    ASSERT_EQ(reducer.buckets().size(), 3U);
+    reducer.abandon_step();  // outside a step
+    for (int given_up = 0; given_up < 3; ++given_up) {
+      reducer.begin_step();
+      reducer.written(0);
+      reducer.written(1);
+      if (given_up == 1) {
+        EXPECT_THROW(reducer.finish(), StateError);
+      }
+      reducer.abandon_step();
+      EXPECT_EQ(thrown<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+      EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
+    }
+    other.synchronize();
+    const std::int64_t before = communicator->counts().calls;
+    EXPECT_EQ(before, 3) << "the first bucket of each step";
+    reducer.begin_step();
+    for (const int index : {0, 1, 1, 2}) {
+      reducer.written(index);
+    }
+    reducer.finish();
+    other.synchronize();
+    EXPECT_EQ(communicator->counts().calls, before + 3) << "a whole step: each bucket once";
+    EXPECT_EQ(reducer.statistics().steps, 1);
+  }
 }
 
 TEST(GradientReducer, ManyMissingGradientsAreCounted) {
