@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Sets up, builds and trains: the main job under mpirun. Safe to run again; only what is missing is done.
 #   scripts/train.sh [--ranks N] [options of train_resnet]
-# --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. Everything else goes to train_resnet;
+# --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. They compute on the CPU unless --devices (or the
+# file of --config) says otherwise: --ranks 2 --devices 2 takes two GPUs. Everything else goes to train_resnet;
 # scripts/train.sh --help shows its options. Without any option it trains on synthetic images.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -46,4 +47,9 @@ fi
 # Few slots, root, no ssh, containers: handled and explained in lib.sh. `mpirun -np N build/bin/train_resnet` does the
 # same where Open MPI is set up for the machine.
 mpi_environment
+# Two ranks fit every machine, but not its number of GPUs.
+case " ${options[*]}" in
+  *" --devices"* | *" --config"*) ;;
+  *) options=(--devices cpu "${options[@]}") ;;
+esac
 exec mpirun -np "$ranks" "$build/bin/train_resnet" "${options[@]}"

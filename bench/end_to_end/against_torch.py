@@ -20,7 +20,7 @@ import time
 
 def ours(a, environment):
     with tempfile.TemporaryDirectory() as out:
-        command = [a.program, "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
+        command = [a.program, "--devices", "cpu", "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
                    "--train-images", "4096", "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
                    "--log-every", "3", "--out", out]
         if a.ranks > 1:

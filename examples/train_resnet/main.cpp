@@ -85,15 +85,13 @@ struct Setup {
   std::string overlap_reason;
 };
 
-Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare& share, comm::Session& session) {
-  Setup s;
-  s.model = {.name = o.model,
-             .classes = data.train->classes(),
-             .height = data.train->height(),
-             .width = data.train->width(),
-             .hidden = o.hidden};
-  s.threads =
-      o.threads > 0 ? o.threads : (std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : share.threads());
+/// Whether gradients are reduced beside backward, and why.
+void resolve_overlap(const Options& o, bool on_gpu, const comm::CpuShare& share, comm::Session& session, Setup& s) {
+  if (session.size() > 1 && on_gpu) {  // NCCL's operations are the GPU's work: no thread has to be free for them
+    s.overlap = o.overlap != Switch::off;
+    s.overlap_reason = s.overlap ? "on: a stream of the GPU" : "off";
+    return;
+  }
   if (session.size() == 1) {
     s.overlap_reason = "off: one rank";
   } else if (o.overlap == Switch::automatic) {
@@ -107,6 +105,19 @@ Setup resolve(const Options& o, const nn::DataSplit& data, const comm::CpuShare&
                         "--overlap on: MPI was started without thread support, expected MPI_THREAD_SERIALIZED or more");
     s.overlap_reason = s.overlap ? "on" : "off";
   }
+}
+
+Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const comm::CpuShare& share,
+              comm::Session& session) {
+  Setup s;
+  s.model = {.name = o.model,
+             .classes = data.train->classes(),
+             .height = data.train->height(),
+             .width = data.train->width(),
+             .hidden = o.hidden};
+  s.threads =
+      o.threads > 0 ? o.threads : (std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : share.threads());
+  resolve_overlap(o, on_gpu, share, session, s);
 
   const train_resnet::BaseRate rate = train_resnet::base_learning_rate(o);
   s.rules = nn::run_rules({.ranks = session.size(),
@@ -262,7 +273,8 @@ std::string compute_text(const Setup& s, const comm::CpuShare& share, nn::Traine
 }
 
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
-                  const comm::CpuShare& share, int gpus, comm::Session& session, nn::Trainer& trainer) {
+                  const comm::CpuShare& share, const comm::RankDevice& placed, comm::Session& session,
+                  nn::Trainer& trainer) {
   std::ostream& out = std::cout;
   const auto& plan = trainer.train_plan();
   out << build_description() << '\n'
@@ -270,8 +282,8 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  launch     " << session.launch().description() << '\n'
       << "  compute    " << compute_text(s, share, trainer) << '\n';
-  if (gpus > 0) {
-    out << "             " << gpus << " GPU(s) seen and not used: --devices gpu trains on one\n";
+  if (!placed.note.empty()) {
+    out << "             " << placed.note << '\n';
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, "
       << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
@@ -335,7 +347,7 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   Options& o = parsed.options;
-  const comm::RanksRequest ranks = train_resnet::requested_ranks(o);
+  const comm::RanksRequest ranks = examples::ranks_request(o.launch);
   comm::require_ranks_as_requested(session, ranks);
   comm::NodeGpus machine;
   session.agree(
@@ -385,7 +397,7 @@ int run(comm::Session& session, int argc, char** argv) {
   std::optional<nn::Model> model;
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
-    setup = resolve(o, data, share, session);
+    setup = resolve(o, data, on_gpu, share, session);
     if (!o.cost.empty()) {
       setup.trainer.buckets.all_reduce =
           nn::all_reduce_cost(nn::parse_cost(cost, o.cost), session.size(), session.nodes(), o.cost);
@@ -408,11 +420,10 @@ int run(comm::Session& session, int argc, char** argv) {
       comm::set_shared_gpu_environment(session.rank());
     }
     gpu_ranks.emplace(session, placed);
-    setup.overlap_reason = "on: a stream of the GPU";
   }
-  Stream& comm_stream = gpu_ranks       ? gpu_ranks->communication_stream()
-                        : setup.overlap ? session.communication_stream()
-                                        : context->stream();
+  Stream& comm_stream = !setup.overlap ? context->stream()
+                        : gpu_ranks    ? gpu_ranks->communication_stream()
+                                       : session.communication_stream();
   session.agree([&] {
     comm::Communicator& grad = gpu_ranks ? gpu_ranks->grad() : on_gpu ? *alone : session.grad();
     trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream}, *model, data, setup.trainer);
@@ -426,10 +437,8 @@ int run(comm::Session& session, int argc, char** argv) {
     identity.buckets.push_back(bucket.last);
   }
 
-  int gpus = 0;
-  session.agree([&] { gpus = o.launch.devices == "auto" ? num_gpus() : 0; });  // a driver that is broken says so
   if (first) {
-    print_header(o, setup, *model, data, share, gpus, session, *trainer);
+    print_header(o, setup, *model, data, share, placed, session, *trainer);
     if (!tuned.empty()) {
       std::cout << "  libraries  " << tuned << '\n' << std::flush;
     }
@@ -524,6 +533,6 @@ int run(comm::Session& session, int argc, char** argv) {
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
     const train_resnet::Parsed parsed = train_resnet::parse(argc, argv, examples::read_config_file(argc, argv));
-    return parsed.text.empty() ? std::optional(train_resnet::requested_ranks(parsed.options)) : std::nullopt;
+    return parsed.text.empty() ? std::optional(examples::ranks_request(parsed.options.launch)) : std::nullopt;
   });
 }

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 
 #include <CLI/CLI.hpp>
 
@@ -24,8 +23,9 @@ constexpr const char* kAbout =
     "Trains an image classifier with synchronous data parallelism: every rank computes the gradient of its share of\n"
     "the batch, the gradients are summed over the ranks, and all ranks make the same update.\n"
     "\n"
-    "  train_resnet                                          one rank, synthetic images\n"
-    "  train_resnet --devices cpu:2                          two ranks on this machine\n"
+    "  train_resnet                                          synthetic images on all GPUs, one rank each; without\n"
+    "                                                        GPUs one rank on the CPU\n"
+    "  train_resnet --devices cpu:2                          two ranks on this machine's CPU\n"
     "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
 
 constexpr const char* kFooter =
@@ -153,8 +153,8 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->group("Ranks");
   add_switch("--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be", "Ranks");
-  add_switch("--overlap", o.overlap, "reduce gradients during backward; auto: when a processor is left for it",
-             "Ranks");
+  add_switch("--overlap", o.overlap,
+             "reduce gradients during backward; auto: on GPUs, and when a processor is left for it", "Ranks");
   add_switch("--tune", o.tune,
              "time what libraries offer for each convolution and product, and take the fastest; auto: on GPUs, or with "
              "--choices",
@@ -210,7 +210,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
-  (void)requested_ranks(o);
+  (void)examples::ranks_request(o.launch);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
@@ -232,14 +232,6 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
   return parsed;
-}
-
-lockstep::comm::RanksRequest requested_ranks(const Options& options) {
-  lockstep::comm::RanksRequest ranks = examples::ranks_request(options.launch);
-  if (std::holds_alternative<lockstep::DeviceRequest::Automatic>(ranks.devices.form())) {
-    ranks.devices = lockstep::DeviceRequest::parse("cpu");
-  }
-  return ranks;
 }
 
 std::optional<double> given_learning_rate(const Options& options) {

@@ -78,9 +78,6 @@ struct Parsed {
 /// UsageError naming the option and what was expected. `config`: the file of --config.
 [[nodiscard]] Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config);
 
-/// The ranks that --devices and its companions ask for. auto is one rank on the host.
-[[nodiscard]] lockstep::comm::RanksRequest requested_ranks(const Options& options);
-
 /// The --lr that was given; none for "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const Options& options);
 

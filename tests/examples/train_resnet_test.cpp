@@ -1,6 +1,7 @@
 // The program as people call it: under mpirun, good and bad input, exit codes, files.
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -53,6 +54,9 @@ constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
 class TrainResNet : public ::testing::Test {
  protected:
+  /// The ranks are many and compute on the CPU, also on a machine with a GPU.
+  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
   [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
 
@@ -76,6 +80,7 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   const Ended ended = train_resnet(ranks, kTiny + out("run"));
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
+  EXPECT_NE(ended.output.find("devices 'auto': the CPU, because "), std::string::npos) << ended.output;
   const nn::Json config = nn::read_json(path("run/config.json"));
   EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), std::max(ranks, 1));
   EXPECT_EQ(config.get<std::string>("model", "config"), "resnet20");
@@ -101,8 +106,9 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 8);
   EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
 
-  const Ended evaluated = train_resnet(0, kTiny + "--top-k 2 --evaluate " + path("run/last"));
+  const Ended evaluated = train_resnet(0, kTiny + "--devices cpu --top-k 2 --evaluate " + path("run/last"));
   EXPECT_EQ(evaluated.code, 0) << evaluated.output;
+  EXPECT_EQ(evaluated.output.find("devices 'auto'"), std::string::npos) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" %, top 2 "), std::string::npos) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" of 30)"), std::string::npos) << evaluated.output;
 }
@@ -182,7 +188,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
   expect_refused(train_resnet(0, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "--hostfile"});
   expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
-  expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs, or no training on them
+  expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs
   const std::string rank = std::string(" -np 1 ") + TRAIN_RESNET + kTiny + "--steps ";
   expect_refused(run_command(MPIRUN + rank + "2 :" + rank + "3"), {"rank 0 has 'argument", ": 2'", "rank 1", ": 3'"});
 }

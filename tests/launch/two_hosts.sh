@@ -44,8 +44,8 @@ lines 1 '^started by itself: mpirun .*--hostfile'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 
 # The same numbers as on one host: what connects the ranks does not show.
-train=("$bin/train_resnet" --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16 --epochs 1
-  --log-every 1 --workers 0)
+train=("$bin/train_resnet" --devices cpu --model mlp --train-images 64 --test-images 32 --image-size 8 --batch-size 16
+  --epochs 1 --log-every 1 --workers 0)
 losses() { sed -n 's/.*\("loss":[^,}]*\).*/\1/p' "$1/metrics.jsonl"; }
 run 0 "training on two hosts" mpi 1 1 "${train[@]}" --out "$work/two"
 lines 1 '^  ranks      2 on 2 nodes'
