@@ -1,9 +1,13 @@
 #include "config_file.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <string_view>
+#include <system_error>
+#include <utility>
 
 #include <toml++/toml.h>
 
@@ -59,11 +63,14 @@ ConfigFile read_config_file(int argc, const char* const* argv) {
   if (name.empty()) {
     return {};
   }
+  // libstdc++ opens a folder too, and an iterator reads it as a file without a byte.
+  std::error_code unknown;
   std::ifstream file(name, std::ios::binary);
-  std::ostringstream text;
-  text << file.rdbuf();
-  require<DataError>(file.good() && text.good(), "--config ", name, ": cannot be read");
-  return {name, text.str()};
+  require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), "--config ", name,
+                     ": cannot be read, expected a file");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  require<DataError>(!file.bad(), "--config ", name, ": cannot be read");
+  return {name, std::move(text)};
 }
 
 ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv) {

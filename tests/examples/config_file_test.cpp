@@ -112,6 +112,15 @@ TEST(ConfigFile, IsReadFromItsName) {
     EXPECT_EQ(file.name, path);
     EXPECT_EQ(file.text, "epochs = 2\n");
   }
+  std::ofstream(path, std::ios::trunc).close();  // without a byte: no options, and no error
+  const char* const empty[] = {"p", "--config", path.c_str()};
+  const examples::ConfigFile nothing = examples::read_config_file(3, empty);
+  EXPECT_EQ(nothing.name, path);
+  EXPECT_EQ(nothing.text, "");
+  EXPECT_TRUE(examples::parse_config(nothing).empty());
+  const std::string folder = testing::TempDir();
+  const char* const directory[] = {"p", "--config", folder.c_str()};
+  EXPECT_THROW((void)examples::read_config_file(3, directory), DataError);
   std::filesystem::remove(path);
   const char* const gone[] = {"p", "--config", path.c_str()};
   EXPECT_THROW((void)examples::read_config_file(3, gone), DataError);
