@@ -11,6 +11,7 @@
 #include <lockstep/nn/memory_plan.hpp>
 #include <lockstep/nn/parameter_set.hpp>
 #include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/nn/precision.hpp>
 
 namespace lockstep::nn {
 
@@ -187,8 +188,7 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");
-  require<UsageError>(options.dtype != DType::f16 || context.device().kind != DeviceKind::cpu, "plan: dtype is f16 on ",
-                      context.device(), ", expected f32, bf16 or f64 there, or a GPU");
+  require_computed_on(context.device(), options.dtype);
   PlanBuilder builder(context, model, mode, batch, options, contents_);
   const auto& nodes = model.nodes();
 

@@ -42,4 +42,12 @@ std::string_view name_of(Precision precision) {
   throw UsageError(concat("there is no computing in ", precision.dtype, precision.tf32 ? " with tf32" : ""));
 }
 
+void require_computed_on(Device device, DType dtype) {
+  const bool on_host = device.kind == DeviceKind::cpu;
+  require<UsageError>(dtype != DType::f16 || !on_host, "plan: dtype is f16 on ", device,
+                      ", expected f32, bf16 or f64 there, or a GPU");
+  require<UsageError>(dtype != DType::f64 || on_host, "plan: dtype is f64 on ", device,
+                      ", expected f32, bf16 or f16 there, or the host");
+}
+
 }  // namespace lockstep::nn

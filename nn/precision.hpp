@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include <lockstep/runtime/device.hpp>
 #include <lockstep/runtime/dtype.hpp>
 
 namespace lockstep::nn {
@@ -27,5 +28,8 @@ struct Precision {
 
 [[nodiscard]] Precision parse_precision(std::string_view name);  ///< UsageError for another name
 [[nodiscard]] std::string_view name_of(Precision precision);     ///< "fp32", "tf32", "bf16", "fp16" or "f64"
+
+/// UsageError unless models are computed in `dtype` on `device`: f16 on GPUs only, f64 on the host only.
+void require_computed_on(Device device, DType dtype);
 
 }  // namespace lockstep::nn

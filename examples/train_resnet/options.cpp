@@ -229,6 +229,8 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
                       ", expected at least 0");
   (void)given_learning_rate(o);
   (void)lockstep::nn::parse_loss_scale(o.loss_scale);
+  require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
+                      " beside --dtype f64, expected none: gradients are f64 and sent as they are");
   (void)lockstep::nn::parse_schedule(o.schedule);
   o.data.seed = o.seed;
   return parsed;

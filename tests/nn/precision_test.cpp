@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <span>
+#include <string>
 
 #include <gtest/gtest.h>
 
@@ -14,6 +15,7 @@
 #include <lockstep/nn/plan.hpp>
 #include <lockstep/runtime/error.hpp>
 
+#include "tests/nn/files.hpp"
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
 
@@ -46,6 +48,24 @@ TEST(Precision, WhatIsNotComputedIsRefusedWhenPlanning) {
     EXPECT_THROW(Plan(context, model, mode, 2, {.dtype = DType::f64, .tf32 = true}), UsageError);
     EXPECT_NO_THROW(Plan(context, model, mode, 2, {.tf32 = true}));
   }
+}
+
+TEST(Precision, EachTypeHasItsDevices) {
+  for (const Device device : {Device::cpu(), Device::gpu(1)}) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      EXPECT_NO_THROW(require_computed_on(device, dtype)) << device << ' ' << dtype;
+    }
+  }
+  EXPECT_NO_THROW(require_computed_on(Device::gpu(0), DType::f16));
+  EXPECT_NO_THROW(require_computed_on(Device::cpu(), DType::f64));
+  EXPECT_NE(testing::error_of<UsageError>([] {
+              require_computed_on(Device::cpu(), DType::f16);
+            }).find("dtype is f16 on cpu, expected f32, bf16 or f64"),
+            std::string::npos);
+  EXPECT_NE(testing::error_of<UsageError>([] {
+              require_computed_on(Device::gpu(1), DType::f64);
+            }).find("dtype is f64 on cuda:1, expected f32, bf16 or f16"),
+            std::string::npos);
 }
 
 /// How far the gradient of a model in bf16 is from that in f32, as a share of its length; input and target are
