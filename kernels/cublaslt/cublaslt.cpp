@@ -100,7 +100,7 @@ Library::Library(Device device) : device_(device), unusable_(loaded().problem) {
   api_ = &loaded().api;
   const cuda::DeviceGuard guard(device);
   const cublasStatus_t status = api_->create(&handle_);
-  if (status == CUBLAS_STATUS_NOT_INITIALIZED) {
+  if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_ALLOC_FAILED) {
     unusable_ = concat("cuBLASLt does not start on ", device, ": ", api_->get_status_string(status));
     return;
   }

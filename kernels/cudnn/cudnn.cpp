@@ -183,8 +183,10 @@ Library::Library(Context& context) : device_(context.device()), problem_(unusabl
   const cuda::DeviceGuard guard(device_);
   const Api& functions = api();
   const cudnnStatus_t status = functions.create(&handle_);
-  if (status == CUDNN_STATUS_NOT_INITIALIZED) {
-    problem_ = concat("cuDNN ", version_text(functions.get_version()), " finds no driver for ", device_);
+  // Without a driver, or with a GPU that is hidden from it, its status differs by version.
+  if (status != CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_ALLOC_FAILED) {
+    problem_ = concat("cuDNN ", version_text(functions.get_version()), " does not start on ", device_, ": ",
+                      functions.get_error_string(status));
     handle_ = nullptr;
     return;
   }

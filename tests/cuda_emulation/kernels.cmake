@@ -51,7 +51,7 @@ function(lockstep_add_emulated_ops)
     add_dependencies(${program}_faults ${program})
     add_test(NAME ${T_NAME}.faults.${variant} COMMAND ${program}_faults)
     set_tests_properties(${T_NAME}.${variant} ${T_NAME}.faults.${variant} PROPERTIES TIMEOUT 900
-      LABELS "kernels;emulation" ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT}")
+      LABELS "kernels;emulation" ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};CUDA_VISIBLE_DEVICES=")
   endforeach()
   find_program(LOCKSTEP_GCOV NAMES gcov)
   mark_as_advanced(LOCKSTEP_GCOV)
