@@ -6,6 +6,7 @@
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/runtime/align.hpp>
 
 namespace lockstep::nn {
 
@@ -88,14 +89,24 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
   // A head's matrices lie whole, one behind the other: (B, T, 3, heads, D) <-> (3, B, heads, T, D).
   const Shape joined{batch, length, 3, heads, head};
   const Shape split{3, batch, heads, length, head};
+  // Queries, keys and values begin at a multiple of 16 bytes each, as libraries want their operands.
+  const std::int64_t part = align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)));
   const auto third = [=](const TensorView& all, int which) {  // queries, keys or values: (B * heads, T, D)
-    return all.slice(0, which, which + 1).reshape({items, length, head});
+    return all.slice(0, which, which + 1)
+        .reshape({part})
+        .slice(0, 0, items * length * head)
+        .reshape({items, length, head});
+  };
+  const auto thirds = [=](const TensorView& all) {
+    Strides strides = contiguous_strides(split);
+    strides[0] = part;
+    return TensorView(all.data, all.dtype, all.device, split, strides);
   };
 
   const SlotId qkv = builder.input();
-  const SlotId parts = builder.activation(name() + ".heads", {3, items, length, head});
+  const SlotId parts = builder.activation(name() + ".heads", {3, part});
   builder.call("strided_copy", {qkv}, {parts}, 0, [=](Context& context, const Frame& frame) {
-    ops::strided_copy(context, frame[qkv].reshape(joined).permute({2, 0, 3, 1, 4}), frame[parts].reshape(split));
+    ops::strided_copy(context, frame[qkv].reshape(joined).permute({2, 0, 3, 1, 4}), thirds(frame[parts]));
   });
 
   // scores = q k^T; softmax in place.
@@ -140,7 +151,7 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
     });
 
     // dv = weights^T dmixed, dweights = dmixed v^T
-    const SlotId dparts = b.activation("d(" + name() + ".heads)", {3, items, length, head});
+    const SlotId dparts = b.activation("d(" + name() + ".heads)", {3, part});
     const ops::MatmulDesc turned{
         .dtype = dtype, .batch = items, .m = length, .n = head, .k = length, .transpose_a = true};
     const auto turned_plan = b.matmul(name() + " backward_turned", turned);
@@ -177,8 +188,7 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
     const GradientTarget dqkv = b.input_gradient(0, {}, false);
     if (dqkv.wanted()) {
       b.call("strided_copy", {dparts}, {dqkv.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::strided_copy(context, frame[dparts].reshape(split).permute({1, 3, 0, 2, 4}),
-                          frame[dqkv.slot].reshape(joined));
+        ops::strided_copy(context, thirds(frame[dparts]).permute({1, 3, 0, 2, 4}), frame[dqkv.slot].reshape(joined));
       });
     }
   });

@@ -78,6 +78,24 @@ TEST(Attention, MatchesItsDefinition) {
   }
 }
 
+// cuBLASLt refuses other operands: 15 elements of 2 bytes are no multiple of 16.
+TEST(Attention, QueriesKeysAndValuesOf16BitTensorsAreAligned) {
+  ModelBuilder b("attention", {3, 3 * 5});
+  b.attention("attn", b.input(), {.heads = 1});
+  const Model model = b.build();
+  int seen = 0;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Net net(model, Mode::train, 1, dtype);
+    for (const SlotInfo& slot : net.plan().slots()) {
+      if (slot.name.find("attn.heads") != std::string::npos) {
+        EXPECT_EQ(static_cast<std::size_t>(slot.shape[1]) * size_of(slot.dtype) % 16, 0U) << slot.name;
+        ++seen;
+      }
+    }
+  }
+  EXPECT_EQ(seen, 4) << "forward and backward";
+}
+
 TEST(Attention, RefusesWidthsThatAreNoMultipleOfTheHeads) {
   ModelBuilder b("attention", {4, 12});
   EXPECT_THROW(b.attention("attn", b.input(), {.heads = 3}), ShapeError);
