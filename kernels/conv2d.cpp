@@ -1,5 +1,6 @@
 #include <lockstep/kernels/conv2d.hpp>
 
+#include <exception>
 #include <string_view>
 
 #include <lockstep/kernels/providers.hpp>
@@ -118,6 +119,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
   std::string_view name = choice;
   name = name.substr(0, name.find(':'));
   std::string known;
+  std::exception_ptr refusal;
   for (const ConvProvider& provider : conv_providers()) {
     if (provider.device != context.device().kind) {
       require<UnsupportedError>(choice.empty() || provider.name != name, "conv2d: choice '", choice,
@@ -125,14 +127,18 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
       continue;
     }
     if (choice.empty()) {
-      const std::vector<std::string> choices = provider.choices(context, desc, pass);
-      if (!choices.empty()) {
-        return provider.plan(context, desc, pass, choices.front());
+      auto made = first_planned(provider.choices(context, desc, pass), refusal,
+                                [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
+      if (made != nullptr) {
+        return made;
       }
     } else if (provider.name == name) {
       return provider.plan(context, desc, pass, choice);
     }
     known += concat(known.empty() ? "" : ", ", provider.name);
+  }
+  if (refusal != nullptr) {
+    std::rethrow_exception(refusal);
   }
   require<UsageError>(choice.empty(), "conv2d: choice is '", choice, "', expected one of ", known, " on ",
                       context.device());

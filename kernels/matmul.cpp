@@ -1,5 +1,6 @@
 #include <lockstep/kernels/matmul.hpp>
 
+#include <exception>
 #include <string_view>
 
 #include <lockstep/kernels/operands.hpp>
@@ -41,6 +42,7 @@ std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc
   std::string_view name = choice;
   name = name.substr(0, name.find(':'));
   std::string known;
+  std::exception_ptr refusal;
   for (const MatmulProvider& provider : matmul_providers()) {
     if (provider.device != context.device().kind) {
       require<UnsupportedError>(choice.empty() || provider.name != name, "matmul: choice '", choice,
@@ -48,14 +50,18 @@ std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc
       continue;
     }
     if (choice.empty()) {
-      const std::vector<std::string> choices = provider.choices(context, desc);
-      if (!choices.empty()) {
-        return provider.plan(context, desc, choices.front());
+      auto made = first_planned(provider.choices(context, desc), refusal,
+                                [&](const std::string& one) { return provider.plan(context, desc, one); });
+      if (made != nullptr) {
+        return made;
       }
     } else if (provider.name == name) {
       return provider.plan(context, desc, choice);
     }
     known += concat(known.empty() ? "" : ", ", provider.name);
+  }
+  if (refusal != nullptr) {
+    std::rethrow_exception(refusal);
   }
   require<UsageError>(choice.empty(), "matmul: choice is '", choice, "', expected one of ", known, " on ",
                       context.device());

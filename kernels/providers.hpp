@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/library_versions.hpp>
 #include <lockstep/kernels/matmul.hpp>
+#include <lockstep/runtime/error.hpp>
 
 /// Inside the kernels library: who can plan convolutions and matrix products.
 namespace lockstep::ops {
@@ -33,6 +35,23 @@ struct MatmulProvider {
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
   std::string (*version)() = nullptr;
 };
+
+/// The plan of the first choice that plan(choice) does not refuse with UnsupportedError: what a library offers is a
+/// guess of its heuristics. nullptr when it refuses all; the first refusal of several calls stays in `refusal`.
+template <class Plan>
+[[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
+    -> decltype(plan(choices.front())) {
+  for (const std::string& choice : choices) {
+    try {
+      return plan(choice);
+    } catch (const UnsupportedError&) {
+      if (refusal == nullptr) {
+        refusal = std::current_exception();
+      }
+    }
+  }
+  return nullptr;
+}
 
 /// Those in this build, best guess first.
 [[nodiscard]] std::span<const ConvProvider> conv_providers();

@@ -160,21 +160,17 @@ Candidate candidate_of(std::unique_ptr<Plan> made, Run run) {
           .run = [plan, run](const Operands& o, const TensorView& workspace) { run(*plan, o, workspace); }};
 }
 
-std::optional<Candidate> plan_candidate(Context& context, const LibraryCall& call, const std::string& choice) {
-  try {
-    if (const auto* conv = std::get_if<ConvCall>(&call)) {
-      return candidate_of(ops::plan_conv2d(context, conv->desc, conv->pass, choice),
-                          [&context](const ops::ConvPlan& plan, const Operands& o, const TensorView& workspace) {
-                            ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
-                          });
-    }
-    return candidate_of(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice),
-                        [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
-                          ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
+Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice) {
+  if (const auto* conv = std::get_if<ConvCall>(&call)) {
+    return candidate_of(ops::plan_conv2d(context, conv->desc, conv->pass, choice),
+                        [&context](const ops::ConvPlan& plan, const Operands& o, const TensorView& workspace) {
+                          ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
                         });
-  } catch (const UnsupportedError&) {  // a heuristic's guess that the library then refuses
-    return std::nullopt;
   }
+  return candidate_of(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice),
+                      [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
+                        ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
+                      });
 }
 
 /// The median of a candidate's runs; nothing when it was given up.
@@ -186,12 +182,17 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
                                         : TensorView(workspace.data(), DType::u8, context.device(),
                                                      Shape{static_cast<std::int64_t>(candidate.workspace_bytes)});
   const std::function<void()> run = [&] { candidate.run(operands, workspace_view); };
-  const double first = options.timer(context, candidate.choice, run);
   std::vector<double> seconds;
-  if (first <= best * options.give_up) {
-    for (int i = 0; i < options.runs; ++i) {
-      seconds.push_back(options.timer(context, candidate.choice, run));
+  try {
+    const double first = options.timer(context, candidate.choice, run);
+    if (first <= best * options.give_up) {
+      for (int i = 0; i < options.runs; ++i) {
+        seconds.push_back(options.timer(context, candidate.choice, run));
+      }
     }
+  } catch (const Error&) {
+    context.synchronize();
+    throw;
   }
   context.synchronize();  // before the workspace goes
   if (seconds.empty()) {
@@ -202,33 +203,41 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-TimedChoice choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options) {
+TimedChoice choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options,
+                   int& refused) {
   TimedChoice best{.choice = {}, .seconds = std::numeric_limits<double>::infinity()};
   std::size_t least = std::numeric_limits<std::size_t>::max();
   bool any_deterministic = false;
+  std::string refusal;
   for (const std::string& choice : candidates(context, call)) {
-    const std::optional<Candidate> candidate = plan_candidate(context, call, choice);
-    if (!candidate || (options.deterministic && !candidate->deterministic)) {
-      continue;
-    }
-    any_deterministic = true;
-    least = std::min(least, candidate->workspace_bytes);
-    if (candidate->workspace_bytes > options.workspace_limit) {
-      continue;
-    }
     try {
-      const std::optional<double> seconds = time_candidate(context, *candidate, operands, options, best.seconds);
-      if (seconds && *seconds < best.seconds) {
-        best = {.choice = candidate->choice, .seconds = *seconds};
+      const Candidate candidate = plan_candidate(context, call, choice);
+      if (options.deterministic && !candidate.deterministic) {
+        continue;
       }
+      any_deterministic = true;
+      least = std::min(least, candidate.workspace_bytes);
+      if (candidate.workspace_bytes > options.workspace_limit) {
+        continue;
+      }
+      const std::optional<double> seconds = time_candidate(context, candidate, operands, options, best.seconds);
+      if (seconds && *seconds < best.seconds) {
+        best = {.choice = candidate.choice, .seconds = *seconds};
+      }
+    } catch (const CudaError&) {
+      throw;                        // the device's own: nothing runs on it any more
     } catch (const OutOfMemory&) {  // of its workspace: no choice for this device
+    } catch (const Error& error) {  // a heuristic's guess that the library then refuses
+      ++refused;
+      refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
     }
   }
   require<UsageError>(!best.choice.empty() || any_deterministic, "choices: ", nn::describe(call), " on ",
-                      context.device(), " has no ", options.deterministic ? "deterministic " : "", "candidate");
+                      context.device(), " has no ", options.deterministic ? "deterministic " : "", "candidate",
+                      refusal);
   require<UsageError>(!best.choice.empty(), "choices: ", nn::describe(call), " on ", context.device(),
                       ": every candidate needs more than the limit of ", options.workspace_limit,
-                      " bytes of workspace, or than there are; the least is ", least);
+                      " bytes of workspace, or than there are; the least is ", least, refusal);
   return best;
 }
 
@@ -338,6 +347,7 @@ Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions
       missing.emplace(text, call);
     }
   }
+  int refused = 0;
   if (!missing.empty()) {
     std::map<std::string, Operands> operands;
     Arenas arenas;
@@ -354,7 +364,7 @@ Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions
       arena->fill(context, seed++);
     }
     for (const auto& [text, call] : missing) {
-      known[text] = choose(context, call, arenas.at(operands.at(text)), options);
+      known[text] = choose(context, call, arenas.at(operands.at(text)), options, refused);
     }
   }
   Choices choices;
@@ -367,6 +377,7 @@ Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions
     *report = {.calls = static_cast<int>(of_call.size()),
                .distinct = static_cast<int>(distinct.size()),
                .timed = static_cast<int>(missing.size()),
+               .refused = refused,
                .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
   }
   return choices;

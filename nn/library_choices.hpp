@@ -63,12 +63,14 @@ struct ChoiceReport {
   int calls = 0;       ///< library calls of the model
   int distinct = 0;    ///< of different descriptions
   int timed = 0;       ///< of those, not found in the table
+  int refused = 0;     ///< candidates that a library offered and then refused
   double seconds = 0;  ///< spent
 };
 
 /// Times the library calls of a plan that `table` says nothing about under choice_key(), and adds what it finds there.
 /// Returns a choice for every call. Inputs are random numbers; buffers for the largest call come from the context's
-/// memory and go back. A candidate that cannot be planned or finds no memory is left out. UsageError naming the call,
+/// memory and go back. A candidate that its library refuses to plan or to run, or that
+/// finds no memory, is left out; a CudaError ends it all. UsageError naming the call,
 /// the limit and the least that is needed, when no candidate is left. Waits for the context's stream.
 [[nodiscard]] Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions& options,
                                        ChoiceTable& table, ChoiceReport* report = nullptr);

@@ -328,6 +328,7 @@ std::string tune(const Options& o, comm::Session& session, Context& context, con
   });
   nn::ChoiceOptions options;
   options.workspace_limit = static_cast<std::size_t>(o.workspace_mb) * 1000000;
+  options.deterministic = true;  // a run repeats to the last bit
   nn::ChoiceReport report;
   setup.trainer.plan.choices = nn::choose_libraries(session.control(), context, *plan, options, o.choices, &report);
   return concat(report.calls, " calls of ", report.distinct, " kinds, ", report.timed, " timed in ",

@@ -9,6 +9,7 @@
 #include <lockstep/kernels/cublaslt/description.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/providers.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
 // A bias joins the product where c is f32. cuBLASLt takes a bias of c's type only, but ours is f32 beside 16-bit
@@ -19,6 +20,8 @@ namespace {
 
 constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: what NVIDIA advises for Hopper
 constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b and c
+constexpr std::size_t kWorkspaceAlignment = 256;  // bytes; cuBLASLt asks for 16 at least and takes cudaMalloc's
+constexpr std::size_t kContractAlignment = 64;    // what a workspace has for certain
 constexpr int kMostChoices = 8;
 
 cudaDataType_t data_type(DType dtype) {
@@ -119,13 +122,13 @@ class Problem {
   }
 
   void run(const Library& lib, Context& context, const cublasLtMatmulAlgo_t& algo, bool accumulate, const TensorView& a,
-           const TensorView& b, const TensorView& c, const TensorView& workspace, std::size_t workspace_bytes) const {
+           const TensorView& b, const TensorView& c, void* workspace, std::size_t workspace_bytes) const {
     const float alpha = 1.0F;
     const float beta = accumulate ? 1.0F : 0.0F;
     check(
         api_,
         api_.matmul(lib.handle(), operation_.get(), &alpha, b.data, first_.get(), a.data, second_.get(), &beta, c.data,
-                    c_.get(), c.data, c_.get(), &algo, workspace.data, workspace_bytes, context.stream().cuda_handle()),
+                    c_.get(), c.data, c_.get(), &algo, workspace, workspace_bytes, context.stream().cuda_handle()),
         "cublasLtMatmul");
   }
 
@@ -187,10 +190,12 @@ class Plan final : public MatmulPlan {
  public:
   Plan(Context& context, const MatmulDesc& d, const Algorithm& algorithm)
       : MatmulPlan(context.device(), d), library_(library(context)), problem_(library_, d), algorithm_(algorithm) {
-    std::tie(prepared_, workspace_bytes_) = problem_.prepare(library_, algorithm);
+    std::tie(prepared_, used_bytes_) = problem_.prepare(library_, algorithm);
   }
 
-  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  std::size_t workspace_bytes() const override {
+    return used_bytes_ == 0 ? 0 : used_bytes_ + kWorkspaceAlignment - kContractAlignment;
+  }
   /// Parts of a sum are kept and then added in order; the other ways of joining them are not asked for.
   bool deterministic() const override {
     return algorithm_.split_k == 1 || algorithm_.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -210,8 +215,11 @@ class Plan final : public MatmulPlan {
     if (fuses) {
       problem_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
     }
-    problem_.run(library_, context, prepared_, desc().grad_mode == GradMode::accumulate, a, b, c, workspace,
-                 workspace_bytes_);
+    void* base = nullptr;
+    if (used_bytes_ > 0) {
+      base = reinterpret_cast<void*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kWorkspaceAlignment));
+    }
+    problem_.run(library_, context, prepared_, desc().grad_mode == GradMode::accumulate, a, b, c, base, used_bytes_);
     if (desc().bias && !fuses) {
       linear_epilogue_forward(context, Activation::identity, c, bias, {}, c);
     }
@@ -222,7 +230,7 @@ class Plan final : public MatmulPlan {
   Problem problem_;
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
-  std::size_t workspace_bytes_ = 0;
+  std::size_t used_bytes_ = 0;
 };
 
 std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
@@ -232,8 +240,18 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
     return all;
   }
   const cuda::DeviceGuard guard(context.device());
-  for (const Algorithm& algorithm : Problem(lib, desc).algorithms(lib)) {
-    all.push_back(choice_text(algorithm));
+  try {
+    const Problem problem(lib, desc);
+    for (const Algorithm& algorithm : problem.algorithms(lib)) {
+      try {
+        (void)problem.prepare(lib, algorithm);
+        all.push_back(choice_text(algorithm));
+      } catch (const UnsupportedError&) {
+        // the heuristics' guess, refused on a closer look
+      }
+    }
+  } catch (const UnsupportedError&) {
+    // nothing for this type or this GPU
   }
   return all;
 }
@@ -247,7 +265,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     const std::vector<std::string> all = choices(context, desc);
     require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
                               desc.k, " in ", desc.dtype);
-    algorithm = parse_choice(all.front());
+    algorithm = parse_choice(all.front());  // choices() left out what would be refused
   }
   const cuda::DeviceGuard guard(context.device());
   return std::make_unique<Plan>(context, desc, algorithm);

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <utility>
@@ -52,6 +53,7 @@ class Plan final : public ConvPlan {
         plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
     require<UnsupportedError>(allowed(config_, desc), "it rounds more than a convolution of ", desc.dtype,
                               desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
+    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target_.handle);  // which older 9.x ask for
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.descriptor());
     plan_.finalize();
     deterministic_ = !config_.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
@@ -199,7 +201,12 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   (void)describe(desc, pass, Form::split);  // says what cuDNN does not have at all
   const std::vector<std::string> all = choices(context, desc, pass);
   require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
-  return plan(context, desc, pass, all.front());
+  std::exception_ptr refusal;
+  auto made = first_planned(all, refusal, [&](const std::string& one) { return plan(context, desc, pass, one); });
+  if (made == nullptr) {
+    std::rethrow_exception(refusal);
+  }
+  return made;
 }
 
 /// Of cuDNN, or "none" where it cannot be used.

@@ -101,24 +101,50 @@ std::int64_t engine_count(const OperationGraph& graph) {
   return graph.descriptor().value<std::int64_t>(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64);
 }
 
-/// How many are taken of mode A, mode B and the fallback list.
+/// How many are taken of mode A, mode B and the fallback list. Of what cuDNN calls nondeterministic, one more of each.
 using Quotas = std::array<std::size_t, 3>;
 
+/// What was found, in the order of the search.
+struct Found {
+  std::vector<Algorithm> first;  ///< the same bits whenever they run
+  std::vector<Algorithm> last;   ///< not so
+
+  [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
+  [[nodiscard]] bool has(const Algorithm& algorithm) const {
+    return std::find(first.begin(), first.end(), algorithm) != first.end() ||
+           std::find(last.begin(), last.end(), algorithm) != last.end();
+  }
+};
+
+bool is_deterministic(const EngineConfig& config) {
+  return !config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+}
+
 void add_recommended(const Quotas& quotas, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
-                     Form form, std::vector<Algorithm>& all) {
+                     Form form, Found& found) {
   constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
   for (std::size_t i = 0; i < quotas.size(); ++i) {
     std::size_t left = quotas[i];
+    std::size_t left_others = 1;
     for (const Descriptor& config : recommended(graph, target, kModes[i])) {
       if (left == 0) {
         break;
       }
       try {
         const Algorithm algorithm{form, engine_of(config)};
-        if (std::find(all.begin(), all.end(), algorithm) == all.end() &&
-            allowed(EngineConfig(graph, target, algorithm.engine), desc)) {
-          all.push_back(algorithm);
+        if (found.has(algorithm)) {
+          continue;
+        }
+        const EngineConfig checked(graph, target, algorithm.engine);
+        if (!allowed(checked, desc)) {
+          continue;
+        }
+        if (is_deterministic(checked)) {
+          found.first.push_back(algorithm);
           --left;
+        } else if (left_others > 0) {
+          found.last.push_back(algorithm);
+          --left_others;
         }
       } catch (const UnsupportedError&) {
         // recommended, and yet refused on a closer look
@@ -128,13 +154,14 @@ void add_recommended(const Quotas& quotas, const OperationGraph& graph, const Ta
 }
 
 void add_untuned(std::size_t limit, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
-                 std::vector<Algorithm>& all) {
+                 Found& found) {
   const std::int64_t count = engine_count(graph);
   for (std::int64_t index = 0; index < count && limit > 0; ++index) {
     try {
       const Engine engine{index, {}};
-      if (allowed(EngineConfig(graph, target, engine), desc)) {
-        all.push_back({Form::fused, engine});
+      const EngineConfig config(graph, target, engine);
+      if (allowed(config, desc)) {
+        (is_deterministic(config) ? found.first : found.last).push_back({Form::fused, engine});
         --limit;
       }
     } catch (const UnsupportedError&) {
@@ -360,10 +387,6 @@ EngineConfig::EngineConfig(const OperationGraph& graph, const Target& target, co
   config_.finalize();
 }
 
-std::size_t EngineConfig::workspace_bytes() const {
-  return static_cast<std::size_t>(config_.value<std::int64_t>(CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64));
-}
-
 bool EngineConfig::has(cudnnBackendNumericalNote_t note) const {
   const auto notes =
       engine_.values<cudnnBackendNumericalNote_t>(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE);
@@ -405,21 +428,27 @@ std::optional<Algorithm> Algorithm::parse(std::string_view text) {
 }
 
 std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass) {
-  std::vector<Algorithm> all;
+  Found found;
   const auto fused = make_graph(desc, pass, Form::fused, target);
   if (fused) {
-    add_recommended({8, 4, 2}, *fused, target, desc, Form::fused, all);
+    add_recommended({8, 4, 2}, *fused, target, desc, Form::fused, found);
   }
-  const bool know_fused = !all.empty();
+  const bool know_fused = !found.empty();
+  // A gradient of the weights that passes through f16 may overflow there.
+  const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
+  if (fused && !know_fused && split_last) {
+    add_untuned(4, *fused, target, desc, found);
+  }
   if (can_split(desc, pass)) {
     if (const auto split = make_graph(desc, pass, Form::split, target)) {
-      add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, target, desc, Form::split, all);
+      add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, target, desc, Form::split, found);
     }
   }
-  if (fused && !know_fused) {
-    add_untuned(4, *fused, target, desc, all);
+  if (fused && !know_fused && !split_last) {
+    add_untuned(4, *fused, target, desc, found);
   }
-  return all;
+  found.first.insert(found.first.end(), found.last.begin(), found.last.end());
+  return std::move(found.first);
 }
 
 }  // namespace lockstep::ops::cudnn

@@ -74,7 +74,6 @@ class EngineConfig {
  public:
   EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine);
   [[nodiscard]] const Descriptor& descriptor() const { return config_; }
-  [[nodiscard]] std::size_t workspace_bytes() const;
   [[nodiscard]] bool has(cudnnBackendNumericalNote_t note) const;
 
  private:
@@ -100,7 +99,9 @@ struct Algorithm {
 
 /// What cuDNN's heuristics recommend for the pass, each once and only what is allowed, best guess first: fused before
 /// split, in each the first few of mode A, then of B, then of the fallback list. Where they know nothing for fused,
-/// engines that can do it with their default settings come last. Some 25 at most; UnsupportedError as describe().
+/// engines that can do it with their default settings come after that; before, where split passes through f16 what is
+/// f32. Engines that cuDNN calls nondeterministic are behind all others. Some 25 at most; UnsupportedError as
+/// describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
 
 }  // namespace lockstep::ops::cudnn

@@ -4,8 +4,12 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <exception>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include <lockstep/kernels/providers.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
@@ -176,6 +180,29 @@ const std::vector<double> kNine{1, 2, 3,  //
                                 7, 8, 9};
 const std::vector<double> kDigits{1, 10,  //
                                   100, 1000};
+
+TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
+  int asked = 0;
+  const auto plan = [&](const std::string& choice) {
+    ++asked;
+    require<UnsupportedError>(choice == "good", choice, " is refused");
+    require<Error>(asked < 9, "broken");
+    return std::make_unique<std::string>(choice);
+  };
+  std::exception_ptr refusal;
+  const auto made = ops::first_planned({"a", "b", "good", "c"}, refusal, plan);
+  ASSERT_NE(made, nullptr);
+  EXPECT_EQ(*made, "good");
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(ops::first_planned({"c"}, refusal, plan), nullptr);
+  try {
+    std::rethrow_exception(refusal);
+  } catch (const UnsupportedError& error) {
+    EXPECT_STREQ(error.what(), "a is refused") << "the first one";
+  }
+  asked = 9;
+  EXPECT_THROW((void)ops::first_planned({"good", "d"}, refusal, plan), Error) << "another error ends it";
+}
 
 TEST(Conv2d, ForwardByHand) {
   ConvDesc d = square(1, 3, 1, 1, 2, 1, 0);

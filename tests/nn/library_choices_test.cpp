@@ -94,6 +94,36 @@ TEST(LibraryChoices, EqualCallsAreTimedOnceAndSlowOnesAreGivenUp) {
   EXPECT_EQ((runs - of["reference"]) % 4, 0) << "one to warm up and three that count";
 }
 
+TEST(LibraryChoices, ARefusedCandidateIsLeftOutAndAnErrorOfTheDeviceIsNot) {
+  Fixture f;
+  const CallTimer refuses = [](Context&, const std::string& choice, const std::function<void()>&) -> double {
+    if (choice != "reference") {
+      throw Error("status 7");
+    }
+    return 1;
+  };
+  ChoiceTable table;
+  ChoiceReport report;
+  const Choices choices = choose_libraries(f.context, f.plan, {.timer = refuses}, table, &report);
+  std::size_t others = 0;
+  for (const LibraryPlan& library : f.plan.library_plans()) {
+    EXPECT_EQ(choices.at(library.key), "reference");
+    others += candidates_of(f.context, library).size() - 1;
+  }
+  EXPECT_EQ(report.refused > 0, others > 0);
+  ChoiceTable empty;
+  const CallTimer refuses_all = [](Context&, const std::string&, const std::function<void()>&) -> double {
+    throw UnsupportedError("status 8");
+  };
+  const auto text =
+      error_of<UsageError>([&] { (void)choose_libraries(f.context, f.plan, {.timer = refuses_all}, empty); });
+  EXPECT_NE(text.find("status 8"), std::string::npos) << text;
+  const CallTimer breaks = [](Context&, const std::string&, const std::function<void()>&) -> double {
+    throw CudaError("an illegal memory access was encountered");
+  };
+  EXPECT_THROW((void)choose_libraries(f.context, f.plan, {.timer = breaks}, empty), CudaError);
+}
+
 TEST(LibraryChoices, TheMedianCounts) {
   Fixture f;
   // The first candidate is fast but for one run that the system disturbed, the others slow but for one.
