@@ -83,9 +83,9 @@ class ConvPlan {
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
-/// All contiguous, of desc.dtype (bias and dweights: its accumulation_dtype; "cudnn:split:.." rounds dweights to dtype on
-/// the way, once), with the shapes of desc; out overlaps nothing. workspace: u8, at least plan.workspace_bytes(), 64-byte
-/// aligned, not shared with work on other streams.
+/// All contiguous, of desc.dtype (bias and dweights: its accumulation_dtype; "cudnn:split:.." rounds dweights to dtype
+/// on the way, once), with the shapes of desc; out overlaps nothing. workspace: u8, at least plan.workspace_bytes(),
+/// 64-byte aligned, not shared with work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
 
