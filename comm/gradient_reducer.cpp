@@ -133,6 +133,7 @@ struct GradientReducer::State {
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
   std::vector<Bucket> buckets;
+  DType sent_as = DType::f32;
   std::vector<std::unique_ptr<Slot>> slots;  ///< one per bucket
   Stopwatch waited;
   std::size_t next = 0;  ///< the first bucket that has not started
@@ -226,8 +227,10 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
                       " communicator works on inline streams only");
   s.buckets = std::move(buckets);
   s.check_buckets(arena);
+  s.sent_as = arena.dtype;
   if (options.reduce_dtype != DType::f32 && options.reduce_dtype != arena.dtype) {
     s.round_to(options.reduce_dtype, arena);
+    s.sent_as = options.reduce_dtype;
   }
   for (std::size_t k = 0; k < s.buckets.size(); ++k) {
     const Bucket& b = s.buckets[k];
@@ -253,6 +256,15 @@ GradientReducer::~GradientReducer() {
 
 const std::vector<Bucket>& GradientReducer::buckets() const {
   return state_->buckets;
+}
+
+DType GradientReducer::sent_as() const {
+  return state_->sent_as;
+}
+
+std::size_t GradientReducer::bytes() const {
+  const TensorView& rounded = state_->rounded.view();
+  return rounded.given() ? rounded.bytes() : 0;
 }
 
 void GradientReducer::begin_step() {

@@ -52,6 +52,8 @@ class GradientReducer {
   ~GradientReducer();
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
+  [[nodiscard]] DType sent_as() const;      ///< what travels: the 16-bit reduce_dtype, or the arena's type
+  [[nodiscard]] std::size_t bytes() const;  ///< of memory of its own, beside the arena
   /// Forgets what is ready. StateError when the step before was neither finished nor given up.
   void begin_step();
   /// A write of gradient `index` (ready order) was enqueued on the compute stream. StateError naming the tensor when

@@ -327,6 +327,17 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
 
 }  // namespace
 
+bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
+  const auto same = [&](const std::string& option) {
+    const auto before = saved.options.find(option);
+    const auto after = now.options.find(option);
+    const bool given = before != saved.options.end();
+    return given == (after != now.options.end()) && (!given || before->second == after->second);
+  };
+  return saved.ranks == now.ranks && saved.global_batch == now.global_batch && same("dtype") && same("tf32") &&
+         same("accumulate") && same("device");
+}
+
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress) {
   trainer.reduce_buffers();

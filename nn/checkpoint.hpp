@@ -26,6 +26,11 @@ struct RunIdentity {
   std::vector<std::int64_t> buckets;           ///< ends of the gradient buckets, in parameters
 };
 
+/// Whether the library choices of a run hold for another one of the same model: its calls have the same types and, as
+/// far as batch size, ranks and passes decide, the same shapes, on the same kind of device (of the same name, where the
+/// options have it as "device").
+[[nodiscard]] bool choices_hold(const RunIdentity& saved, const RunIdentity& now);
+
 /// Where the run stands and what it has reached.
 struct RunProgress {
   Position position;

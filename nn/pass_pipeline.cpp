@@ -118,7 +118,7 @@ void PassPipeline::wait_for_copies() {
 }
 
 std::size_t PassPipeline::bytes() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = host_.bytes();
   for (const StepState& state : states_) {
     bytes += state.bytes();
   }

@@ -55,7 +55,7 @@ class PassPipeline {
 
   /// Where batches should lie to be copied from: page-locked for a GPU.
   [[nodiscard]] MemoryResource& host_memory() { return *host_memory_; }
-  [[nodiscard]] std::size_t bytes() const;  ///< of the states
+  [[nodiscard]] std::size_t bytes() const;  ///< of the states and of the host memory they are sent from
 
  private:
   /// A pass that is under way. Its host memory is written again two steps later.

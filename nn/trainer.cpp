@@ -68,6 +68,9 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   return text.str();
 }
 
+/// After a call's name: its choice in the passes of a step that add to gradients.
+constexpr const char* kLaterPasses = " accumulate";
+
 /// Hash of the bytes of an arena, worked out where it is: one number comes to the host.
 std::uint64_t hash_of(Context& context, const TensorView& arena) {
   const Tensor result = Tensor::empty(context, Shape{}, DType::u64);
@@ -197,7 +200,8 @@ struct Trainer::State {
         written([this](int parameter) { reducer.written(parameter); }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? static_cast<std::size_t>(4 * pipeline.states()) : 0),
-        contract(nn::contract(m, d, o, train.choices())),
+        choices(choices_of_passes()),
+        contract(nn::contract(m, d, o, choices)),
         drained(ctx.device()),
         idle(ctx.stream()) {
     train.bind(parameters, pipeline.state(0), workspace);
@@ -213,7 +217,8 @@ struct Trainer::State {
     return plan;
   }
 
-  /// The plan of a step's passes after the first, with the library choices of the first where it can.
+  /// The plan of a step's passes after the first, with the choices that the options hold for them, or else those of the
+  /// first where it can.
   std::optional<Plan> accumulating_plan(Context& ctx, const Model& m, const TrainerOptions& o) const {
     if (o.accumulate == 1) {
       return std::nullopt;
@@ -222,7 +227,22 @@ struct Trainer::State {
     more.accumulate = true;
     more.choices = train.choices();
     more.choices_required = false;
+    for (auto& [call, choice] : more.choices) {
+      if (const auto given = o.plan.choices.find(call + kLaterPasses); given != o.plan.choices.end()) {
+        choice = given->second;
+      }
+    }
     return std::optional<Plan>(std::in_place, ctx, m, Mode::train, capacity, more);
+  }
+
+  [[nodiscard]] Choices choices_of_passes() const {
+    Choices all = train.choices();
+    if (train_more) {
+      for (const auto& [call, choice] : train_more->choices()) {
+        all[call + kLaterPasses] = choice;
+      }
+    }
+    return all;
   }
 
   static comm::BucketOptions with_element_bytes(const TrainerOptions& o) {
@@ -340,6 +360,7 @@ struct Trainer::State {
   bool warm = false;          ///< a step has run
   std::unique_ptr<Loader> loader;
   bool behind = false;  ///< a step failed, whose batch the loader has given out
+  Choices choices;      ///< of all passes of a step
   std::string contract;
   Position position;
   Metrics window;
@@ -566,6 +587,9 @@ const Plan& Trainer::train_plan() const {
 const Plan& Trainer::evaluation_plan() const {
   return state_->evaluation;
 }
+const Choices& Trainer::choices() const {
+  return state_->choices;
+}
 const comm::GradientReducer& Trainer::reducer() const {
   return state_->reducer;
 }
@@ -582,7 +606,8 @@ const std::string& Trainer::graph_obstacle() const {
 
 std::size_t Trainer::planned_bytes() const {
   const State& s = *state_;
-  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.loader_bytes;
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes() +
+         s.loader_bytes;
 }
 
 }  // namespace lockstep::nn

@@ -129,10 +129,13 @@ class Trainer {
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
+  /// Library choices of training, for PlanOptions::choices of a later run: those of train_plan(), and with
+  /// TrainerOptions::accumulate those of the passes after the first, whose names end with " accumulate".
+  [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();
-  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state, batches (those of the training
-  /// and of the test set, which are both there during an evaluation).
+  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state and what it is sent from, 16-bit
+  /// gradients that travel, batches (those of the training and of the test set, both there during an evaluation).
   [[nodiscard]] std::size_t planned_bytes() const;
   [[nodiscard]] const std::string& graph_obstacle() const;  ///< why steps are not captured; empty: they are
   [[nodiscard]] Context& context();

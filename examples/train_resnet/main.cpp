@@ -1,4 +1,5 @@
 // mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <csignal>
@@ -302,7 +303,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
     out << ' '
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
-                     static_cast<double>(size_of(trainer.parameters().dtype())));
+                     static_cast<double>(size_of(trainer.reducer().sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
       << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
@@ -313,7 +314,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
 }
 
 /// Library choices of rank 0 for all, in words for the header; empty when nothing is to be chosen. Choices of a
-/// checkpoint stay: they are a part of the run.
+/// checkpoint stay where they hold (nn::choices_hold): they are a part of the run.
 std::string tune(const Options& o, comm::Session& session, Context& context, const nn::Model& model, Setup& setup) {
   const bool wanted =
       o.tune == Switch::automatic ? context.device() != Device::cpu() || !o.choices.empty() : o.tune == Switch::on;
@@ -403,10 +404,6 @@ int run(comm::Session& session, int argc, char** argv) {
       setup.trainer.buckets.all_reduce =
           nn::all_reduce_cost(nn::parse_cost(cost, o.cost), session.size(), session.nodes(), o.cost);
     }
-    if (saved && o.evaluate.empty()) {  // what cannot be planned here is reported as a difference below
-      setup.trainer.plan.choices = saved->identity.choices;
-      setup.trainer.plan.choices_required = false;
-    }
     if (on_gpu) {
       context = std::make_unique<CudaContext>(placed.device);
       alone = comm::LocalGroup(1).communicator(0);
@@ -415,6 +412,18 @@ int run(comm::Session& session, int argc, char** argv) {
     }
     model.emplace(nn::make_model(setup.model));
   });
+  nn::RunIdentity identity = identity_of(o, setup, data, session);
+  if (on_gpu) {  // rank 0's, so that all ranks go on alike
+    std::string name;
+    session.agree([&] { name = list_gpus().at(static_cast<std::size_t>(placed.device.index)).name; });
+    identity.options["device"] = comm::broadcast_text(session.control(), name);
+  }
+  const bool hold = saved && o.evaluate.empty() && nn::choices_hold(saved->identity, identity);
+  const std::vector<double> holds = comm::all_gather_value(session.control(), hold ? 1 : 0);
+  if (saved && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
+    setup.trainer.plan.choices = saved->identity.choices;
+    setup.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference below
+  }
   const std::string tuned = tune(o, session, *context, *model, setup);
   if (on_gpu && session.size() > 1) {
     if (placed.shared) {
@@ -429,11 +438,7 @@ int run(comm::Session& session, int argc, char** argv) {
     comm::Communicator& grad = gpu_ranks ? gpu_ranks->grad() : on_gpu ? *alone : session.grad();
     trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream}, *model, data, setup.trainer);
   });
-  nn::RunIdentity identity = identity_of(o, setup, data, session);
-  if (on_gpu) {
-    identity.options["device"] = "gpu";
-  }
-  identity.choices = trainer->train_plan().choices();
+  identity.choices = trainer->choices();
   for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
     identity.buckets.push_back(bucket.last);
   }

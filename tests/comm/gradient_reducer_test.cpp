@@ -375,6 +375,16 @@ TEST(GradientReducer, BadConstruction) {
   EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::f64}),
                DTypeError);
   EXPECT_NO_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::bf16}));
+  const GradientReducer whole(*communicator, stream, stream, gradients, good, view);
+  EXPECT_EQ(whole.sent_as(), DType::f32);
+  EXPECT_EQ(whole.bytes(), 0U);
+  const GradientReducer halved(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::f16});
+  EXPECT_EQ(halved.sent_as(), DType::f16);
+  std::int64_t largest = 0;
+  for (const Bucket& bucket : good) {
+    largest = std::max(largest, bucket.end - bucket.begin);
+  }
+  EXPECT_EQ(halved.bytes(), static_cast<std::size_t>(2 * largest));
   std::vector<double> wide(12);
   EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, TensorView(std::span(wide), Shape{12}),
                                {.reduce_dtype = DType::bf16}),

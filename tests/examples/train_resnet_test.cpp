@@ -150,6 +150,9 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
   const Ended resumed = train_resnet(ranks, options + "--dry-run --resume " + path("run/last"));
   EXPECT_EQ(resumed.code, 0) << resumed.output;
   EXPECT_EQ(resumed.output.find("  libraries  "), std::string::npos) << resumed.output;
+  // Its choices were made for other shapes than those of this batch.
+  expect_refused(train_resnet(ranks, options + "--batch-size 8 --dry-run --resume " + path("run/last")),
+                 {"choices.json"});
   expect_refused(train_resnet(ranks, options + "--dry-run"), {"choices.json"});
 }
 
@@ -310,6 +313,19 @@ TEST_F(TrainResNet, TheHeaderShowsTheRules) {
   expect_refused(train_resnet(0, images + "--batch-size 16 --batch-per-rank 7"), {"given twice", "16", "7"});
 }
 
+TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
+  const auto expect_bucket = [](const std::string& options,
+                                const std::string& size) {  // of the only one, with 4 channels
+    const Ended ended =
+        train_resnet(0, "--model mlp --hidden 1000 --image-size 8 --bucket-mb 1000 --dry-run" + options);
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_NE(ended.output.find("  gradients  1 bucket(s): " + size), std::string::npos) << ended.output;
+  };
+  expect_bucket("", "1.07 MB;");
+  expect_bucket(" --reduce-dtype bf16", "0.53 MB, sent as bf16;");
+  expect_bucket(" --dtype f64", "2.14 MB;");
+}
+
 TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
   expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
@@ -341,6 +357,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
   expect_refused(train_resnet(0, "--dtype f8"), {"--dtype", "f8", "bf16"});
   expect_refused(train_resnet(ranks, "--dtype fp16" + kTiny), {"dtype is f16 on cpu", "bf16"});
+  expect_refused(train_resnet(0, "--dtype f64 --reduce-dtype bf16"), {"--reduce-dtype", "bf16", "--dtype f64"});
   expect_refused(train_resnet(0, "--loss-scale -2"), {"loss scale", "-2"});
   expect_refused(train_resnet(ranks, "--optimizer rmsprop"), {"rmsprop", "adamw"});
   expect_refused(train_resnet(0, "--momentum 1"), {"--momentum", "1", "value < 1"});

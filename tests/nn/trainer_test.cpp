@@ -17,8 +17,10 @@
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/pass_pipeline.hpp>
 #include <lockstep/nn/safetensors.hpp>
 #include <lockstep/nn/training_run.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/tensor.hpp>
 
@@ -288,7 +290,7 @@ struct Outcome {
 /// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some passes
 /// without a sample.
 Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false,
-                    DType dtype = DType::f64) {
+                    DType dtype = DType::f64, std::uint64_t augmentation_seed = 3) {
   const DataSplit data = small_data();
   ModelBuilder b("plain", {12, 12, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
@@ -307,7 +309,7 @@ Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, boo
     options.accumulate = passes;
     options.keep_last = true;
     options.plan.dtype = dtype;
-    options.plan.augment = {.pad = 2, .flip = true, .seed = 3};
+    options.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
     options.buckets.bucket_bytes = 3000;
     options.loader_workers = passes > 1 ? 2 : 0;
     Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
@@ -347,7 +349,9 @@ TEST_F(TrainerTest, PassesAddUpToTheGradientOfTheWholeBatch) {
   for (const std::int64_t passes : {2, 5, 11}) {
     const Outcome other = accumulated(1, passes);
     expect_same(other);
-    EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a pass";
+    if (passes < 11) {  // with passes of one sample what they are sent from is more than this small model saves
+      EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a pass";
+    }
   }
   expect_same(accumulated(2, 3, false, true));
   expect_same(accumulated(3, 2));
@@ -605,6 +609,96 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
     expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
                    "rank 0 has 'choice for conv1 forward reference', rank 1 has 'choice for conv1 forward onednn");
   }
+}
+
+TEST_F(TrainerTest, ChoicesOfLaterPassesArePartOfTheRun) {
+  const auto passes = [](std::int64_t accumulate) {
+    Choices choices;
+    EXPECT_EQ(with_trainers(
+                  1, [&](TrainerOptions& options, int) { options.accumulate = accumulate; },
+                  [&](Trainer& trainer, comm::Communicator&) {
+                    choices = trainer.choices();
+                    EXPECT_EQ(choices.size(),
+                              static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size());
+                  }),
+              comm::none_failed(1));
+    return choices;
+  };
+  const Choices one = passes(1);
+  const Choices two = passes(2);
+  for (const auto& [call, choice] : one) {
+    EXPECT_EQ(two.count(call), 1U) << call;
+    EXPECT_EQ(two.count(call + " accumulate"), 1U) << call;
+  }
+  // Each pass takes what the options hold for it, and ranks that differ there do not agree.
+  const auto other_choice = [](TrainerOptions& options, int rank) {
+    options.accumulate = 2;
+    options.plan.choices["conv1 forward"] = "reference";
+    options.plan.choices["conv1 forward accumulate"] = rank == 1 ? "onednn" : "reference";
+  };
+  if (LOCKSTEP_HAS_ONEDNN) {
+    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward accumulate reference', rank 1 has 'choice for conv1 forward "
+                   "accumulate onednn");
+  }
+}
+
+TEST(ChoicesHold, WhereTheCallsAreTheSame) {
+  const RunIdentity run{.model = "m",
+                        .ranks = 2,
+                        .global_batch = 16,
+                        .options = {{"dtype", "f32"}, {"accumulate", "2"}, {"device", "a GPU"}, {"pad", "4"}}};
+  EXPECT_TRUE(choices_hold(run, run));
+  RunIdentity same = run;
+  same.seed = 7;
+  same.options["pad"] = "2";
+  same.options["learning_rate"] = "1";
+  EXPECT_TRUE(choices_hold(run, same));
+  const std::vector<std::function<void(RunIdentity&)>> changes{
+      [](RunIdentity& r) { r.ranks = 1; },
+      [](RunIdentity& r) { r.global_batch = 8; },
+      [](RunIdentity& r) { r.options["dtype"] = "bf16"; },
+      [](RunIdentity& r) { r.options["tf32"] = "1"; },
+      [](RunIdentity& r) { r.options.erase("accumulate"); },
+      [](RunIdentity& r) { r.options["device"] = "another GPU"; },
+      [](RunIdentity& r) { r.options.erase("device"); }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    RunIdentity other = run;
+    changes[i](other);
+    EXPECT_FALSE(choices_hold(run, other)) << i;
+    EXPECT_FALSE(choices_hold(other, run)) << i;
+  }
+}
+
+TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
+  const auto planned = [](DType reduce_dtype, std::size_t* largest) {
+    std::size_t bytes = 0;
+    EXPECT_EQ(with_trainers(
+                  1, [&](TrainerOptions& options, int) { options.reduce_dtype = reduce_dtype; },
+                  [&](Trainer& trainer, comm::Communicator&) {
+                    bytes = trainer.planned_bytes();
+                    for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
+                      *largest = std::max(*largest, static_cast<std::size_t>(bucket.end - bucket.begin));
+                    }
+                  }),
+              comm::none_failed(1));
+    return bytes;
+  };
+  std::size_t unused = 0;
+  std::size_t largest = 0;
+  const std::size_t plain = planned(DType::f32, &unused);
+  const std::size_t halved = planned(DType::bf16, &largest);
+  EXPECT_EQ(halved, plain + 2 * largest);
+
+  // A pass is sent from host memory of its own, for two steps, and its metrics come back to such.
+  CpuContext context;
+  const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+  const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
+  PassPipeline one(context, *alone, 5, layout, 1);
+  const PassPipeline three(context, *alone, 5, layout, 3);
+  const std::size_t a_pass = 2 * (align_up(one.state(0).packed().bytes(), kAlignment) + kAlignment);
+  EXPECT_EQ(one.bytes(), one.state(0).bytes() + a_pass);
+  EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);
 }
 
 TEST_F(TrainerTest, RanksThatWouldRunDifferentlyAreNamed) {
@@ -1183,8 +1277,10 @@ TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
     testing::expect_close(view(shared.parameters), view(one.parameters), 1e-3);
   }
   testing::expect_close(view(accumulated(1, 3, false, false, DType::bf16).gradients), view(one.gradients), 1e-2);
-  EXPECT_FALSE(
-      testing::is_close(view(one.gradients), view(accumulated(1, 1, true, false, DType::bf16).gradients), 1e-1));
+  // The control: samples that are mirrored otherwise give other gradients, of the same shape and far off.
+  const Outcome other = accumulated(1, 1, false, false, DType::bf16, 4);
+  ASSERT_EQ(other.gradients.size(), one.gradients.size());
+  EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));
 }
 
 TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
