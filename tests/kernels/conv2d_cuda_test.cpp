@@ -1,6 +1,10 @@
 // Convolutions on a GPU beyond the cases that all ops share, which run our own kernels: those of the libraries.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "tests/kernels/conv2d_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
@@ -13,17 +17,41 @@ using ops::ConvPass;
 
 using CudaConv2d = testing::CudaTest;
 
-TEST_F(CudaConv2d, EveryChoiceOfALibraryMatchesTheHost) {
+/// By pass of a case, which shards can be made of.
+class CudaConv2dPasses : public testing::CudaTest, public ::testing::WithParamInterface<std::size_t> {};
+
+/// Three of a graph of the whole pass, two of a convolution alone: the first, the last and one between.
+std::vector<std::string> a_few(const std::vector<std::string>& choices, bool split, std::size_t most) {
+  std::vector<std::string> all;
+  for (const std::string& choice : choices) {
+    if (choice.starts_with("cudnn:split") == split) {
+      all.push_back(choice);
+    }
+  }
+  std::vector<std::string> few;
+  for (std::size_t i = 0; i < std::min(most, all.size()); ++i) {
+    few.push_back(all.size() <= most ? all[i] : all[i * (all.size() - 1) / (most - 1)]);
+  }
+  return few;
+}
+
+TEST_P(CudaConv2dPasses, SomeChoicesOfALibraryMatchTheHost) {
   const auto of_libraries = [&](const ConvDesc& d, ConvPass pass) {
     std::vector<std::string> choices = ops::conv2d_choices(cuda(), d, pass);
     EXPECT_EQ(choices.back(), "cuda");  // behind whatever a library has
     choices.pop_back();
-    return choices;
+    std::vector<std::string> few = a_few(choices, false, 3);
+    for (const std::string& choice : a_few(choices, true, 2)) {
+      few.push_back(choice);
+    }
+    return few;
   };
-  for (const testing::DeviceCase& item : testing::conv2d_device_cases(of_libraries)) {
+  for (const testing::DeviceCase& item : testing::conv2d_device_cases(GetParam(), of_libraries)) {
     testing::compare(item.device, cuda(), item.host, cpu(), item.tolerance);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Passes, CudaConv2dPasses, ::testing::Range(std::size_t{0}, testing::conv2d_device_passes()));
 
 TEST_F(CudaConv2d, OurOwnKernelsRefuseByName) {
   ConvDesc d = testing::square(1, 8, 16, 16, 3, 1, 1);
