@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <lockstep/runtime/memory_resource.hpp>
 
@@ -40,7 +41,8 @@ struct CudaPoolOptions {
 /// memory pools it is cudaMalloc and cudaFree. Other devices reach the memory by copies, not by peer access, which CUDA
 /// grants a pool separately. OutOfMemory comes after a second try with all that is cached given back, and says what was
 /// requested, in use and cached, what is free on the device, and the limit. StateError while the stream is captured
-/// (graph.hpp). Must outlive what it gave out. Thread-safe.
+/// (graph.hpp); memory given back meanwhile spoils the capture and is in use until the stream next asks for some. Must
+/// outlive what it gave out. Thread-safe.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});
@@ -54,7 +56,14 @@ class CudaPoolResource final : public MemoryResource {
   void trim(std::size_t keep_bytes = 0);
 
  private:
+  /// Given back while its stream was captured.
+  struct Late {
+    void* pointer = nullptr;
+    std::size_t bytes = 0;
+    CUstream_st* stream = nullptr;
+  };
   void open();
+  void release_late(Stream& stream) noexcept;
   [[nodiscard]] std::size_t cached() const noexcept;
   [[noreturn]] void refuse(std::size_t bytes) const;
 
@@ -62,6 +71,7 @@ class CudaPoolResource final : public MemoryResource {
   CudaPoolOptions options_;
   MemoryCounter counter_;
   mutable std::mutex mutex_;
+  std::vector<Late> late_;
   CUmemPoolHandle_st* pool_ = nullptr;         ///< of these two one, from the first allocation on
   std::unique_ptr<CudaMemoryResource> plain_;  ///< on a device without memory pools
 };

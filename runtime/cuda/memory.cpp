@@ -1,5 +1,6 @@
 #include <bit>
 #include <cstdint>
+#include <new>
 #include <string>
 
 #include <lockstep/runtime/cuda/check.hpp>
@@ -89,6 +90,9 @@ CudaPoolResource::CudaPoolResource(Device device, const CudaPoolOptions& options
 CudaPoolResource::~CudaPoolResource() {
   if (pool_ != nullptr) {
     const cuda::DeviceGuard guard(device_, std::nothrow);
+    for (const Late& late : late_) {
+      cuda::ignore(cudaFree(late.pointer));
+    }
     cuda::ignore(cudaMemPoolDestroy(pool_));  // memory on its way back on a stream is no obstacle: CUDA waits for it
   }
 }
@@ -133,6 +137,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
                       "allocate: the stream is being captured, expected memory that was taken before");
   const std::lock_guard lock(mutex_);
   open();
+  release_late(stream);
   const std::size_t in_use = counter_.usage().in_use;
   if (bytes > options_.limit_bytes || in_use > options_.limit_bytes - bytes) {
     refuse(bytes);
@@ -168,8 +173,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   if (pointer == nullptr) {
     return;
   }
-  counter_.subtract(bytes);
   if (plain_ != nullptr) {
+    counter_.subtract(bytes);
     plain_->deallocate(pointer, bytes, alignment, stream);
     return;
   }
@@ -177,14 +182,43 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   if (stream.device() == device_) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
-    // In a graph it would be given back at each launch. cudaFree spoils the capture, which is said at its end.
-    cuda::ignore(status == cudaStreamCaptureStatusNone ? cudaFreeAsync(pointer, stream.cuda_handle())
-                                                       : cudaFree(pointer));
+    if (status == cudaStreamCaptureStatusNone) {
+      counter_.subtract(bytes);
+      cuda::ignore(cudaFreeAsync(pointer, stream.cuda_handle()));
+      return;
+    }
+    // In a graph it would be given back at each launch. cudaFree is refused and spoils the capture, which is said at
+    // its end.
+    const cudaError_t freed = cudaFree(pointer);
+    cuda::ignore(freed);
+    if (freed == cudaSuccess) {
+      counter_.subtract(bytes);
+      return;
+    }
+    try {
+      const std::lock_guard lock(mutex_);
+      late_.push_back({.pointer = pointer, .bytes = bytes, .stream = stream.cuda_handle()});
+    } catch (const std::bad_alloc&) {  // stays in use
+    }
     return;
   }
+  counter_.subtract(bytes);
   const SyncScope scope(stream, "CudaPoolResource::deallocate", SyncReason::release, bytes);
   wait_for_users(stream);
   cuda::ignore(cudaFree(pointer));
+}
+
+/// Called with mutex_ held and the device current, for a stream that is not captured: in its order, which is the order
+/// of those who used the memory.
+void CudaPoolResource::release_late(Stream& stream) noexcept {
+  std::erase_if(late_, [&](const Late& late) {
+    if (late.stream != stream.cuda_handle()) {
+      return false;
+    }
+    counter_.subtract(late.bytes);
+    cuda::ignore(cudaFreeAsync(late.pointer, late.stream));
+    return true;
+  });
 }
 
 /// Called with mutex_ held and the device current.

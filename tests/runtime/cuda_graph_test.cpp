@@ -251,6 +251,22 @@ TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
             "their own");
 }
 
+TEST_F(CudaGraphTest, MemoryGivenBackWhileCapturingIsFreedLater) {
+  CudaContext context(Device::cuda(0));
+  for (const bool asked_again : {true, false}) {  // else by the destructor
+    CudaPoolResource pool(context.device());
+    auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());
+    const std::string text =
+        error_text<StateError>([&] { static_cast<void>(Graph::capture(context.stream(), [&] { dropped.reset(); })); });
+    EXPECT_NE(text.find("not allowed during a capture"), std::string::npos) << text;
+    EXPECT_EQ(pool.usage()->in_use, 4096U);
+    if (asked_again) {
+      const Buffer next(64, pool, context.stream());
+      EXPECT_EQ(pool.usage()->in_use, 64U);
+    }
+  }
+}
+
 TEST_F(CudaGraphTest, ASwallowedErrorStillSpoilsTheCapture) {
   const std::string text = text_during_capture<StateError>([](CudaContext& context) {
     try {
