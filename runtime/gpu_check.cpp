@@ -30,10 +30,11 @@ std::string no_gpus_text(const GpuState& state) {
   return "the NVIDIA driver shows no GPU to this process; is CUDA_VISIBLE_DEVICES right?";
 }
 
-/// "100a-real": 100, only there ('a') or in its family ('f'), no PTX.
+/// "100a-real": 100, only there ('a') or also on later members of its family ('f'), no PTX.
 struct Architecture {
   int number = 0;
   bool exact = false;
+  bool family = false;
   bool binary = true;
   bool ptx = true;
 };
@@ -45,7 +46,8 @@ std::optional<Architecture> architecture_of(std::string_view text) {
     return std::nullopt;
   }
   const std::string_view rest = text.substr(static_cast<std::size_t>(end - text.data()));
-  result.exact = rest.starts_with('a') || rest.starts_with('f');
+  result.exact = rest.starts_with('a');
+  result.family = rest.starts_with('f');
   result.ptx = !rest.ends_with("-real");
   result.binary = !rest.ends_with("-virtual");
   return result;
@@ -63,8 +65,9 @@ bool runs_on(std::string_view architectures, int major, int minor) {
       return true;
     }
     const bool same = built->number == have;
-    const bool binary = built->binary && built->number / 10 == major && built->number <= have;
-    if (built->exact ? same : binary || (built->ptx && built->number <= have)) {
+    const bool relative = built->number / 10 == major && built->number <= have;
+    const bool later = (built->binary && relative) || (built->ptx && built->number <= have);
+    if (built->exact ? same : built->family ? relative : later) {
       return true;
     }
   }

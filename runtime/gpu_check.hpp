@@ -36,8 +36,9 @@ enum class GpuMemory : bool { held, needed };
 [[nodiscard]] std::string why_unusable(const GpuState& state, GpuMemory memory = GpuMemory::needed);
 
 /// Whether code of one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability: binaries on
-/// their major version from their minor on, PTX on everything from there on, "90a" and "100f" on nothing newer. True
-/// for lists that name no architecture ("native", "all"). Pure.
+/// their major version from their minor on, PTX on everything from there on, "90a" on nothing newer, "100f" on
+/// the later members of its family: the same major version. True for lists that name no architecture ("native", "all").
+/// Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
 /// Asks driver and device, and makes the device's context, which the caller is about to use; the thread's current

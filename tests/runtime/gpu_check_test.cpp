@@ -85,7 +85,13 @@ TEST(GpuCheck, WhichGpusABuildRunsOn) {
   EXPECT_FALSE(runs_on("80-real,100-real", 9, 0));
   EXPECT_TRUE(runs_on("90a", 9, 0));
   EXPECT_FALSE(runs_on("90a", 10, 0));
+  EXPECT_FALSE(runs_on("100a", 10, 3));
+  EXPECT_TRUE(runs_on("100f-real", 10, 0));
+  EXPECT_TRUE(runs_on("100f-real", 10, 3)) << "a later member of the family";
+  EXPECT_TRUE(runs_on("100f-virtual", 10, 3));
+  EXPECT_FALSE(runs_on("103f", 10, 0));
   EXPECT_FALSE(runs_on("100f-real", 12, 0));
+  EXPECT_FALSE(runs_on("100f", 12, 0)) << "its PTX is the family's, too";
   for (const char* unknown : {"native", "all", "all-major", ""}) {
     EXPECT_TRUE(runs_on(unknown, 5, 2)) << unknown;
   }
