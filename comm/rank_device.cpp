@@ -233,7 +233,9 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
   session.agree([&] {
     const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
     const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
-    require_for(request, automatic || for_host(request) || !none, machine.why_none(), "; expected auto or cpu");
+    if (none && !automatic && !for_host(request)) {  // else the machine is not asked why
+      require_for(request, false, machine.why_none(), "; expected auto or cpu");
+    }
     result = device_of_rank(placed, gpus, session.rank(), ranks, machine.sharing);
     if (result.device != Device::cpu()) {
       machine.check(result.device);

@@ -108,9 +108,12 @@ int use_gpus(Session& session, const std::string& claim_folder) {
   return 0;
 }
 
-/// No GPU; then one for each rank, the last of which another process has.
+/// The host, for which the machine is not asked; no GPU; then one for each rank, the last of which another process has.
 int use_taken_gpu(Session& session) {
   comm::NodeGpus machine;
+  machine.list = []() -> std::vector<GpuInfo> { throw StateError("not to be asked for the host"); };
+  machine.why_none = []() -> std::string { throw StateError("not to be asked for the host"); };
+  static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("cpu"), machine));
   machine.list = [] { return std::vector<GpuInfo>{}; };
   machine.why_none = [] { return std::string("the driver is away"); };
   const comm::RankDevice host = comm::device_of_rank(session, DeviceRequest::parse("auto"), machine);
