@@ -9,7 +9,8 @@
 
 namespace lockstep::comm {
 
-/// What passed through a communicator since it was made (this rank's view).
+/// What passed through a communicator since it was made (this rank's view): calls, the captured ones included; launches
+/// of a graph that holds them do not count.
 struct CommunicatorCounts {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  ///< of the input tensors

@@ -1,5 +1,6 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <string_view>
@@ -81,6 +82,13 @@ void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {
           !ranks[r].host_id.empty() && ranks[r].host_id != ranks[other].host_id, "nccl: ranks ", other, " and ", r,
           " share ", ranks[r].gpu, ", but NCCL_HOSTID is '", ranks[other].host_id, "' and '", ranks[r].host_id,
           "', expected two names (set_shared_gpu_environment() before the first NCCL call)");
+      // Such ranks talk through the loopback interface, and would wait in vain for those of another host.
+      const auto away =
+          std::find_if(ranks.begin(), ranks.end(), [&](const NcclRank& rank) { return rank.host != first.host; });
+      require<OnEveryRank<UsageError>>(away == ranks.end(), "nccl: ranks ", other, " and ", r, " share ", ranks[r].gpu,
+                                       ", and ranks are on ", first.host, " and ",
+                                       away == ranks.end() ? first.host : away->host,
+                                       "; expected one host for ranks that share a GPU");
     }
   }
 }

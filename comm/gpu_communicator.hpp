@@ -24,15 +24,17 @@ struct NcclOptions {
 /// Operations are enqueued on CUDA streams of that device and wait for nothing on the device; the host waits only while
 /// NCCL says that a call is in progress (connections are made at first use). A communicator's operations go to one
 /// stream, or to streams that events order. Sums: all types but u8; those of bf16 and f16 are rounded at every
-/// addition, and the order of additions is NCCL's. What is captured in a graph must have run once before.
+/// addition, and the order of additions is NCCL's. What is captured in a graph must have run once before, and graphs
+/// must go before the communicator: NCCL neither ends nor aborts while one lives.
 ///
 /// What is found before NCCL starts is found by all ranks together (OnEveryRank): UsageError when two ranks have one
-/// GPU, naming both, when versions of NCCL differ or NCCL is older than the one that lockstep was built with;
-/// DeviceError when a rank has no GPU. So is a set-up that fails or is not over in time on some rank: NcclError with
-/// that rank, the seconds and NCCL's own words. Later a failure is this rank's: NcclError from the operation or from
-/// check(); the communicator is aborted, so that nothing on this GPU waits any more, and every later call throws.
-/// The destructor ends NCCL in good order with the other ranks; while an exception unwinds it aborts instead.
-/// UnsupportedError in a build without NCCL.
+/// GPU, naming both, or may and are on several hosts, when versions of NCCL differ or NCCL is older than the one that
+/// lockstep was built with; DeviceError when a rank has no GPU. So is a set-up that fails or is not over in time on
+/// some rank: NcclError with that rank, the seconds and NCCL's own words. Later a failure is this rank's: NcclError
+/// from the operation or from check(); the communicator is aborted, so that nothing on this GPU waits any more, and
+/// every later call throws. The destructor ends NCCL in good order with the other ranks; while an exception unwinds, or
+/// when that takes more than timeout_s, it aborts instead. An abort is waited for 2 s at most and then goes on on a
+/// thread of its own. In a build without NCCL: UsageError, on every rank.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 

@@ -17,10 +17,10 @@ NcclOptions with_sharing(NcclOptions options, const RankDevice& placed) {
 
 }  // namespace
 
-GpuRanks::GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options)
+GpuRanks::GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options)
     : stream_(Stream::cuda(placed.device, kHighPriority)),
       drained_(placed.device),
-      grad_(make_nccl_communicator(session.control(), placed.device, with_sharing(options, placed))),
+      grad_(make_nccl_communicator(control, placed.device, with_sharing(options, placed))),
       uncaught_(std::uncaught_exceptions()) {}
 
 GpuRanks::~GpuRanks() {

@@ -15,8 +15,12 @@ namespace lockstep::comm {
 class GpuRanks {
  public:
   /// placed.device is a GPU (DeviceError). With placed.shared the program has called set_shared_gpu_environment().
-  GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {});
-  /// Waits for the stream, then ends NCCL with the other ranks; while an exception unwinds it aborts first.
+  GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
+      : GpuRanks(session.control(), placed, options) {}
+  /// The same for the ranks of a communicator for host tensors.
+  GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options = {});
+  /// Waits for the stream, then ends NCCL with the other ranks; while an exception unwinds it aborts first. Graphs that
+  /// captured operations are gone before.
   ~GpuRanks();
   GpuRanks(const GpuRanks&) = delete;
   GpuRanks& operator=(const GpuRanks&) = delete;

@@ -15,7 +15,7 @@ namespace lockstep::comm {
 /// are not timed and do not count.
 struct ReducerStatistics {
   std::int64_t steps = 0;
-  double total_s = 0;    ///< from the start to the end of each all-reduce
+  double total_s = 0;    ///< from the start to the end of each all-reduce, with the conversions of 16-bit buckets
   double exposed_s = 0;  ///< the compute stream waited in finish(); all of total_s when nothing overlaps
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {

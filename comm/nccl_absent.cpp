@@ -1,3 +1,4 @@
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/error.hpp>
 
@@ -7,9 +8,9 @@ namespace lockstep::comm {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                      const NcclOptions& /*options*/) {
-  throw UnsupportedError(concat("nccl: this build has no NCCL, expected one that has it for ", control.size(),
-                                control.size() == 1 ? " rank on " : " ranks on ", device,
-                                " (CMake option LOCKSTEP_NCCL)"));
+  throw OnEveryRank<UsageError>(concat("nccl: this build has no NCCL, expected one that has it for ", control.size(),
+                                       control.size() == 1 ? " rank on " : " ranks on ", device,
+                                       " (CMake option LOCKSTEP_NCCL)"));
 }
 
 bool has_nccl() {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
+#include <future>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -68,6 +69,7 @@ std::string words(ncclResult_t result) {
 /// The state of a communicator once it is no longer in progress; in progress when the time is over. The call itself
 /// carries work on that was begun, so that it must come from the thread that uses the communicator.
 ncclResult_t poll(ncclComm_t comm, double seconds) {
+  constexpr std::chrono::microseconds kPatience(100);
   constexpr std::chrono::microseconds kPause(20);
   const Clock::time_point start = Clock::now();
   while (true) {
@@ -76,10 +78,15 @@ ncclResult_t poll(ncclComm_t comm, double seconds) {
     if (asked != ncclSuccess) {
       return asked;
     }
-    if (state != ncclInProgress || std::chrono::duration<double>(Clock::now() - start).count() > seconds) {
+    const Clock::duration waited = Clock::now() - start;
+    if (state != ncclInProgress || std::chrono::duration<double>(waited).count() > seconds) {
       return state;
     }
-    std::this_thread::sleep_for(kPause);
+    if (waited < kPatience) {  // an operation is enqueued in less than a sleep takes
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
   }
 }
 
@@ -156,12 +163,22 @@ ncclUniqueId share_id(Communicator& control) {
   return id;
 }
 
+/// For an abort; what is not over by then goes on by itself.
+double abort_wait(const NcclOptions& options) {
+  constexpr double kLongest = 2;
+  return std::min(options.timeout_s, kLongest);
+}
+
+void abort_within(double seconds, ncclComm_t comm, Device device) noexcept {
+  NcclAbort(comm, device).wait(seconds);
+}
+
 /// Owns comm, which is aborted when no communicator can be made of it.
 std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device, const NcclOptions& options) {
   try {
     return std::make_unique<NcclCommunicator>(comm, rank, size, device, options);
   } catch (...) {
-    ncclCommAbort(comm);
+    abort_within(abort_wait(options), comm, device);
     throw;
   }
 }
@@ -178,7 +195,7 @@ std::unique_ptr<NcclCommunicator> start(const ncclUniqueId& id, int rank, int si
   if (result != ncclSuccess) {
     const std::string text = state_text(result, options.timeout_s);
     if (comm != nullptr) {
-      ncclCommAbort(comm);
+      abort_within(abort_wait(options), comm, device);
     }
     throw NcclError(concat("set-up with ", size, " ranks on ", device, ": ", text));
   }
@@ -186,6 +203,31 @@ std::unique_ptr<NcclCommunicator> start(const ncclUniqueId& id, int rank, int si
 }
 
 }  // namespace
+
+NcclAbort::NcclAbort(ncclComm_t comm, Device device) noexcept {
+  try {
+    std::promise<void> over;
+    over_ = over.get_future();
+    thread_ = std::thread([comm, device, over = std::move(over)]() mutable {
+      const DeviceGuard guard(device, std::nothrow);
+      ncclCommAbort(comm);
+      over.set_value();
+    });
+  } catch (const std::exception&) {  // no thread to be had: the communicator stays as it is
+  }
+}
+
+NcclAbort::~NcclAbort() {
+  if (thread_.joinable()) {
+    thread_.detach();
+  }
+}
+
+void NcclAbort::wait(double seconds) noexcept {
+  if (thread_.joinable() && over_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready) {
+    thread_.join();
+  }
+}
 
 NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, NcclOptions options)
     : Communicator(rank, size),
@@ -200,19 +242,21 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device_, std::nothrow);
-  if (comm_ == nullptr) {
-    return;
+  if (comm_ != nullptr) {
+    // Ended together with the other ranks, who may never come when an exception unwinds this one.
+    if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm_)) == ncclSuccess &&
+        ncclCommDestroy(comm_) == ncclSuccess) {
+      return;
+    }
+    abort();
+  } else if (abort_) {
+    abort_->wait(abort_wait(options_));  // a graph that was in its way may be gone by now
   }
-  // Ended together with the other ranks, who may never come when an exception unwinds this one.
-  if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm_)) == ncclSuccess &&
-      ncclCommDestroy(comm_) == ncclSuccess) {
-    return;
-  }
-  abort();
 }
 
 void NcclCommunicator::abort() noexcept {
-  ncclCommAbort(std::exchange(comm_, nullptr));
+  abort_.emplace(std::exchange(comm_, nullptr), device_);
+  abort_->wait(abort_wait(options_));
 }
 
 ncclResult_t NcclCommunicator::settled(ncclResult_t result) {
@@ -281,14 +325,15 @@ void NcclCommunicator::all_to_all(Stream& stream, const TensorView& in, const Te
   run("all_to_all", in, [&] {
     const std::size_t n = count_of(in) / static_cast<std::size_t>(size());
     ncclResult_t result = ncclGroupStart();
-    for (int r = 0; r < size() && result == ncclSuccess; ++r) {
+    const auto begun = [&] { return result == ncclSuccess || result == ncclInProgress; };
+    for (int r = 0; r < size() && begun(); ++r) {
       result = ncclSend(part_of(in, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
-      if (result == ncclSuccess) {
+      if (begun()) {
         result = ncclRecv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
       }
     }
     const ncclResult_t ended = ncclGroupEnd();  // also after an error: a group that is open takes up what comes next
-    return result != ncclSuccess && result != ncclInProgress ? result : ended;
+    return begun() ? ended : result;
   });
 }
 
@@ -344,7 +389,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   }
   if (result != ncclSuccess) {
     if (part != nullptr) {
-      ncclCommAbort(part);
+      abort_within(abort_wait(options_), part, device_);
     }
     fail(concat("split, color ", color), result);
   }

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <future>
 #include <memory>
+#include <optional>
+#include <thread>
 
 #include <nccl.h>
 
@@ -11,6 +14,22 @@
 #include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::comm {
+
+/// ncclCommAbort() on a thread of its own, which may outlive this: it first ends the kernels that wait for other ranks,
+/// and then waits, without an end, for every CUDA graph that captured an operation of the communicator to be gone
+/// (NCCL 2.28.9, src/init.cc, commDestroySync).
+class NcclAbort {
+ public:
+  NcclAbort(ncclComm_t comm, Device device) noexcept;
+  ~NcclAbort();
+  NcclAbort(const NcclAbort&) = delete;
+  NcclAbort& operator=(const NcclAbort&) = delete;
+  void wait(double seconds) noexcept;  ///< until it is over, at most so long
+
+ private:
+  std::future<void> over_;
+  std::thread thread_;
+};
 
 /// One rank's end of an NCCL communicator that was made with blocking = 0. Every call may answer that it is in
 /// progress; until it is not, nothing else may be asked of NCCL, so the calling thread polls with a deadline. After an
@@ -25,6 +44,7 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] bool can_overlap() const override { return true; }
   /// NCCL wants the operations of all communicators of a device enqueued by one thread, in one order on all ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
+  /// Graphs must go before the communicator: with one alive its end waits for timeout_s and then aborts.
   [[nodiscard]] bool can_be_captured() const override { return true; }
 
   void all_reduce(Stream& stream, const TensorView& data) override;
@@ -50,7 +70,7 @@ class NcclCommunicator final : public Communicator {
   /// Success or an error; in progress when the time is over.
   [[nodiscard]] ncclResult_t settled(ncclResult_t result);
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
-  void abort() noexcept;
+  void abort() noexcept;  ///< begins it, and waits a little
 
   ncclComm_t comm_;  ///< null once it was aborted
   Device device_;
@@ -59,6 +79,7 @@ class NcclCommunicator final : public Communicator {
   Tensor scratch_;   ///< (1) i32: what a barrier adds up
   std::string failure_;
   CommunicatorCounts counts_;
+  std::optional<NcclAbort> abort_;
   int uncaught_;
 };
 

@@ -53,6 +53,9 @@ TEST(NcclRanks, TwoOnOneGpuAreNamed) {
   ranks[1].host_id = ranks[2].host_id = "x";
   EXPECT_NE(refused<UsageError>(ranks).find("NCCL_HOSTID is 'x' and 'x'"), std::string::npos);
   ranks[2].host_id = "y";
+  EXPECT_EQ(refused<UsageError>(ranks),
+            "nccl: ranks 1 and 2 share GPU-2, and ranks are on a and b; expected one host for ranks that share a GPU");
+  ranks[0].host = "b";
   EXPECT_NO_THROW(check_nccl_ranks(ranks, kBuilt));
   ranks[2].allow_shared_gpu = false;
   EXPECT_NE(refused<UsageError>(ranks).find("rank 2 forbids ranks that share a GPU, rank 0 allows"), std::string::npos);

@@ -1,10 +1,16 @@
 // comm/nccl on the stand-ins for CUDA and NCCL: ranks are threads, each with a device.
 
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <thread>
+
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/gradient_reducer.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/copy.hpp>
@@ -104,6 +110,15 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
   }
 }
 
+constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
+
+/// What an all-reduce of buckets of this type gives.
+float expected_sum(DType dtype, int size, int step, std::int64_t i) {
+  return dtype == DType::bf16  ? rounded_sum<BFloat16>(size, step, i)
+         : dtype == DType::f16 ? rounded_sum<Float16>(size, step, i)
+                               : reduced(size, step, i);
+}
+
 /// Steps of the reducer on a device: elements that are wrong after them. forget: this wait for an event, counted over
 /// all ranks, is left out.
 int wrong_elements(Communicator& control, Communicator& nccl, int forget, DType dtype = DType::f32) {
@@ -142,8 +157,7 @@ int wrong_elements(Communicator& control, Communicator& nccl, int forget, DType 
     copy(compute, seen, TensorView(std::span(values), seen.shape()));
     compute.synchronize();
     for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-      const float sum =
-          dtype == DType::bf16 ? rounded_sum<BFloat16>(nccl.size(), step, i) : reduced(nccl.size(), step, i);
+      const float sum = expected_sum(dtype, nccl.size(), step, i);
       wrong += values[static_cast<std::size_t>(i)] == sum ? 0 : 1;
     }
   }
@@ -154,12 +168,15 @@ int wrong_elements(Communicator& control, Communicator& nccl, int forget, DType 
 }
 
 TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
-  for (std::uint64_t seed = 0; seed < 8; ++seed) {
-    reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
-    EXPECT_EQ(run_gpu_ranks(GetParam(), [](Communicator& control,
-                                           Communicator& nccl) { EXPECT_EQ(wrong_elements(control, nccl, 0), 0); }),
-              none_failed(GetParam()));
-    expect_clean(concat("seed ", seed));
+  for (const DType dtype : kReduceTypes) {
+    for (std::uint64_t seed = 0; seed < (dtype == DType::f32 ? 8 : 4); ++seed) {
+      reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
+      const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+        EXPECT_EQ(wrong_elements(control, nccl, 0, dtype), 0);
+      });
+      EXPECT_EQ(failures, none_failed(GetParam()));
+      expect_clean(concat(dtype, ", seed ", seed));
+    }
   }
 }
 
@@ -167,14 +184,16 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
 TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     reset(GetParam(), seed, {.polls = 1});
-    const Texts failures = run_gpu_ranks(GetParam(), [](Communicator&, Communicator& nccl) {
+    const DType dtype = kReduceTypes[seed % kReduceTypes.size()];
+    const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
       const Device device = Device::cuda(nccl.rank());
       CudaContext compute(device);
       Stream comm = Stream::cuda(device, -1);
       const auto gradients = ranges({700, 1, 299, 2048});
       const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
       compute.synchronize();
-      GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena);
+      GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
+                              {.reduce_dtype = dtype});
       std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
@@ -199,7 +218,8 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
         copy(compute, arena, TensorView(std::span(values), arena.shape()));
         compute.synchronize();
         for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-          ASSERT_EQ(values[static_cast<std::size_t>(i)], reduced(nccl.size(), step, i)) << "step " << step << ", " << i;
+          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(dtype, nccl.size(), step, i))
+              << dtype << ", step " << step << ", " << i;
         }
       }
     });
@@ -419,6 +439,110 @@ TEST(NcclFailure, AnEndThatNobodyJoinsIsAborted) {
   EXPECT_EQ(failures[0], "");
   EXPECT_EQ(nccl_standin::aborts(), 2);
   expect_clean("an end that nobody joins");
+}
+
+/// Two ranks, each with a graph that captured an all-reduce and outlives the communicator; seconds that body(rank,
+/// nccl) took, which ends the communicator.
+template <class Body>
+double with_living_graphs(Body&& body) {
+  double longest = 0;
+  std::mutex mutex;
+  const Texts failures = run_ranks(2, [&](Communicator& control) {
+    cudaSetDevice(control.rank());
+    Floats data(control.rank());
+    auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.5});
+    nccl->all_reduce(data.context.stream(), data.tensor);
+    wait(data.context.stream(), data.over, *nccl);
+    Graph graph = Graph::capture(data.context.stream(), [&] { nccl->all_reduce(data.context.stream(), data.tensor); });
+    graph.launch(data.context.stream());
+    wait(data.context.stream(), data.over, *nccl);
+    meet(control);
+    const auto start = std::chrono::steady_clock::now();
+    body(control, nccl);
+    EXPECT_EQ(nccl, nullptr);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    meet(control);
+    EXPECT_FALSE(nccl_standin::leaks().empty()) << "control: the graphs held up the end";
+    meet(control);
+    const std::lock_guard lock(mutex);
+    longest = std::max(longest, seconds);
+  });
+  EXPECT_EQ(failures, none_failed(2));
+  for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // now the aborts come through
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return longest;
+}
+
+TEST(NcclFailure, AnErrorWhileAGraphLivesEndsInTime) {
+  reset(2, 0);
+  const double seconds = with_living_graphs([](Communicator& control, std::unique_ptr<Communicator>& nccl) {
+    if (nccl->rank() == 1) {
+      nccl_standin::fail_rank(1, ncclSystemError);
+      EXPECT_THROW(nccl->check(), NcclError);
+    }
+    meet(control);
+    EXPECT_THROW(nccl->check(), NcclError);
+    nccl.reset();
+  });
+  EXPECT_LT(seconds, 10);
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an error while a graph lives");
+}
+
+TEST(NcclFailure, AnEndWhileAGraphLivesIsAborted) {
+  reset(2, 0);
+  EXPECT_LT(with_living_graphs([](Communicator&, std::unique_ptr<Communicator>& nccl) { nccl.reset(); }), 10);
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an end while a graph lives");
+}
+
+/// Ranks of a program that sums up 8 numbers through GpuRanks; body(ranks, data) before the end.
+template <class Body>
+Texts with_gpu_ranks(int size, Body&& body) {
+  return run_ranks(size, [&](Communicator& control) {
+    cudaSetDevice(control.rank());
+    const Device device = Device::cuda(control.rank());
+    Floats data(control.rank());
+    data.context.synchronize();
+    GpuRanks ranks(control, {.device = device}, {.timeout_s = 5});
+    ranks.grad().all_reduce(ranks.communication_stream(), data.tensor);
+    body(control, ranks);
+  });
+}
+
+TEST(NcclGpuRanks, EndInGoodOrder) {
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    reset(3, seed);
+    EXPECT_EQ(with_gpu_ranks(3, [](Communicator&, GpuRanks&) {}), none_failed(3));
+    EXPECT_EQ(nccl_standin::aborts(), 0);
+    expect_clean("a good end");
+  }
+}
+
+TEST(NcclGpuRanks, AnExceptionOnOneRankEndsAll) {
+  reset(2, 1);
+  const Texts failures = with_gpu_ranks(
+      2, [](Communicator&, GpuRanks& ranks) { require<DataError>(ranks.grad().rank() != 1, "broken record"); });
+  EXPECT_EQ(failures[1], "broken record");
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an exception on one rank");
+}
+
+TEST(NcclGpuRanks, EndAfterAnAbort) {
+  reset(2, 0);
+  const Texts failures = with_gpu_ranks(2, [](Communicator& control, GpuRanks& ranks) {
+    meet(control);  // both have enqueued
+    if (ranks.grad().rank() == 1) {
+      nccl_standin::fail_rank(1, ncclSystemError);
+      EXPECT_THROW(ranks.grad().check(), NcclError);
+    }
+    meet(control);
+    EXPECT_THROW(ranks.grad().check(), NcclError);
+  });
+  EXPECT_EQ(failures, none_failed(2));
+  EXPECT_EQ(nccl_standin::aborts(), 2);
+  expect_clean("an end after an abort");
 }
 
 // Controls: what comm/nccl must not do is seen.

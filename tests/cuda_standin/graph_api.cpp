@@ -226,6 +226,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     return machine.spoil(*queue, cudaErrorStreamCaptureWrongThread);
   }
   const bool joined = with_ancestors(capture->nodes, queue->tail).size() == capture->nodes.size();
+  std::vector<Node> nodes = std::exchange(capture->nodes, {});  // events keep the capture
   capture->active = false;
   std::erase(machine.captures, capture);
   for (const auto& [handle, other] : machine.queues) {
@@ -240,7 +241,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (!joined) {
     return machine.fail(cudaErrorStreamCaptureUnjoined);
   }
-  auto made = std::make_unique<GraphObject>(GraphObject{capture->nodes});
+  auto made = std::make_unique<GraphObject>(GraphObject{std::move(nodes)});
   *graph = reinterpret_cast<cudaGraph_t>(made.get());
   machine.graphs.emplace(made.get(), std::move(made));
   return cudaSuccess;

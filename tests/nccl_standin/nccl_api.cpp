@@ -1,5 +1,6 @@
 // The symbols of NCCL that comm/nccl uses, over the streams of the stand-in for CUDA.
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -141,6 +142,9 @@ struct ncclComm {
   bool in_progress = false;
   bool finalised = false;
   std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
+  /// Every captured operation of a living graph holds a copy.
+  std::shared_ptr<const bool> captured = std::make_shared<const bool>(true);
+  [[nodiscard]] bool in_graphs() const { return captured.use_count() > 1; }
   std::shared_ptr<int> queued = std::make_shared<int>(0);  ///< operations that did not run yet
 };
 
@@ -373,7 +377,11 @@ void put(Machine& machine, const ncclComm* comm, cudaStream_t stream, const char
     work.given_up = aborted;
     return work;
   };
-  machine.enqueue(*queue, queue->capture != nullptr ? Work{.name = name, .again = next} : next());
+  if (queue->capture == nullptr) {
+    machine.enqueue(*queue, next());
+  } else {
+    machine.enqueue(*queue, {.name = name, .again = [next, held = comm->captured] { return next(); }});
+  }
 }
 
 ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
@@ -684,7 +692,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   }
   comm->finalised = true;
   ++comm->group->finalised;
-  return begin(comm, {}, [g = comm->group.get()] { return g->finalised == g->size; });
+  return begin(comm, {}, [comm] { return comm->group->finalised == comm->group->size && !comm->in_graphs(); });
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -701,7 +709,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  const Call call("ncclCommAbort");
+  Call call("ncclCommAbort");
   if (world().living.count(comm) == 0) {
     return call.violate("ncclCommAbort: not a communicator that is alive", ncclInvalidArgument);
   }
@@ -712,8 +720,13 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
       other->error = ncclRemoteError;
     }
   }
-  forget(comm);
   call.machine.changed.notify_all();
+  while (world().living.count(comm) != 0 && comm->in_graphs()) {  // as NCCL: for ever
+    call.machine.changed.wait_for(call.lock, std::chrono::milliseconds(1));
+  }
+  if (world().living.count(comm) != 0) {  // no reset() meanwhile
+    forget(comm);
+  }
   return ncclSuccess;
 }
 

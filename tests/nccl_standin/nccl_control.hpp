@@ -11,7 +11,8 @@
 /// process, on devices of the stand-in for CUDA (control.hpp), whose streams run the operations: a collective runs when
 /// the streams of all ranks have come to it, really moves the data and adds in rank order. What NCCL leaves undefined
 /// is written down as a violation there: ranks that call different things, a call while one is in progress, memory or
-/// streams of another device, a communicator that is used after its end.
+/// streams of another device, a communicator that is used after its end. While a graph lives that captured operations,
+/// an end stays in progress and an abort blocks its thread, as NCCL does.
 namespace lockstep::nccl_standin {
 
 struct Options {
