@@ -144,9 +144,9 @@ TEST(BenchPrograms, TwoRanks) {
   ASSERT_EQ(reduced.code, 0) << reduced.output;
   const nlohmann::json root = read(folder / "two.json");
   const auto names = expect_results(root, 2);
-  // f32: six collectives, all_gather twice; bf16: those that add nothing. Two streams, two sizes (8 bytes where parts
-  // of 4 bytes are too small). Four bucket plans on two streams.
-  EXPECT_EQ(names.size(), (7U + 5) * 2 * 2 + 4 * 2) << reduced.output;
+  // Six collectives, all_gather twice, in both types. Two streams, two sizes (8 bytes where parts of 4 bytes are too
+  // small). Four bucket plans on two streams.
+  EXPECT_EQ(names.size(), (7U + 7) * 2 * 2 + 4 * 2) << reduced.output;
   const auto& line = entry(root, "all_gather/mpi/f32/out_of_place/stream/1024");
   EXPECT_NEAR(line.at("busbw_bytes_per_second"), line.at("algbw_bytes_per_second").get<double>() / 2, 1);
   EXPECT_GE(line.at("rank_spread"), 1);
