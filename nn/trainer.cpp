@@ -199,7 +199,7 @@ struct Trainer::State {
                 {.reduce_dtype = o.reduce_dtype}),
         written([this](int parameter) { reducer.written(parameter); }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
-        graphs(graph_obstacle.empty() ? static_cast<std::size_t>(4 * pipeline.states()) : 0),
+        graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
         choices(choices_of_passes()),
         contract(nn::contract(m, d, o, choices)),
         drained(ctx.device()),
@@ -321,7 +321,7 @@ struct Trainer::State {
       return;
     }
     const auto graph_of = [&](int of_state) -> Graph& {
-      return graphs[static_cast<std::size_t>(4 * of_state + (first ? 2 : 0) + (last ? 1 : 0))];
+      return graphs[4 * static_cast<std::size_t>(of_state) + (first ? 2U : 0U) + (last ? 1U : 0U)];
     };
     if (!graph_of(state).given()) {
       try {

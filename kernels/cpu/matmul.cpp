@@ -90,11 +90,11 @@ class Plan final : public MatmulPlan {
         columns = turned;
       }
       const Value<T>* row = desc().bias ? bias.as<Value<T>>() : nullptr;
-      if (desc().accumulator_output) {
-        multiply(cpu, desc(), a.as<T>(), columns, row, c.as<Value<T>>());
-      } else {
-        multiply(cpu, desc(), a.as<T>(), columns, row, c.as<T>());
-      }
+      visit_element(desc().c_dtype(), "matmul", [&]<class Out>(std::type_identity<Out>) {
+        if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, Value<T>>) {  // there are no others
+          multiply(cpu, desc(), a.as<T>(), columns, row, c.as<Out>());
+        }
+      });
     });
   }
 };
