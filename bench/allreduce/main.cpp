@@ -1,8 +1,8 @@
 // bench_allreduce: what collectives cost between the ranks.
 //
-//   mpirun -np 4 bench_allreduce --benchmark_out=all_reduce.json
-//   mpirun -np 4 bench_allreduce --benchmark_filter='^all_reduce/.*/stream/'
-//   mpirun -np 4 bench_allreduce --devices gpu
+//   bench_allreduce --devices cpu:4 --benchmark_out=all_reduce.json      starts its ranks itself, as the next one
+//   bench_allreduce --devices gpu --benchmark_filter='^all_reduce/.*/stream/'
+//   mpirun -np 4 bench_allreduce
 //
 // Host tensors go over MPI, those on GPUs over NCCL, on a stream of high priority.
 // Three kinds of rows: one collective of one size; the all-reduces of a model's gradient buckets, back to back; and an
@@ -31,7 +31,6 @@
 #include <lockstep/nn/parameter_set.hpp>
 #include <lockstep/nn/trainer.hpp>
 #include <lockstep/runtime/tensor.hpp>
-#include <lockstep/runtime/version.hpp>
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/load.hpp"
@@ -50,14 +49,10 @@ constexpr std::int64_t kMaxCheckedBytes = 64 * kMiB;
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
 struct Options {
-  std::string devices = "auto";
   std::vector<std::string> collectives;
   std::vector<std::string> dtypes{"f32"};
   std::string model = "resnet50";
-  std::int64_t min_bytes = 4;
-  std::int64_t max_bytes = 1024 * kMiB;
-  std::int64_t factor = 4;
-  std::int64_t pool_bytes = bench::kPoolBytes;
+  bench::SizeOptions sizes{};
 };
 
 class CollectiveBenchmarks {
@@ -97,7 +92,7 @@ class CollectiveBenchmarks {
       streams.push_back(&communication_stream());
     }
     std::vector<Benchmark> all;
-    const auto sizes = bench::size_sweep(options_.min_bytes, options_.max_bytes, options_.factor);
+    const auto sizes = bench::size_sweep(options_.sizes.min_bytes, options_.sizes.max_bytes, options_.sizes.factor);
     for (const CollectiveCase& item : bench::collective_cases(collectives, dtypes)) {
       for (Stream* stream : streams) {
         for (const std::int64_t bytes : sizes) {
@@ -108,7 +103,7 @@ class CollectiveBenchmarks {
     add_buckets(all, streams);
     if (overlaps() && gpus_ == nullptr) {
       for (const std::int64_t bytes : {64 * 1024L, kMiB, 32 * kMiB}) {
-        if (bytes <= options_.max_bytes) {
+        if (bytes <= options_.sizes.max_bytes) {
           add_beside_matmul(all, bytes);
         }
       }
@@ -127,9 +122,9 @@ class CollectiveBenchmarks {
                              const bench::MeasureOptions& options) {
     if (&stream != stream_ || bytes > bytes_) {
       bench_.reset();
-      bytes_ = std::max(bytes, options_.pool_bytes);
+      bytes_ = std::max(bytes, options_.sizes.pool_bytes);
       stream_ = &stream;
-      bench_.emplace(grad(), context(), stream, bytes_, options_.pool_bytes);
+      bench_.emplace(grad(), context(), stream, bytes_, options_.sizes.pool_bytes);
     }
     session_.agree([&] { bench_->check(item, std::min(bytes, kMaxCheckedBytes)); });
     return bench_->measure(session_.control(), item, bytes, options);
@@ -248,50 +243,22 @@ class CollectiveBenchmarks {
   std::vector<comm::GradientRange> gradients_;
 };
 
-/// This rank's GPU, or the CPU: also with auto in a build without NCCL.
-comm::RankDevice place(comm::Session& session, const std::string& request) {
-  DeviceRequest wanted;
-  comm::NodeGpus machine;
-  session.agree([&] {
-    wanted = DeviceRequest::parse(request);
-    machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden;
-  });
-  if (std::holds_alternative<DeviceRequest::Automatic>(wanted.form()) && !comm::has_nccl()) {
-    return {};
-  }
-  return comm::device_of_rank(session, wanted, machine);
+/// GPUs that nothing can be reduced on.
+bool auto_without_nccl(const DeviceRequest& devices) {
+  return std::holds_alternative<DeviceRequest::Automatic>(devices.form()) && !comm::has_nccl();
 }
 
-int run(comm::Session& session, int argc, char** argv) {
-  Options options;
-  bench::RunnerOptions runner;
-  CLI::App app("What collectives cost between the ranks that mpirun started.", "bench_allreduce");
-  app.set_version_flag("--version", build_description());
-  app.add_option("--devices", options.devices, "GPUs of each node, as for every program (docs/devices.md)")
-      ->capture_default_str();
-  app.add_option("--collectives", options.collectives,
-                 "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
-      ->delimiter(',');
-  app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
-      ->delimiter(',')
-      ->capture_default_str();
-  app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none")->capture_default_str();
-  const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
-  app.add_option("--min-bytes", options.min_bytes, "smallest size")->capture_default_str()->check(bytes);
-  app.add_option("--max-bytes", options.max_bytes, "largest size; a rank holds up to twice that")
-      ->capture_default_str()
-      ->check(bytes);
-  app.add_option("--factor", options.factor, "from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--pool-bytes", options.pool_bytes, "memory that small messages go through, one after the other")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  bench::add_runner_options(app, runner);
-  if (!bench::parse_arguments(session, app, argc, argv)) {
-    return exit_code::kFinished;
-  }
-  const comm::RankDevice placed = place(session, options.devices);
+/// This rank's GPU, or the CPU: also with auto in a build without NCCL.
+comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
+  comm::NodeGpus machine;
+  session.agree(
+      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
+  return auto_without_nccl(devices) ? comm::RankDevice{} : comm::device_of_rank(session, devices, machine);
+}
+
+int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+        const bench::RunnerOptions& runner) {
+  const comm::RankDevice placed = place(session, devices);
   std::optional<comm::GpuRanks> gpus;
   if (placed.device != Device::cpu()) {
     if (placed.shared) {
@@ -321,5 +288,25 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  Options options;
+  const auto add_options = [&](CLI::App& app) {
+    app.add_option("--collectives", options.collectives,
+                   "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
+        ->delimiter(',');
+    app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
+        ->delimiter(',')
+        ->capture_default_str();
+    app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none")->capture_default_str();
+    bench::add_size_options(app, options.sizes, "a rank holds up to twice that");
+  };
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_allreduce",
+       .description = "What collectives cost between ranks: one for each device of --devices, or those of mpirun.",
+       .add_options = add_options,
+       .ranks = [](const DeviceRequest& devices) -> std::optional<comm::RanksRequest> {
+         return auto_without_nccl(devices) ? std::nullopt : std::optional(comm::RanksRequest{.devices = devices});
+       },
+       .run = [&](comm::Session& session, const DeviceRequest& devices,
+                  const bench::RunnerOptions& runner) { return run(session, options, devices, runner); }});
 }

@@ -1,7 +1,8 @@
 // bench_copy: what it costs to bring bytes from one memory to another.
 //
 //   bench_copy --benchmark_filter=host_to_host --benchmark_out=copy.json
-//   mpirun -np 4 bench_copy        all ranks copy at once, each on its own GPU or part of the host
+//   bench_copy --devices cpu:4     four ranks copy at once, each with its share of the host
+//   mpirun -np 4 bench_copy        the same, each on its own GPU where there are any
 //
 // Paths are those of bench/support/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
 // beside.
@@ -15,7 +16,6 @@
 
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/session.hpp>
-#include <lockstep/runtime/version.hpp>
 
 #include "bench/support/copy_paths.hpp"
 #include "bench/support/gpus.hpp"
@@ -32,13 +32,9 @@ using bench::CopySize;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 struct Options {
-  std::string devices = "auto";
   int threads = 0;
-  std::int64_t min_bytes = 4;
-  std::int64_t max_bytes = 1024 * kMiB;
-  std::int64_t factor = 4;
+  bench::SizeOptions sizes{};
   std::int64_t pieces_bytes = 64 * kMiB;
-  std::int64_t pool_bytes = bench::kPoolBytes;
 };
 
 class CopyBenchmarks {
@@ -53,7 +49,7 @@ class CopyBenchmarks {
 
   std::vector<Benchmark> list() {
     std::vector<Benchmark> all;
-    const auto sizes = bench::size_sweep(options_.min_bytes, options_.max_bytes, options_.factor);
+    const auto sizes = bench::size_sweep(options_.sizes.min_bytes, options_.sizes.max_bytes, options_.sizes.factor);
     const std::vector<CopyPath> paths = bench::copy_paths(gpus_);
     for (const CopyPath& path : paths) {
       for (const std::int64_t bytes : sizes) {
@@ -86,8 +82,8 @@ class CopyBenchmarks {
     if (path.name != name_ || bytes > bytes_) {
       bench_.reset();
       name_.clear();
-      bytes_ = std::max(bytes, options_.pool_bytes);
-      session_.agree([&] { bench_.emplace(path, bytes_, threads_, options_.pool_bytes); });
+      bytes_ = std::max(bytes, options_.sizes.pool_bytes);
+      session_.agree([&] { bench_.emplace(path, bytes_, threads_, options_.sizes.pool_bytes); });
       name_ = path.name;
     }
     return *bench_;
@@ -135,35 +131,9 @@ class CopyBenchmarks {
   std::int64_t bytes_ = 0;
 };
 
-int run(comm::Session& session, int argc, char** argv) {
-  Options options;
-  bench::RunnerOptions runner;
-  CLI::App app("What copies between memories cost: sizes, pieces, both ways, beside other work.", "bench_copy");
-  app.set_version_flag("--version", build_description());
-  app.add_option("--devices", options.devices, "GPUs of each node, as for every program (docs/devices.md)")
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "of the host's copies; 0: this rank's share of the processors")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536));
-  const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
-  app.add_option("--min-bytes", options.min_bytes, "smallest copy")->capture_default_str()->check(bytes);
-  app.add_option("--max-bytes", options.max_bytes, "largest copy; a path holds up to four times that")
-      ->capture_default_str()
-      ->check(bytes);
-  app.add_option("--factor", options.factor, "from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20));
-  app.add_option("--pieces-bytes", options.pieces_bytes, "size of what goes in pieces, and beside other work")
-      ->capture_default_str()
-      ->check(bytes);
-  app.add_option("--pool-bytes", options.pool_bytes, "memory that small copies go through, one after the other")
-      ->capture_default_str()
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
-  bench::add_runner_options(app, runner);
-  if (!bench::parse_arguments(session, app, argc, argv)) {
-    return exit_code::kFinished;
-  }
-  const bench::ProcessGpus mine = bench::gpus_of_process(session, options.devices);
+int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+        const bench::RunnerOptions& runner) {
+  const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
   CopyBenchmarks benchmarks(session, options, gpus);
   std::vector<Benchmark> all;
@@ -182,5 +152,21 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  Options options;
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_copy",
+       .description = "What copies between memories cost: sizes, pieces, both ways, beside other work.",
+       .add_options =
+           [&](CLI::App& app) {
+             bench::add_threads_option(app, options.threads);
+             bench::add_size_options(app, options.sizes, "a path holds up to four times that");
+             app.add_option("--pieces-bytes", options.pieces_bytes,
+                            "size of what goes in pieces, and beside other work")
+                 ->capture_default_str()
+                 ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+           },
+       .ranks = bench::host_ranks,
+       .run = [&](comm::Session& session, const DeviceRequest& devices,
+                  const bench::RunnerOptions& runner) { return run(session, options, devices, runner); }});
 }

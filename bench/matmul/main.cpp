@@ -28,7 +28,6 @@
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/tensor.hpp>
-#include <lockstep/runtime/version.hpp>
 
 #include "bench/support/gpus.hpp"
 #include "bench/support/runner.hpp"
@@ -41,7 +40,6 @@ using bench::Line;
 using bench::MeasureOptions;
 
 struct Options {
-  std::string devices = "auto";
   int threads = 0;
   std::int64_t min_size = 16;
   std::int64_t max_size = 2048;
@@ -281,34 +279,9 @@ class MatmulBenchmarks {
   std::map<std::string, std::map<std::int64_t, double>> best_;  ///< seconds by device and size
 };
 
-int run(comm::Session& session, int argc, char** argv) {
-  Options options;
-  bench::RunnerOptions runner;
-  CLI::App app("Matrix products: sizes, devices, waiting for small results, two at once.", "bench_matmul");
-  app.set_version_flag("--version", build_description());
-  app.add_option("--devices", options.devices, "GPUs of each node, as for every program (docs/devices.md)")
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "on the CPU; 0: this rank's share of the processors")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 65536));
-  const CLI::Range sizes(1, 1 << 17);
-  app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")
-      ->capture_default_str()
-      ->check(sizes);
-  app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")
-      ->capture_default_str()
-      ->check(sizes);
-  app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")
-      ->capture_default_str()
-      ->check(sizes);
-  app.add_option("--products", options.products, "of 100 x 100 matrices whose norms are logged")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
-  bench::add_runner_options(app, runner);
-  if (!bench::parse_arguments(session, app, argc, argv)) {
-    return exit_code::kFinished;
-  }
-  const bench::ProcessGpus mine = bench::gpus_of_process(session, options.devices);
+int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+        const bench::RunnerOptions& runner) {
+  const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
   const int threads = options.threads > 0 ? options.threads : comm::cpu_share(session).threads();
   std::optional<MatmulBenchmarks> benchmarks;
@@ -331,5 +304,30 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  Options options;
+  const auto add_options = [&](CLI::App& app) {
+    const CLI::Range sizes(1, 1 << 17);
+    bench::add_threads_option(app, options.threads);
+    app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")
+        ->capture_default_str()
+        ->check(sizes);
+    app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")
+        ->capture_default_str()
+        ->check(sizes);
+    app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")
+        ->capture_default_str()
+        ->check(sizes);
+    app.add_option("--products", options.products, "of 100 x 100 matrices whose norms are logged")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 1000000));
+  };
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_matmul",
+       .description = "Matrix products: sizes, devices, waiting for small results, two at once.",
+       .add_options = add_options,
+       .ranks = bench::host_ranks,
+       .run = [&](comm::Session& session, const DeviceRequest& devices, const bench::RunnerOptions& runner) {
+         return run(session, options, devices, runner);
+       }});
 }

@@ -1,17 +1,16 @@
 #include "bench/support/gpus.hpp"
 
+#include <string>
 #include <variant>
 
 #include <lockstep/comm/rank_device.hpp>
-#include <lockstep/runtime/device_selection.hpp>
 
 namespace lockstep::bench {
 
-ProcessGpus gpus_of_process(comm::Session& session, const std::string& request) {
-  DeviceRequest wanted;
+ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request) {
+  DeviceRequest wanted = request;
   ProcessGpus found;
-  session.agree([&] { wanted = DeviceRequest::parse(request); });
-  if (session.size() > 1) {
+  if (session.size() > 1 || std::holds_alternative<DeviceRequest::Host>(wanted.form())) {
     const comm::RankDevice placed = comm::device_of_rank(session, wanted);
     found = {.devices = {placed.device}, .claims = placed.claims};
   } else {

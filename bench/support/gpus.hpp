@@ -1,11 +1,11 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include <lockstep/comm/session.hpp>
 #include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/usable_gpus.hpp>
 
 namespace lockstep::bench {
@@ -16,7 +16,8 @@ struct ProcessGpus {
 };
 
 /// The GPUs that this process measures: all that were asked for (--devices, docs/devices.md) when it is alone, its own
-/// among several ranks. Empty on the host. UsageError on all ranks, DeviceError for usable:N. Collective.
-[[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const std::string& request);
+/// among several ranks. Empty on the host. UsageError on all ranks, also for cpu:N and another number of ranks;
+/// DeviceError for usable:N. Collective.
+[[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request);
 
 }  // namespace lockstep::bench

@@ -17,8 +17,6 @@
 
 namespace lockstep::bench {
 
-using Clock = std::chrono::steady_clock;
-
 struct Load::State {
   std::atomic<bool> stop{false};
   std::atomic<std::int64_t> pieces{0};
@@ -73,7 +71,7 @@ void Load::start() {
 double Load::stop() {
   require<StateError>(state_ != nullptr, "load: stopped before it was started");
   const std::int64_t pieces = state_->pieces - state_->before;
-  const double seconds = std::chrono::duration<double>(Clock::now() - state_->begin).count();
+  const double seconds = seconds_since(state_->begin);
   state_->stop = true;
   state_->thread.join();
   const std::exception_ptr failure = state_->failure;
@@ -158,8 +156,7 @@ std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int
 Line measure_beside(comm::Communicator& ranks, Load& load, const std::function<Measurement()>& measure) {
   const Clock::time_point begin = Clock::now();
   const double alone = measure().samples.median();
-  const std::vector<double> times =
-      comm::all_gather_value(ranks, std::chrono::duration<double>(Clock::now() - begin).count());
+  const std::vector<double> times = comm::all_gather_value(ranks, seconds_since(begin));
   load.start();
   std::this_thread::sleep_for(std::chrono::duration<double>(times.front()));
   const double rate_alone = load.stop();

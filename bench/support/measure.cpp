@@ -1,7 +1,6 @@
 #include "bench/support/measure.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <ctime>
@@ -14,7 +13,6 @@
 namespace lockstep::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
 constexpr double kShortest = 1e-9;           // a sample that the clock saw as nothing
 
@@ -23,10 +21,6 @@ double processor_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 template <class T>
@@ -49,7 +43,7 @@ class Measure {
       for (std::int64_t i = 0; i < round; ++i) {
         mine.push_back(sample(calls_) / static_cast<double>(calls_));
       }
-      round = agreed(next_round(static_cast<std::int64_t>(mine.size()), since(begin)));
+      round = agreed(next_round(static_cast<std::int64_t>(mine.size()), seconds_since(begin)));
     }
     return gather(mine);
   }
@@ -70,7 +64,7 @@ class Measure {
     if (work_.wait) {
       work_.wait();
     }
-    const double seconds = since(begin);
+    const double seconds = seconds_since(begin);
     processor_ += processor_seconds() - processor;
     return seconds;
   }
@@ -137,6 +131,10 @@ class Measure {
 };
 
 }  // namespace
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work) {
   require<UsageError>(options.min_iterations >= 1 && options.min_iterations <= options.max_iterations,

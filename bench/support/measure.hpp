@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -9,6 +10,9 @@
 #include "bench/support/samples.hpp"
 
 namespace lockstep::bench {
+
+using Clock = std::chrono::steady_clock;
+[[nodiscard]] double seconds_since(Clock::time_point begin);
 
 struct MeasureOptions {
   double target_seconds = 0.3;         ///< goes on for about so long...

@@ -1,15 +1,16 @@
 #include "bench/support/op_bench.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <optional>
 #include <string>
 
+#include <lockstep/comm/run_alone.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/version.hpp>
 
 #include "bench/support/json_lines.hpp"
+#include "bench/support/measure.hpp"
 #include "bench/support/op_bench_options.hpp"
 #include "bench/support/timing.hpp"
 
@@ -52,11 +53,8 @@ int run(const OpBenchOptions& options, const std::vector<testing::OpCase>& cases
   const int name_width = static_cast<int>(width);
   std::printf("%-*s %12s %12s %9s %7s %9s\n", name_width, "case", "median", "bytes", "GB/s", "%copy", "GFLOP/s");
 
-  const auto start = std::chrono::steady_clock::now();
-  const auto over = [&] {
-    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
-    return options.max_seconds > 0 && passed.count() >= options.max_seconds;
-  };
+  const Clock::time_point start = Clock::now();
+  const auto over = [&] { return options.max_seconds > 0 && seconds_since(start) >= options.max_seconds; };
   std::size_t left_out = 0;
   for (const testing::OpCase* item : chosen) {
     if (over()) {
@@ -107,16 +105,10 @@ int run(const OpBenchOptions& options, const std::vector<testing::OpCase>& cases
 }  // namespace
 
 int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cases) {
-  try {
+  return comm::run_alone([&] {
     const std::optional<OpBenchOptions> options = parse_op_bench(argc, argv);
     return options ? run(*options, cases) : exit_code::kFinished;
-  } catch (const Error& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return error.code();
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "lockstep: error: %s\n", error.what());
-    return exit_code::kFailure;
-  }
+  });
 }
 
 }  // namespace lockstep::bench

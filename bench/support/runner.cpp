@@ -11,6 +11,7 @@
 #include <regex>
 #include <sstream>
 #include <thread>
+#include <variant>
 
 #include <CLI/CLI.hpp>
 
@@ -63,8 +64,6 @@ std::vector<std::string> names_of_rank_0(comm::Session& session, const std::vect
   return names;
 }
 
-}  // namespace
-
 void add_runner_options(CLI::App& app, RunnerOptions& options) {
   app.add_option("--benchmark_filter", options.filter,
                  "regular expression: benchmarks whose name contains a match; -EXPRESSION: those without");
@@ -80,22 +79,85 @@ void add_runner_options(CLI::App& app, RunnerOptions& options) {
   app.add_flag("--benchmark_list_tests", options.list_tests, "prints the names and stops");
 }
 
-bool parse_arguments(comm::Session& session, CLI::App& app, int argc, char** argv) {
-  bool go_on = true;
-  session.agree([&] {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::Success& e) {
-      go_on = false;
-      if (session.rank() == 0) {
-        app.exit(e);
-      }
-    } catch (const CLI::ParseError& e) {
-      throw UsageError(e.what());
-    }
-  });
+/// The command line, or a text to print instead of a run (--help, --version).
+struct Parsed {
+  DeviceRequest devices{};
+  RunnerOptions runner{};
+  std::string text{};
+};
+
+/// UsageError.
+Parsed parse(const Program& program, int argc, char** argv) {
+  Parsed parsed;
+  std::string devices = "auto";
+  CLI::App app(program.description, program.name);
+  app.set_version_flag("--version", build_description());
+  app.add_option("--devices", devices,
+                 "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host")
+      ->capture_default_str();
+  program.add_options(app);
+  add_runner_options(app, parsed.runner);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& e) {
+    std::ostringstream text;
+    app.exit(e, text, text);
+    parsed.text = text.str();
+    return parsed;
+  } catch (const CLI::ParseError& e) {
+    throw UsageError(e.what());
+  }
+  parsed.devices = DeviceRequest::parse(devices);
+  return parsed;
+}
+
+int run(comm::Session& session, const Program& program, int argc, char** argv) {
+  Parsed parsed;
+  session.agree([&] { parsed = parse(program, argc, argv); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
-  return go_on;
+  if (parsed.text.empty()) {
+    return program.run(session, parsed.devices, parsed.runner);
+  }
+  if (session.rank() == 0) {
+    std::printf("%s", parsed.text.c_str());
+  }
+  return exit_code::kFinished;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const Program& program) noexcept {
+  return comm::run_program(
+      argc, argv, [&](comm::Session& session, int count, char** words) { return run(session, program, count, words); },
+      [&]() -> std::optional<comm::RanksRequest> {
+        const Parsed parsed = parse(program, argc, argv);
+        return parsed.text.empty() ? program.ranks(parsed.devices) : std::nullopt;
+      });
+}
+
+std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices) {
+  if (!std::holds_alternative<DeviceRequest::Host>(devices.form())) {
+    return std::nullopt;
+  }
+  return comm::RanksRequest{.devices = devices};
+}
+
+void add_threads_option(CLI::App& app, int& threads) {
+  app.add_option("--threads", threads, "of a rank on the host; 0: its share of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
+}
+
+void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held) {
+  const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
+  app.add_option("--min-bytes", options.min_bytes, "smallest size")->capture_default_str()->check(bytes);
+  app.add_option("--max-bytes", options.max_bytes, "largest size; " + held)->capture_default_str()->check(bytes);
+  app.add_option("--factor", options.factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--pool-bytes", options.pool_bytes, "memory that small sizes go through, one place after the other")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
 }
 
 std::vector<std::size_t> filtered(const std::vector<std::string>& names, const std::string& filter) {

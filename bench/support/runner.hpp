@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 
 #include "bench/support/measure.hpp"
 
@@ -51,12 +54,37 @@ struct RunnerOptions {
 /// What stands above the lines: names and values, also in the JSON's context.
 using RunContext = std::vector<std::pair<std::string, std::string>>;
 
-/// Adds the --benchmark_* options to a command line.
-void add_runner_options(CLI::App& app, RunnerOptions& options);
+/// A program of benchmarks.
+struct Program {
+  std::string name;  ///< "bench_copy"
+  std::string description;
+  /// Adds the options that are its own to a command line that has --devices, --benchmark_* and --version. What they are
+  /// read into is read anew each time.
+  std::function<void(CLI::App&)> add_options;
+  /// Which ranks it starts itself when no launcher did (comm/self_start.hpp); nothing: it goes on alone.
+  std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks;
+  std::function<int(comm::Session&, const DeviceRequest&, const RunnerOptions&)> run;
+};
 
-/// Parses the command line on all ranks. True when the program goes on; false after --help and --version, which rank 0
-/// prints. UsageError on all ranks, printed once: for what does not parse, and for ranks with different arguments.
-[[nodiscard]] bool parse_arguments(comm::Session& session, CLI::App& app, int argc, char** argv);
+/// The main() of such a program. --help and --version are printed by rank 0. UsageError on all ranks, printed once, for
+/// what does not parse and for ranks with different arguments.
+int run_program(int argc, char** argv, const Program& program) noexcept;
+
+/// For Program::ranks: as many ranks as cpu:N says, and otherwise none, since one process has all GPUs.
+[[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
+
+/// --threads, of a rank; 0: its share of the processors.
+void add_threads_option(CLI::App& app, int& threads);
+
+/// What bytes are moved in: sizes from min to max, each `factor` times the one before.
+struct SizeOptions {
+  std::int64_t min_bytes = 4;
+  std::int64_t max_bytes = std::int64_t{1} << 30;
+  std::int64_t factor = 4;
+  std::int64_t pool_bytes = kPoolBytes;
+};
+/// --min-bytes, --max-bytes, --factor, --pool-bytes. held: how much memory the largest takes, for --help.
+void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
 /// Which names contain a match of the regular expression (ECMAScript), or no match where it begins with "-"; "" and
 /// "all" keep all. Pure. UsageError for what is no regular expression, and when nothing is left.

@@ -1,5 +1,5 @@
-// The benchmarks as people call them: alone and under mpirun, on sizes that cost nothing; what they write is read
-// again.
+// The benchmarks as people call them: alone, with ranks that they start themselves, and under mpirun, on sizes that
+// cost nothing; what they write is read again.
 #include <fstream>
 #include <string>
 #include <vector>
@@ -137,10 +137,11 @@ TEST(BenchPrograms, TwoRanks) {
     GTEST_SKIP() << "this build has no MPI";
   }
   const TemporaryFolder folder;
-  const Ended reduced = run(2, "bench_allreduce",
-                            "--min-bytes 4 --max-bytes 1024 --factor 256 --dtypes f32,bf16 --model resnet20"
-                            " --benchmark_filter='-beside'" +
-                                kTiny + "--benchmark_out=" + folder / "two.json");
+  const Ended reduced =
+      run(0, "bench_allreduce",  // starts its ranks itself
+          "--devices cpu:2 --min-bytes 4 --max-bytes 1024 --factor 256 --dtypes f32,bf16 --model resnet20"
+          " --benchmark_filter='-beside'" +
+              kTiny + "--benchmark_out=" + folder / "two.json");
   ASSERT_EQ(reduced.code, 0) << reduced.output;
   const nlohmann::json root = read(folder / "two.json");
   const auto names = expect_results(root, 2);
@@ -153,13 +154,15 @@ TEST(BenchPrograms, TwoRanks) {
   EXPECT_GT(entry(root, "ddp_buckets/mpi/f32/resnet20/one_a_tensor/stream").at("buckets"), 50);
   EXPECT_EQ(entry(root, "ddp_buckets/mpi/f32/resnet20/one_bucket/blocking").at("buckets"), 1);
 
-  const Ended copied = run(2, "bench_copy",
-                           "--devices cpu --pieces-bytes 4096 --benchmark_filter=beside:all_reduce" + kTiny +
+  const Ended copied = run(0, "bench_copy",
+                           "--devices cpu:2 --pieces-bytes 4096 --benchmark_filter=beside:all_reduce" + kTiny +
                                "--benchmark_out=" + folder / "beside.json");
   ASSERT_EQ(copied.code, 0) << copied.output;
   expect_results(read(folder / "beside.json"), 2);
 
-  expect_refused(run(2, "bench_allreduce", "--min-bytes 64 --max-bytes 4"), "sizes are 64 to 4 bytes");
+  expect_refused(run(0, "bench_allreduce", "--devices cpu:2 --min-bytes 64 --max-bytes 4"), "sizes are 64 to 4 bytes");
+  expect_refused(run(2, "bench_allreduce", "--devices cpu:4"), "cpu:4");
+  expect_refused(run(1, "bench_copy", "--devices cpu:4"), "cpu:4");
 }
 
 }  // namespace
