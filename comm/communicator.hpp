@@ -14,7 +14,6 @@ namespace lockstep::comm {
 struct CommunicatorCounts {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  ///< of the input tensors
-  double seconds = 0;      ///< inside the calls, wherever they ran; nccl: the host's time to enqueue them
 };
 
 /// A fixed group of ranks that exchange tensors. Every operation is enqueued on the stream that is passed and returns

@@ -146,6 +146,7 @@ class CollectiveBenchmarks {
     bench::Line line{measured, {}, "algbw_bytes_per_second", "busbw_bytes_per_second"};
     const double busbw = session_.size() > 1 ? measured.traffic_per_second() : kDoesNotApply;
     line.counters.push_back({"percent_of_copy", 100 * busbw / copy_bandwidth()});
+    line.counters.push_back({"mean_over_ranks_ns", measured.samples.mean_over_ranks * 1e9});
     return line;
   }
 
@@ -274,7 +275,8 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
       {"algbw_bytes_per_second", "bytes of the larger of a rank's two tensors, over the time"},
       {"busbw_bytes_per_second",
        "algbw times the share that passes a rank's link, as in nccl-tests; none for one rank"},
-      {"percent_of_copy", "busbw over what a copy in memory reads and writes while all ranks copy"}};
+      {"percent_of_copy", "busbw over what a copy in memory reads and writes while all ranks copy"},
+      {"mean_over_ranks_ns", "mean over iterations and ranks, as in the OSU benchmarks; real_time waits for the last"}};
   if (gpus) {
     context.emplace_back("device", concat(list_gpus().at(static_cast<std::size_t>(placed.device.index)).name,
                                           placed.note.empty() ? "" : ", ", placed.note));

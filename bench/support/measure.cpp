@@ -13,8 +13,9 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
-constexpr double kShortest = 1e-9;           // a sample that the clock saw as nothing
+constexpr std::int64_t kMaxCalls = 1000000;   // behind one value
+constexpr std::int64_t kProcessorEvery = 10;  // values
+constexpr double kShortest = 1e-9;            // a sample that the clock saw as nothing
 
 /// Of all threads of this process.
 double processor_seconds() {
@@ -36,11 +37,13 @@ class Measure {
   Samples run() {
     sample(1);  // warm-up
     find_calls();
-    processor_ = 0;
     const Clock::time_point begin = Clock::now();
     std::vector<double> mine;
     for (std::int64_t round = options_.min_iterations; round > 0;) {
       for (std::int64_t i = 0; i < round; ++i) {
+        if (static_cast<std::int64_t>(mine.size()) % kProcessorEvery == 0) {
+          sample_processor();
+        }
         mine.push_back(sample(calls_) / static_cast<double>(calls_));
       }
       round = agreed(next_round(static_cast<std::int64_t>(mine.size()), seconds_since(begin)));
@@ -49,24 +52,39 @@ class Measure {
   }
 
  private:
-  double sample(std::int64_t calls) {
+  void prepare() {
     if (work_.prepare) {
       work_.prepare();
     }
     if (ranks_.size() > 1) {
       ranks_.barrier(inline_);
     }
-    const double processor = processor_seconds();
-    const Clock::time_point begin = Clock::now();
-    for (std::int64_t i = 0; i < calls; ++i) {
+  }
+
+  void call(std::int64_t times) {
+    for (std::int64_t i = 0; i < times; ++i) {
       work_.start();
     }
     if (work_.wait) {
       work_.wait();
     }
-    const double seconds = seconds_since(begin);
-    processor_ += processor_seconds() - processor;
-    return seconds;
+  }
+
+  double sample(std::int64_t calls) {
+    prepare();
+    const Clock::time_point begin = Clock::now();
+    call(calls);
+    return seconds_since(begin);
+  }
+
+  /// In calls that are not timed: the kernel takes a microsecond to say it, longer on one rank than on the other, and a
+  /// small collective would wait for that.
+  void sample_processor() {
+    prepare();
+    const double before = processor_seconds();
+    call(calls_);
+    processor_ += processor_seconds() - before;
+    processor_calls_ += calls_;
   }
 
   /// As many calls behind one value as last for sample_seconds.
@@ -109,9 +127,10 @@ class Measure {
     Samples samples;
     samples.calls = calls_;
     const std::size_t count = mine.size();
-    samples.cpu_seconds = processor_ / static_cast<double>(calls_) / static_cast<double>(count);
+    samples.cpu_seconds = processor_ / static_cast<double>(processor_calls_);
     std::vector<double> all(count * static_cast<std::size_t>(ranks_.size()));
     ranks_.all_gather(inline_, view_of(mine), view_of(all));
+    samples.mean_over_ranks = Samples{.seconds = all}.mean();
     samples.seconds.assign(count, 0.0);
     for (std::size_t r = 0; r < static_cast<std::size_t>(ranks_.size()); ++r) {
       const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * count);
@@ -128,6 +147,7 @@ class Measure {
   Stream inline_ = Stream::host_inline();
   std::int64_t calls_ = 1;
   double processor_ = 0;
+  std::int64_t processor_calls_ = 0;
 };
 
 }  // namespace

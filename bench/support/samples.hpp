@@ -11,6 +11,7 @@ struct Samples {
   std::vector<double> seconds;       ///< one value an iteration, in order: of the rank that took longest in it
   std::vector<double> rank_medians;  ///< the median of each rank's own values, in rank order
   std::int64_t calls = 1;            ///< behind one value: calls too short for the clock are timed together
+  double mean_over_ranks = 0;        ///< of all ranks' own values: what OSU's benchmarks call the average
   double cpu_seconds = 0;            ///< processor time of one call, of all threads of this rank
 
   /// NaN where there is no value.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -16,12 +15,6 @@
 
 namespace lockstep::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 /// What one rank brings to a collective.
 struct Contribution {
@@ -117,7 +110,6 @@ struct Shared {
 
   template <class Body>
   void collective(int rank, const Contribution& mine, Body&& body) {
-    const Clock::time_point start = Clock::now();
     member(rank).contribution = mine;
     meet(rank, mine.op);
     int odd = 0;  // the first rank whose call is not that of rank 0; every rank finds the same one
@@ -134,11 +126,10 @@ struct Shared {
       throw StateError(concat("rank 0 called ", a.op, " of ", a.count, " x ", a.dtype, ", root ", a.root, "; rank ",
                               odd, " called ", b.op, " of ", b.count, " x ", b.dtype, ", root ", b.root));
     }
-    count(rank, static_cast<std::int64_t>(size_of(mine.dtype)) * mine.count, start);
+    count(rank, static_cast<std::int64_t>(size_of(mine.dtype)) * mine.count);
   }
 
   void send(int rank, int to, const TensorView& data) {
-    const Clock::time_point start = Clock::now();
     std::unique_lock lock(mutex);
     Mail& letter = between(rank, to);
     letter.data = data.data;
@@ -156,11 +147,10 @@ struct Shared {
     require<ShapeError>(end == Mail::State::taken, "send: rank ", to, " does not expect ", data.numel(), " x ",
                         data.dtype);
     lock.unlock();
-    count(rank, static_cast<std::int64_t>(data.bytes()), start);
+    count(rank, static_cast<std::int64_t>(data.bytes()));
   }
 
   void recv(int rank, int from, const TensorView& data) {
-    const Clock::time_point start = Clock::now();
     std::unique_lock lock(mutex);
     Mail& letter = between(from, rank);
     changed.wait(lock, [&] { return letter.state == Mail::State::posted || member(from).gone || member(rank).gone; });
@@ -181,15 +171,14 @@ struct Shared {
     letter.state = Mail::State::taken;
     changed.notify_all();
     lock.unlock();
-    count(rank, static_cast<std::int64_t>(data.bytes()), start);
+    count(rank, static_cast<std::int64_t>(data.bytes()));
   }
 
-  void count(int rank, std::int64_t bytes, Clock::time_point start) {
+  void count(int rank, std::int64_t bytes) {
     const std::lock_guard lock(mutex);
     CommunicatorCounts& counts = member(rank).counts;
     ++counts.calls;
     counts.bytes += bytes;
-    counts.seconds += seconds_since(start);
   }
 
   /// out[i] = in_0[offset + i] + in_1[offset + i] + .. for i in [begin, end); `store(i, values, n)` takes the sums.

@@ -1,10 +1,9 @@
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
 #include <cstddef>
 #include <exception>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -16,7 +15,6 @@ namespace lockstep::comm {
 namespace {
 
 using detail::check_mpi;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kTag = 0;
 
@@ -30,8 +28,15 @@ struct Link {
   std::int64_t most_per_call = 0;
   MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
   MPI_Op add_f16 = MPI_OP_NULL;
-  std::mutex mutex;
-  CommunicatorCounts counts;
+  // Operations of a communicator never run at once, so that one thread writes; others may read. No lock: it would wait
+  // until the other ranks have what was just written for them.
+  std::atomic<std::int64_t> calls = 0;
+  std::atomic<std::int64_t> bytes = 0;
+
+  void count(std::size_t of_call) {
+    calls.store(calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    bytes.store(bytes.load(std::memory_order_relaxed) + static_cast<std::int64_t>(of_call), std::memory_order_relaxed);
+  }
 };
 
 /// An MPI_User_function: to = to + in, each sum rounded to the type.
@@ -377,8 +382,8 @@ class MpiCommunicator final : public Communicator {
   }
 
   [[nodiscard]] CommunicatorCounts counts() const override {
-    const std::lock_guard lock(link_->mutex);
-    return link_->counts;
+    return {.calls = link_->calls.load(std::memory_order_relaxed),
+            .bytes = link_->bytes.load(std::memory_order_relaxed)};
   }
 
  private:
@@ -387,25 +392,28 @@ class MpiCommunicator final : public Communicator {
   }
 
   template <class Call>
-  void run(Stream& stream, std::string_view op, std::size_t bytes, Call call) {
-    auto task = [link = link_, op, bytes, call] {
-      require_alive(*link, op);
-      const Clock::time_point start = Clock::now();
-      call(*link);
-      const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-      const std::lock_guard lock(link->mutex);
-      ++link->counts.calls;
-      link->counts.bytes += static_cast<std::int64_t>(bytes);
-      link->counts.seconds += seconds;
-    };
-    require_alive(*link_, op);
+  static void perform(Link& link, std::string_view op, std::size_t bytes, const Call& call) {
+    require_alive(link, op);
+    call(link);
+    link.count(bytes);
+  }
+
+  template <class Call>
+  void run(Stream& stream, std::string_view op, std::size_t bytes, const Call& call) {
     if (path_ == Path::inline_only) {
+      require_alive(*link_, op);
       int is_main = 0;
       MPI_Is_thread_main(&is_main);
       require<StateError>(stream.is_inline() && is_main != 0, op,
                           ": MPI's thread level is below SERIALIZED, expected an inline stream on the thread that "
                           "initialised MPI");
     }
+    if (path_ != Path::on_serial_worker && stream.is_inline()) {
+      perform(*link_, op, bytes, call);  // over when this returns: a small operation feels the copies of a task
+      return;
+    }
+    require_alive(*link_, op);
+    auto task = [link = link_, op, bytes, call] { perform(*link, op, bytes, call); };
     if (path_ != Path::on_serial_worker || &stream == serial_) {
       stream.enqueue(std::move(task));
       return;

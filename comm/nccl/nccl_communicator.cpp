@@ -277,7 +277,6 @@ void NcclCommunicator::fail(const std::string& what, ncclResult_t result) {
 template <class Call>
 void NcclCommunicator::run(std::string_view op, const TensorView& data, Call&& call) {
   require_alive(op);
-  const Clock::time_point start = Clock::now();
   const DeviceGuard guard(device_);
   // Nothing to exchange, on every rank alike: NCCL need not see it.
   const ncclResult_t result = data.numel() > 0 ? settled(call()) : ncclSuccess;
@@ -286,7 +285,6 @@ void NcclCommunicator::run(std::string_view op, const TensorView& data, Call&& c
   }
   ++counts_.calls;
   counts_.bytes += static_cast<std::int64_t>(data.bytes());
-  counts_.seconds += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 void NcclCommunicator::all_reduce(Stream& stream, const TensorView& data) {

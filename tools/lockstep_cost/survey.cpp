@@ -1,7 +1,6 @@
 #include "tools/lockstep_cost/survey.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -28,11 +27,8 @@ constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
 constexpr int kMostPairRanks = 16;  // 120 pairs
 
-using Clock = std::chrono::steady_clock;
-
-double since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+using bench::Clock;
+using bench::seconds_since;
 
 class Survey {
  public:
@@ -112,7 +108,7 @@ class Survey {
       options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // each warms up itself
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
-        const double elapsed = comm::all_gather_value(session_.control(), since(begin))[0];
+        const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
         const bool late = elapsed > share_ * (round == 0 ? kMostTime : 1.0);
         if (late && i >= kLeastSizes && round == 0) {
           file_.left_out.push_back(concat(path.text, " from ", bytes_text(static_cast<double>(sizes_[i])), " on: ",
@@ -266,8 +262,8 @@ class Survey {
 
   void step(int round, const std::string& what) {
     if (progress_) {
-      progress_(
-          {curves_done_, curves_, round, seconds_left(curves_done_, curves_, since(begin_), options_.seconds), what});
+      progress_({curves_done_, curves_, round,
+                 seconds_left(curves_done_, curves_, seconds_since(begin_), options_.seconds), what});
     }
   }
 
