@@ -251,10 +251,7 @@ bool auto_without_nccl(const DeviceRequest& devices) {
 
 /// This rank's GPU, or the CPU: also with auto in a build without NCCL.
 comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
-  comm::NodeGpus machine;
-  session.agree(
-      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
-  return auto_without_nccl(devices) ? comm::RankDevice{} : comm::device_of_rank(session, devices, machine);
+  return auto_without_nccl(devices) ? comm::RankDevice{} : comm::place_rank(session, devices);
 }
 
 int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
@@ -262,9 +259,6 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   const comm::RankDevice placed = place(session, devices);
   std::optional<comm::GpuRanks> gpus;
   if (placed.device != Device::cpu()) {
-    if (placed.shared) {
-      comm::set_shared_gpu_environment(session.rank());
-    }
     gpus.emplace(session, placed);
   }
   CollectiveBenchmarks benchmarks(session, options, gpus ? &*gpus : nullptr);

@@ -63,9 +63,6 @@ std::int64_t sum_over_mpi(comm::Session& session) {
 }
 
 std::int64_t sum_over_nccl(comm::Session& session, const comm::RankDevice& placed) {
-  if (placed.shared) {
-    comm::set_shared_gpu_environment(session.rank());
-  }
   std::vector<std::int64_t> sum{session.rank()};
   const TensorView host{std::span(sum), Shape{1}};
   CudaContext context(placed.device);
@@ -94,10 +91,7 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   comm::require_ranks_as_requested(session, parsed.ranks);
-  comm::NodeGpus machine;
-  session.agree(
-      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
-  const comm::RankDevice placed = comm::device_of_rank(session, parsed.ranks.devices, machine);
+  const comm::RankDevice placed = comm::place_rank(session, parsed.ranks.devices);
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }

@@ -351,10 +351,7 @@ int run(comm::Session& session, int argc, char** argv) {
   Options& o = parsed.options;
   const comm::RanksRequest ranks = examples::ranks_request(o.launch);
   comm::require_ranks_as_requested(session, ranks);
-  comm::NodeGpus machine;
-  session.agree(
-      [&] { machine.sharing = comm::shared_gpu_allowed() ? comm::Sharing::allowed : comm::Sharing::forbidden; });
-  const comm::RankDevice placed = comm::device_of_rank(session, ranks.devices, machine);
+  const comm::RankDevice placed = comm::place_rank(session, ranks.devices);
   session.agree([&] {
     (void)examples::bind_rank(o.launch, placed.device);  // the header shows the rank's processors
   });
@@ -426,9 +423,6 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   const std::string tuned = tune(o, session, *context, *model, setup);
   if (on_gpu && session.size() > 1) {
-    if (placed.shared) {
-      comm::set_shared_gpu_environment(session.rank());
-    }
     gpu_ranks.emplace(session, placed);
   }
   Stream& comm_stream = !setup.overlap ? context->stream()

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
@@ -131,6 +132,18 @@ int use_taken_gpu(Session& session) {
   return 0;
 }
 
+/// One GPU that does not exist, for all ranks.
+int share_gpu(Session& session) {
+  comm::NodeGpus machine;
+  machine.list = [] { return std::vector<GpuInfo>{{.index = 0, .uuid = "GPU-0"}}; };
+  machine.check = [](Device) {};
+  const comm::RankDevice placed = comm::place_rank(session, DeviceRequest::parse("gpu"), machine);
+  const char* host = std::getenv("NCCL_HOSTID");
+  std::printf("rank %d on %s, NCCL's host %s\n", session.rank(), to_string(placed.device).c_str(),
+              host == nullptr ? "(none)" : host);
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& argument, Session& session) {
   if (mode == "device") {
     DeviceRequest request;
@@ -140,6 +153,9 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   }
   if (mode == "usable") {
     return use_gpus(session, argument);
+  }
+  if (mode == "share") {
+    return share_gpu(session);
   }
   if (mode == "taken") {
     return use_taken_gpu(session);

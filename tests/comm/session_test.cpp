@@ -1,68 +1,25 @@
 #include <lockstep/comm/session.hpp>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
 #include <string>
-#include <vector>
-
-#include <sys/wait.h>
 
 #include <gtest/gtest.h>
 
+#include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::comm {
 namespace {
 
-struct Outcome {
-  int code = -1;
-  double seconds = 0;
-  std::vector<std::string> lines;  ///< standard output and error
-
-  [[nodiscard]] int count(const std::string& text) const {
-    return static_cast<int>(std::count_if(
-        lines.begin(), lines.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
-  }
-  [[nodiscard]] std::string all() const {
-    std::string text;
-    for (const std::string& line : lines) {
-      text += line + "\n";
-    }
-    return text;
-  }
-};
-
-Outcome shell(const std::string& command) {
-  Outcome outcome;
-  const auto start = std::chrono::steady_clock::now();
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) {
-    return outcome;
-  }
-  std::string text;
-  std::array<char, 4096> part{};
-  while (std::fgets(part.data(), static_cast<int>(part.size()), pipe) != nullptr) {
-    text = part.data();
-    if (!text.empty() && text.back() == '\n') {
-      text.pop_back();
-    }
-    outcome.lines.push_back(text);
-  }
-  const int status = ::pclose(pipe);
-  outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return outcome;
-}
+using lockstep::testing::Ended;
+using lockstep::testing::run_command;
 
 const std::string kProgram = LOCKSTEP_TEST_PROGRAM;
 const std::string kMpirun = LOCKSTEP_TEST_MPIRUN;
 
 /// Runs the program with `ranks` ranks; 0: without a launcher.
-Outcome run(int ranks, const std::string& mode, const std::string& environment = "") {
+Ended run(int ranks, const std::string& mode, const std::string& environment = "") {
   const std::string launcher = ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ";
-  return shell("env " + environment + " " + launcher + kProgram + " " + mode);
+  return run_command("env " + environment + " " + launcher + kProgram + " " + mode);
 }
 
 /// Open MPI kills the others as soon as one process ends with a code, unless it is told to wait for all; then it
@@ -77,26 +34,26 @@ const std::string kWaitForAll = "OMPI_MCA_orte_abort_on_non_zero_status=0";
 
 TEST(Session, AloneIsAWorldOfOne) {
   for (const char* environment : {"", "-u OMPI_MCA_plm"}) {
-    const Outcome o = run(0, "ok", environment);
-    EXPECT_EQ(o.code, 0) << o.all();
-    EXPECT_EQ(o.count("rank 0/1 local 0/1 node 0 of 1 0"), 1) << o.all();
-    EXPECT_EQ(o.count("rank 0 ended with 0"), 1) << o.all();
-    EXPECT_EQ(o.count("on one rank without MPI"), kMpirun.empty() ? 1 : 0) << o.all();
+    const Ended o = run(0, "ok", environment);
+    EXPECT_EQ(o.code, 0) << o.output;
+    EXPECT_EQ(o.count("rank 0/1 local 0/1 node 0 of 1 0"), 1) << o.output;
+    EXPECT_EQ(o.count("rank 0 ended with 0"), 1) << o.output;
+    EXPECT_EQ(o.count("on one rank without MPI"), kMpirun.empty() ? 1 : 0) << o.output;
   }
 }
 
 TEST(Session, RanksUnderALauncher) {
   NEEDS_MPI();
   for (const int ranks : {1, 3}) {
-    const Outcome o = run(ranks, "ok");
-    EXPECT_EQ(o.code, 0) << o.all();
+    const Ended o = run(ranks, "ok");
+    EXPECT_EQ(o.code, 0) << o.output;
     for (int r = 0; r < ranks; ++r) {
       const std::string n = std::to_string(ranks);
       const std::string me = std::to_string(r);
-      EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.all();
+      EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
     }
-    EXPECT_EQ(o.count(", thread level multiple"), 1) << o.all();
-    EXPECT_EQ(o.count("ended with 0"), ranks) << o.all();
+    EXPECT_EQ(o.count(", thread level multiple"), 1) << o.output;
+    EXPECT_EQ(o.count("ended with 0"), ranks) << o.output;
   }
 }
 
@@ -106,9 +63,9 @@ TEST(Session, TheBodysValueIsTheExitCode) {
 
 TEST(Session, TheHostProgramMayOwnMpi) {
   NEEDS_MPI();
-  const Outcome o = run(2, "ok host_owns_mpi");
-  EXPECT_EQ(o.code, 0) << o.all();
-  EXPECT_EQ(o.count("host still counts 2"), 1) << o.all();
+  const Ended o = run(2, "ok host_owns_mpi");
+  EXPECT_EQ(o.code, 0) << o.output;
+  EXPECT_EQ(o.count("host still counts 2"), 1) << o.output;
 }
 
 TEST(Session, OneFailingRankEndsTheJob) {
@@ -122,118 +79,134 @@ TEST(Session, OneFailingRankEndsTheJob) {
        {Case{"throw", 3, "broken in two lines"}, Case{"throw_data", 2, "bad file"},
         Case{"throw_memory", 3, "out of host memory (std::bad_alloc)"}, Case{"throw_std", 3, "of the standard library"},
         Case{"throw_int", 3, "an exception that is not a std::exception"}, Case{"abort", 76, "gave up"}}) {
-    const Outcome o = run(3, c.mode);
-    EXPECT_EQ(o.code, c.code) << o.all();
+    const Ended o = run(3, c.mode);
+    EXPECT_EQ(o.code, c.code) << o.output;
     EXPECT_LT(o.seconds, 10) << c.mode;
-    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-    EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.all();
-    EXPECT_EQ(o.count("ended with"), 0) << o.all();
+    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+    EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.output;
+    EXPECT_EQ(o.count("ended with"), 0) << o.output;
   }
 }
 
 TEST(Session, FailingAlone) {
-  const Outcome o = run(0, "throw");
-  EXPECT_EQ(o.code, 3) << o.all();
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: broken in two lines"), 1) << o.all();
+  const Ended o = run(0, "throw");
+  EXPECT_EQ(o.code, 3) << o.output;
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: broken in two lines"), 1) << o.output;
 }
 
 TEST(Session, AgreePrintsTheLowestRanksTextOnce) {
   NEEDS_MPI();
   for (const int ranks : {3, 4}) {
     EXPECT_EQ(run(ranks, "agree").code, 2);
-    const Outcome o = run(ranks, "agree", kWaitForAll);
-    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-    EXPECT_EQ(o.count("lockstep: error: rank 2: no such file"), 1) << o.all();
-    EXPECT_EQ(o.count("ended with 2"), ranks) << o.all();
+    const Ended o = run(ranks, "agree", kWaitForAll);
+    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+    EXPECT_EQ(o.count("lockstep: error: rank 2: no such file"), 1) << o.output;
+    EXPECT_EQ(o.count("ended with 2"), ranks) << o.output;
   }
   EXPECT_EQ(run(2, "agree").code, 0);  // nobody fails
 }
 
 TEST(Session, AgreeLeavesTheRankOutWhenAllSayTheSame) {
   NEEDS_MPI();
-  const Outcome o = run(3, "agree_all");
-  EXPECT_EQ(o.code, 2) << o.all();
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.all();
-  const Outcome different = run(3, "agree_different");
-  EXPECT_EQ(different.code, 3) << different.all();
-  EXPECT_EQ(different.count("lockstep: error:"), 1) << different.all();
-  EXPECT_EQ(different.count("lockstep: error: rank 0: from 0"), 1) << different.all();
+  const Ended o = run(3, "agree_all");
+  EXPECT_EQ(o.code, 2) << o.output;
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.output;
+  const Ended different = run(3, "agree_different");
+  EXPECT_EQ(different.code, 3) << different.output;
+  EXPECT_EQ(different.count("lockstep: error:"), 1) << different.output;
+  EXPECT_EQ(different.count("lockstep: error: rank 0: from 0"), 1) << different.output;
 }
 
 TEST(Session, AnErrorOfEveryRankIsPrintedOnce) {
-  const Outcome alone = run(0, "throw_together");
-  EXPECT_EQ(alone.code, 2) << alone.all();
-  EXPECT_EQ(alone.count("lockstep: error: no room for the checkpoint"), 1) << alone.all();
-  EXPECT_EQ(alone.count("ended with 2"), 1) << alone.all();
+  const Ended alone = run(0, "throw_together");
+  EXPECT_EQ(alone.code, 2) << alone.output;
+  EXPECT_EQ(alone.count("lockstep: error: no room for the checkpoint"), 1) << alone.output;
+  EXPECT_EQ(alone.count("ended with 2"), 1) << alone.output;
   NEEDS_MPI();
   EXPECT_EQ(run(3, "throw_together").code, 2);
-  const Outcome o = run(3, "throw_together", kWaitForAll);
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: no room for the checkpoint"), 1) << o.all();
-  EXPECT_EQ(o.count("ended with 2"), 3) << o.all();
+  const Ended o = run(3, "throw_together", kWaitForAll);
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: no room for the checkpoint"), 1) << o.output;
+  EXPECT_EQ(o.count("ended with 2"), 3) << o.output;
 }
 
 TEST(Session, AgreeAlone) {
-  const Outcome o = run(0, "agree_all");
-  EXPECT_EQ(o.code, 2) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.all();
+  const Ended o = run(0, "agree_all");
+  EXPECT_EQ(o.code, 2) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: --epochs: expected a number"), 1) << o.output;
 }
 
 TEST(Session, AgreeWithinAgreeAndWhileUnwinding) {
   NEEDS_MPI();
-  const Outcome nested = run(3, "agree_nested", kWaitForAll);
-  EXPECT_EQ(nested.count("lockstep: error:"), 1) << nested.all();
-  EXPECT_EQ(nested.count("lockstep: error: rank 1: inner"), 1) << nested.all();
-  EXPECT_EQ(nested.count("ended with 2"), 3) << nested.all();
-  const Outcome leaving = run(3, "agree_then_leave", kWaitForAll);
-  EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.all();
-  EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.all();
+  const Ended nested = run(3, "agree_nested", kWaitForAll);
+  EXPECT_EQ(nested.count("lockstep: error:"), 1) << nested.output;
+  EXPECT_EQ(nested.count("lockstep: error: rank 1: inner"), 1) << nested.output;
+  EXPECT_EQ(nested.count("ended with 2"), 3) << nested.output;
+  const Ended leaving = run(3, "agree_then_leave", kWaitForAll);
+  EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.output;
+  EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.output;
 }
 
 TEST(Session, DevicesOfRanks) {
   NEEDS_MPI();
-  const Outcome taken = run(2, "device cpu:2");
-  EXPECT_EQ(taken.code, 0) << taken.all();
-  EXPECT_EQ(taken.count("on cpu"), 2) << taken.all();
+  const Ended taken = run(2, "device cpu:2");
+  EXPECT_EQ(taken.code, 0) << taken.output;
+  EXPECT_EQ(taken.count("on cpu"), 2) << taken.output;
   EXPECT_EQ(run(2, "device cpu:3").code, 2);
-  const Outcome refused = run(2, "device cpu:3", kWaitForAll);
-  EXPECT_EQ(refused.count("lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3"), 1) << refused.all();
-  EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.all();
+  const Ended refused = run(2, "device cpu:3", kWaitForAll);
+  EXPECT_EQ(refused.count("lockstep: error: devices 'cpu:3': 2 ranks on this node, expected 3"), 1) << refused.output;
+  EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.output;
   EXPECT_EQ(run(2, "device 1,,3").code, 2);
-  const Outcome differ = shell("env " + kWaitForAll + " " + kMpirun + " -np 1 " + kProgram + " device cpu : -np 1 " +
-                               kProgram + " device auto");
-  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.all();
-  EXPECT_EQ(differ.count("devices auto"), 1) << differ.all();
-  EXPECT_EQ(differ.count("ended with 2"), 2) << differ.all();
+  const Ended differ = run_command("env " + kWaitForAll + " " + kMpirun + " -np 1 " + kProgram +
+                                   " device cpu : -np 1 " + kProgram + " device auto");
+  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.output;
+  EXPECT_EQ(differ.count("devices auto"), 1) << differ.output;
+  EXPECT_EQ(differ.count("ended with 2"), 2) << differ.output;
 }
 
 TEST(Session, NoGpuAndATakenGpu) {
   NEEDS_MPI();
-  const Outcome o = run(2, "taken", kWaitForAll);
-  EXPECT_EQ(o.count("on cpu: devices 'auto': the CPU, because the driver is away"), 2) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: devices '0,': the driver is away; expected auto or cpu"), 1) << o.all();
-  EXPECT_EQ(o.count("rank 0: 2"), 1) << o.all();
-  EXPECT_EQ(o.count("rank 1: 2"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: rank 1: cuda:1 is taken"), 1) << o.all();
-  EXPECT_EQ(o.count("ended with 2"), 2) << o.all();
+  const Ended o = run(2, "taken", kWaitForAll);
+  EXPECT_EQ(o.count("on cpu: devices 'auto': the CPU, because the driver is away"), 2) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: devices '0,': the driver is away; expected auto or cpu"), 1) << o.output;
+  EXPECT_EQ(o.count("rank 0: 2"), 1) << o.output;
+  EXPECT_EQ(o.count("rank 1: 2"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: rank 1: cuda:1 is taken"), 1) << o.output;
+  EXPECT_EQ(o.count("ended with 2"), 2) << o.output;
+}
+
+TEST(Session, RanksShareAGpuOnlyWhereTheEnvironmentAllowsIt) {
+  const Ended alone = run(0, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
+  EXPECT_EQ(alone.count("rank 0 on cuda:0, NCCL's host (none)"), 1) << alone.output;  // nobody to share it with
+  const Ended unclear = run(0, "share", "LOCKSTEP_ALLOW_SHARED_GPU=yes");
+  EXPECT_EQ(unclear.code, 2) << unclear.output;
+  EXPECT_EQ(unclear.count("lockstep: error: LOCKSTEP_ALLOW_SHARED_GPU is 'yes', expected 0 or 1"), 1) << unclear.output;
+  NEEDS_MPI();
+  const Ended two = run(2, "share", "-u NCCL_HOSTID LOCKSTEP_ALLOW_SHARED_GPU=1");
+  EXPECT_EQ(two.code, 0) << two.output;
+  EXPECT_EQ(two.count("rank 0 on cuda:0, NCCL's host lockstep-rank-0"), 1) << two.output;
+  EXPECT_EQ(two.count("rank 1 on cuda:0, NCCL's host lockstep-rank-1"), 1) << two.output;
+  const Ended refused = run(2, "share", "LOCKSTEP_ALLOW_SHARED_GPU=0 " + kWaitForAll);
+  EXPECT_EQ(refused.count("lockstep: error: devices 'gpu': 2 ranks on this node for 1 GPU"), 1) << refused.output;
+  EXPECT_EQ(refused.count("ended with 2"), 2) << refused.output;
 }
 
 TEST(Session, UsableGpusAreClaimedForAllRanksOfTheNode) {
   NEEDS_MPI();
   const lockstep::testing::TemporaryFolder folder;
-  const Outcome o = run(2, "usable " + folder / "claims", kWaitForAll);
-  EXPECT_EQ(o.count("rank 0 on cuda:1, holds 2 claims"), 1) << o.all();
-  EXPECT_EQ(o.count("rank 1 on cuda:2, holds 0 claims"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
+  const Ended o = run(2, "usable " + folder / "claims", kWaitForAll);
+  EXPECT_EQ(o.count("rank 0 on cuda:1, holds 2 claims"), 1) << o.output;
+  EXPECT_EQ(o.count("rank 1 on cuda:2, holds 0 claims"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
   EXPECT_EQ(o.count("error: rank 0: usable GPUs: 2 wanted, 1 found; GPU 0 (Made-up, GPU-0, ): busy; GPU 1 (Made-up, "
                     "GPU-1, ): claimed by pid "),
             1)
-      << o.all();
-  EXPECT_EQ(o.count("ended with 2"), 2) << o.all();
-  const Outcome none = run(2, "device usable:2", "CUDA_VISIBLE_DEVICES= " + kWaitForAll);
-  EXPECT_EQ(none.count("lockstep: error: devices 'usable:2': this process can use no GPU"), 1) << none.all();
+      << o.output;
+  EXPECT_EQ(o.count("ended with 2"), 2) << o.output;
+  const Ended none = run(2, "device usable:2", "CUDA_VISIBLE_DEVICES= " + kWaitForAll);
+  EXPECT_EQ(none.count("lockstep: error: devices 'usable:2': this process can use no GPU"), 1) << none.output;
 }
 
 TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
@@ -241,18 +214,18 @@ TEST(Session, ALauncherThatSaysMoreRanksThanThereAre) {
        {"PMI_SIZE=4 PMI_RANK=0", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0",
         "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
         "RANK=0 LOCAL_RANK=0 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 GROUP_RANK=0 MASTER_ADDR=a MASTER_PORT=1"}) {
-    const Outcome o = run(0, "ok", environment);
-    EXPECT_EQ(o.code, 2) << environment << "\n" << o.all();
-    EXPECT_EQ(o.count("lockstep: error: launch: "), 1) << o.all();
-    EXPECT_EQ(o.count(", but MPI reports 1 rank ("), 1) << o.all();
+    const Ended o = run(0, "ok", environment);
+    EXPECT_EQ(o.code, 2) << environment << "\n" << o.output;
+    EXPECT_EQ(o.count("lockstep: error: launch: "), 1) << o.output;
+    EXPECT_EQ(o.count(", but MPI reports 1 rank ("), 1) << o.output;
   }
   EXPECT_EQ(run(0, "ok", "SLURM_STEP_ID=0 SLURM_NTASKS=4 SLURM_PROCID=0").count("srun --mpi=pmix"), 1);
   // Only one of them says so.
   EXPECT_EQ(run(0, "ok", "PMI_SIZE=4 PMI_RANK=3").count("lockstep: error:"), 0);
   // RANK alone belongs to nothing.
-  const Outcome left_over = run(0, "ok", "RANK=3");
-  EXPECT_EQ(left_over.code, 2) << left_over.all();
-  EXPECT_EQ(left_over.count("lockstep: error: launch: RANK=3 without "), 1) << left_over.all();
+  const Ended left_over = run(0, "ok", "RANK=3");
+  EXPECT_EQ(left_over.code, 2) << left_over.output;
+  EXPECT_EQ(left_over.count("lockstep: error: launch: RANK=3 without "), 1) << left_over.output;
   // Tasks of an allocation without a step are no contradiction.
   EXPECT_EQ(run(0, "ok", "-u SLURM_STEP_ID SLURM_NTASKS=4").code, 0);
   // A step of one task needs nobody, and keeps its variables.
@@ -265,10 +238,10 @@ TEST(Session, AContradictionOnOneRankEndsAll) {
   for (const char* environment : {"WORLD_SIZE=3", "WORLD_SIZE=2 RANK=0"}) {
     EXPECT_EQ(run(2, "ok", environment).code, 2) << environment;
   }
-  const Outcome o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told that it is rank 0
+  const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told that it is rank 0
   EXPECT_LT(o.seconds, 10);
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.all();
-  EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1"), 1) << o.all();
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1"), 1) << o.output;
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <sstream>
@@ -16,15 +17,24 @@ struct Ended {
   std::string output;  ///< standard output and error together
   double seconds = 0;
 
-  [[nodiscard]] std::vector<std::string> error_lines() const {
+  [[nodiscard]] std::vector<std::string> lines() const {
     std::vector<std::string> found;
     std::istringstream in(output);
     for (std::string line; std::getline(in, line);) {
-      if (line.starts_with("lockstep: error:")) {
-        found.push_back(line);
-      }
+      found.push_back(line);
     }
     return found;
+  }
+  [[nodiscard]] std::vector<std::string> error_lines() const {
+    std::vector<std::string> found = lines();
+    std::erase_if(found, [](const std::string& line) { return !line.starts_with("lockstep: error:"); });
+    return found;
+  }
+  /// Lines that have the text.
+  [[nodiscard]] int count(const std::string& text) const {
+    const std::vector<std::string> all = lines();
+    return static_cast<int>(std::count_if(
+        all.begin(), all.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
   }
 };
 
