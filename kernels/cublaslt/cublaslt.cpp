@@ -1,9 +1,8 @@
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 
-#include <dlfcn.h>
-
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/shared_library.hpp>
 
 namespace lockstep::ops::cublaslt {
 namespace {
@@ -15,53 +14,39 @@ struct Loaded {
 
 Loaded load() {
   Loaded loaded;
-  const std::string name = concat("libcublasLt.so.", CUBLAS_VER_MAJOR);
-  // By name, which the environment of a program decides; then where it was when this was built.
-  void* handle = nullptr;
-  for (const char* path : {name.c_str(), LOCKSTEP_CUBLASLT_LIBRARY}) {
-    if (handle == nullptr) {
-      handle = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
-      if (handle == nullptr && loaded.problem.empty()) {
-        const char* text = ::dlerror();
-        loaded.problem = concat("cuBLASLt cannot be loaded: ", text != nullptr ? text : path);
-      }
+  try {
+    // By name, which the environment of a program decides; then where it was when this was built. Never unloaded:
+    // its CUDA modules outlive every owner that we could name.
+    const SharedLibrary library({concat("libcublasLt.so.", CUBLAS_VER_MAJOR), LOCKSTEP_CUBLASLT_LIBRARY},
+                                Unload::never);
+    Api& api = loaded.api;
+    library.get(api.get_version, "cublasLtGetVersion");
+    library.get(api.get_status_string, "cublasLtGetStatusString");
+    library.get(api.create, "cublasLtCreate");
+    library.get(api.destroy, "cublasLtDestroy");
+    library.get(api.matmul, "cublasLtMatmul");
+    library.get(api.desc_create, "cublasLtMatmulDescCreate");
+    library.get(api.desc_destroy, "cublasLtMatmulDescDestroy");
+    library.get(api.desc_set, "cublasLtMatmulDescSetAttribute");
+    library.get(api.layout_create, "cublasLtMatrixLayoutCreate");
+    library.get(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
+    library.get(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
+    library.get(api.preference_create, "cublasLtMatmulPreferenceCreate");
+    library.get(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+    library.get(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+    library.get(api.algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+    library.get(api.algo_init, "cublasLtMatmulAlgoInit");
+    library.get(api.algo_check, "cublasLtMatmulAlgoCheck");
+    library.get(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
+    library.get(api.algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
+    if (api.get_version() / 10000 != CUBLAS_VER_MAJOR) {
+      loaded.problem =
+          concat("cuBLASLt is version ", api.get_version(), ", this program was built with ", CUBLAS_VERSION);
     }
+  } catch (const UnsupportedError& error) {
+    loaded.problem = concat("cuBLASLt cannot be loaded: ", error.what());
   }
-  if (handle == nullptr) {
-    return loaded;
-  }
-  loaded.problem.clear();
-  const auto find = [&](auto& function, const char* symbol) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(handle, symbol));
-    if (function == nullptr && loaded.problem.empty()) {
-      loaded.problem = concat(name, " has no function ", symbol);
-    }
-  };
-  Api& api = loaded.api;
-  find(api.get_version, "cublasLtGetVersion");
-  find(api.get_status_string, "cublasLtGetStatusString");
-  find(api.create, "cublasLtCreate");
-  find(api.destroy, "cublasLtDestroy");
-  find(api.matmul, "cublasLtMatmul");
-  find(api.desc_create, "cublasLtMatmulDescCreate");
-  find(api.desc_destroy, "cublasLtMatmulDescDestroy");
-  find(api.desc_set, "cublasLtMatmulDescSetAttribute");
-  find(api.layout_create, "cublasLtMatrixLayoutCreate");
-  find(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
-  find(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
-  find(api.preference_create, "cublasLtMatmulPreferenceCreate");
-  find(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-  find(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-  find(api.algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
-  find(api.algo_init, "cublasLtMatmulAlgoInit");
-  find(api.algo_check, "cublasLtMatmulAlgoCheck");
-  find(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
-  find(api.algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
-  if (loaded.problem.empty() && api.get_version() / 10000 != CUBLAS_VER_MAJOR) {
-    loaded.problem =
-        concat("cuBLASLt is version ", api.get_version(), ", this program was built with ", CUBLAS_VERSION);
-  }
-  return loaded;  // never unloaded: its CUDA modules outlive every owner that we could name
+  return loaded;
 }
 
 const Loaded& loaded() {

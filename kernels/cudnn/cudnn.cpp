@@ -4,10 +4,9 @@
 #include <array>
 #include <utility>
 
-#include <dlfcn.h>
-
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/shared_library.hpp>
 
 namespace lockstep::ops::cudnn {
 namespace {
@@ -22,44 +21,28 @@ struct Loaded {
 
 Loaded load() {
   Loaded loaded;
-  // By name, which the environment of a program decides; then where it was when this was built.
-  void* handle = nullptr;
-  for (const char* name : {"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY}) {
-    if (handle == nullptr) {
-      handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
-      if (handle == nullptr && loaded.problem.empty()) {
-        const char* text = ::dlerror();
-        loaded.problem = concat("cuDNN cannot be loaded: ", text != nullptr ? text : name);
-      }
-    }
-  }
-  if (handle == nullptr) {
-    return loaded;
-  }
-  loaded.problem.clear();
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::decay_t<decltype(function)>>(::dlsym(handle, name));
-    if (function == nullptr && loaded.problem.empty()) {
-      loaded.problem = concat("libcudnn.so.9 has no function ", name);
-    }
-  };
-  Api& api = loaded.api;
-  find(api.get_version, "cudnnGetVersion");
-  find(api.get_error_string, "cudnnGetErrorString");
-  find(api.get_last_error_string, "cudnnGetLastErrorString");
-  find(api.create, "cudnnCreate");
-  find(api.destroy, "cudnnDestroy");
-  find(api.set_stream, "cudnnSetStream");
-  find(api.create_descriptor, "cudnnBackendCreateDescriptor");
-  find(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-  find(api.set_attribute, "cudnnBackendSetAttribute");
-  find(api.get_attribute, "cudnnBackendGetAttribute");
-  find(api.finalize, "cudnnBackendFinalize");
-  find(api.execute, "cudnnBackendExecute");
-  if (loaded.problem.empty()) {
+  try {
+    // By name, which the environment of a program decides; then where it was when this was built. Never unloaded:
+    // its threads and CUDA modules outlive every owner that we could name.
+    const SharedLibrary library({"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY}, Unload::never);
+    Api& api = loaded.api;
+    library.get(api.get_version, "cudnnGetVersion");
+    library.get(api.get_error_string, "cudnnGetErrorString");
+    library.get(api.get_last_error_string, "cudnnGetLastErrorString");
+    library.get(api.create, "cudnnCreate");
+    library.get(api.destroy, "cudnnDestroy");
+    library.get(api.set_stream, "cudnnSetStream");
+    library.get(api.create_descriptor, "cudnnBackendCreateDescriptor");
+    library.get(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+    library.get(api.set_attribute, "cudnnBackendSetAttribute");
+    library.get(api.get_attribute, "cudnnBackendGetAttribute");
+    library.get(api.finalize, "cudnnBackendFinalize");
+    library.get(api.execute, "cudnnBackendExecute");
     loaded.problem = version_problem(CUDNN_VERSION, api.get_version());
+  } catch (const UnsupportedError& error) {
+    loaded.problem = concat("cuDNN cannot be loaded: ", error.what());
   }
-  return loaded;  // never unloaded: its threads and CUDA modules outlive every owner that we could name
+  return loaded;
 }
 
 const Loaded& loaded() {

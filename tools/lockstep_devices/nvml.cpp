@@ -1,7 +1,5 @@
 #include "tools/lockstep_devices/nvml.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cctype>
 #include <utility>
@@ -15,27 +13,22 @@ namespace lockstep::tools {
 using nvml::Device;
 using nvml::Result;
 
-/// A function that a driver does not have is null, and what it tells is not known.
+/// Of those that are only found, a driver may lack some: they are null, and what they tell is not known.
 struct Nvml::Functions {
-  explicit Functions(void* library) {
-    load(library, "nvmlInit_v2", init);
-    load(library, "nvmlShutdown", shutdown);
-    load(library, "nvmlErrorString", error_string);
-    load(library, "nvmlDeviceGetHandleByUUID", by_uuid);
-    load(library, "nvmlDeviceGetMemoryInfo", memory);
-    load(library, "nvmlDeviceGetComputeMode", compute_mode);
-    load(library, "nvmlDeviceGetComputeRunningProcesses_v3", processes);
-    load(library, "nvmlDeviceGetTopologyCommonAncestor", ancestor);
-    load(library, "nvmlDeviceGetP2PStatus", peer_status);
-    load(library, "nvmlDeviceGetNvLinkState", link_state);
-    load(library, "nvmlDeviceGetNvLinkRemoteDeviceType", link_remote_type);
-    load(library, "nvmlDeviceGetNvLinkRemotePciInfo_v2", link_remote_pci);
-    load(library, "nvmlDeviceGetPciInfo_v3", pci);
-  }
-
-  template <class Function>
-  static void load(void* library, const char* name, Function*& function) {
-    function = reinterpret_cast<Function*>(::dlsym(library, name));
+  explicit Functions(const SharedLibrary& library) {
+    library.get(init, "nvmlInit_v2");
+    library.get(shutdown, "nvmlShutdown");
+    library.find(error_string, "nvmlErrorString");
+    library.get(by_uuid, "nvmlDeviceGetHandleByUUID");
+    library.find(memory, "nvmlDeviceGetMemoryInfo");
+    library.find(compute_mode, "nvmlDeviceGetComputeMode");
+    library.find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
+    library.find(ancestor, "nvmlDeviceGetTopologyCommonAncestor");
+    library.find(peer_status, "nvmlDeviceGetP2PStatus");
+    library.find(link_state, "nvmlDeviceGetNvLinkState");
+    library.find(link_remote_type, "nvmlDeviceGetNvLinkRemoteDeviceType");
+    library.find(link_remote_pci, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    library.find(pci, "nvmlDeviceGetPciInfo_v3");
   }
 
   Result (*init)() = nullptr;
@@ -102,31 +95,26 @@ bool same_place(const nvml::PciInfo& a, const nvml::PciInfo& b) {
 }  // namespace
 
 std::unique_ptr<Nvml> Nvml::open(std::string& why, const std::string& library) {
-  void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) {
-    why = concat(library, " is not there (it comes with the driver)");
+  try {
+    SharedLibrary opened({library});
+    auto functions = std::make_unique<Functions>(opened);
+    if (const Result result = functions->init(); result != nvml::kSuccess) {
+      why = concat(library, " cannot start: ",
+                   functions->error_string != nullptr ? functions->error_string(result) : std::to_string(result));
+      return nullptr;
+    }
+    return std::unique_ptr<Nvml>(new Nvml(std::move(opened), std::move(functions)));
+  } catch (const UnsupportedError& error) {
+    why = concat(error.what(), " (NVML comes with the driver)");
     return nullptr;
   }
-  auto functions = std::make_unique<Functions>(handle);
-  if (functions->init == nullptr || functions->shutdown == nullptr || functions->by_uuid == nullptr) {
-    why = concat(library, " lacks functions of NVML");
-    ::dlclose(handle);
-    return nullptr;
-  }
-  if (const Result result = functions->init(); result != nvml::kSuccess) {
-    why = concat(library, " cannot start: ",
-                 functions->error_string != nullptr ? functions->error_string(result) : std::to_string(result));
-    ::dlclose(handle);
-    return nullptr;
-  }
-  return std::unique_ptr<Nvml>(new Nvml(handle, std::move(functions)));
 }
 
-Nvml::Nvml(void* library, std::unique_ptr<Functions> functions) : library_(library), functions_(std::move(functions)) {}
+Nvml::Nvml(SharedLibrary library, std::unique_ptr<Functions> functions)
+    : library_(std::move(library)), functions_(std::move(functions)) {}
 
 Nvml::~Nvml() {
   static_cast<void>(functions_->shutdown());
-  ::dlclose(library_);
 }
 
 NvmlGpu Nvml::gpu(const std::string& uuid) const {

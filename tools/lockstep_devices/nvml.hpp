@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/runtime/shared_library.hpp>
+
 namespace lockstep::tools {
 
 struct GpuProcess {
@@ -43,8 +45,8 @@ class Nvml {
 
  private:
   struct Functions;
-  Nvml(void* library, std::unique_ptr<Functions> functions);
-  void* library_;
+  Nvml(SharedLibrary library, std::unique_ptr<Functions> functions);
+  SharedLibrary library_;
   std::unique_ptr<Functions> functions_;
 };
 

@@ -1,0 +1,93 @@
+#include <lockstep/runtime/shared_library.hpp>
+
+#include <optional>
+#include <utility>
+
+#include <dlfcn.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/error.hpp>
+
+namespace lockstep {
+namespace {
+
+const std::string kPlugin = LOCKSTEP_TEST_PLUGIN;
+constexpr const char* kMissing = "liblockstep-no-such-library.so.7";
+
+bool is_loaded() {
+  void* handle = ::dlopen(kPlugin.c_str(), RTLD_NOW | RTLD_NOLOAD);
+  if (handle != nullptr) {
+    ::dlclose(handle);
+  }
+  return handle != nullptr;
+}
+
+template <class E, class Call>
+std::string text_of_error(Call&& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing of that kind was thrown";
+  return {};
+}
+
+int call(const SharedLibrary& library) {
+  int (*answer)(int) = nullptr;
+  library.get(answer, "lockstep_test_answer");
+  return answer(40);
+}
+
+// First: the next test leaves the library in the process.
+TEST(SharedLibrary, GoesWithItsOwner) {
+  EXPECT_FALSE(is_loaded());
+  {
+    SharedLibrary first({kPlugin});
+    const SharedLibrary owner = std::move(first);
+    EXPECT_TRUE(is_loaded());
+    EXPECT_EQ(call(owner), 42);
+  }
+  EXPECT_FALSE(is_loaded());
+}
+
+TEST(SharedLibrary, StaysWhereItsOwnerSaysSo) {
+  std::optional<SharedLibrary> library(std::in_place, std::vector{kPlugin}, Unload::never);
+  EXPECT_EQ(call(*library), 42);
+  library.reset();
+  EXPECT_TRUE(is_loaded());
+}
+
+TEST(SharedLibrary, TakesTheFirstNameThatCanBeOpened) {
+  EXPECT_EQ(SharedLibrary({kPlugin, kMissing}).name(), kPlugin);
+  const SharedLibrary second({kMissing, kPlugin});
+  EXPECT_EQ(second.name(), kPlugin);
+  EXPECT_EQ(call(second), 42);
+}
+
+TEST(SharedLibrary, AFunctionThatIsNotThere) {
+  const SharedLibrary library({kPlugin});
+  int (*answer)(int) = nullptr;
+  library.find(answer, "lockstep_test_answer");
+  EXPECT_NE(answer, nullptr);
+  library.find(answer, "lockstep_test_question");
+  EXPECT_EQ(answer, nullptr);
+  EXPECT_EQ(text_of_error<UnsupportedError>([&] { library.get(answer, "lockstep_test_question"); }),
+            kPlugin + " has no function lockstep_test_question");
+}
+
+TEST(SharedLibrary, WhatWasTriedIsSaid) {
+  const std::string text = text_of_error<UnsupportedError>([] { SharedLibrary({kMissing, "/no/such/folder/lib.so"}); });
+  EXPECT_TRUE(text.starts_with(std::string(kMissing) + ": ")) << text;
+  EXPECT_NE(text.find("; /no/such/folder/lib.so: "), std::string::npos) << text;
+  EXPECT_NE(text.find("No such file"), std::string::npos) << text;
+  // A file that is no library is named, too.
+  EXPECT_EQ(text_of_error<UnsupportedError>([] { SharedLibrary({"/proc/self/status"}); }).rfind("/proc/self/status", 0),
+            0U);
+  EXPECT_EQ(text_of_error<UsageError>([] { SharedLibrary({}); }), "shared library: no name");
+  EXPECT_EQ(text_of_error<UsageError>([] { SharedLibrary({""}); }), "shared library: an empty name");
+}
+
+}  // namespace
+}  // namespace lockstep
