@@ -5,7 +5,7 @@
                        [--seconds 300] [--json steps.json] [--markdown steps.md]
 
 The peer is the program that bench/end_to_end/against_torch.py describes, with --device, --dtype, --graph and --compile. Both
-run on synthetic images of the same size. Ours runs with loader, augmentation, copies to the GPU and updates; its figure is
+run on synthetic images of the same size, with 1000 classes. Ours runs with loader, augmentation, copies to the GPU and updates; its figure is
 the median over its reports after the first two. The peer's images lie on the GPU from the start. Ours tunes its libraries in
 round 1 only: a file of choices for each setting is kept over the rounds. A run is one epoch, with --workers processors for
 the loader, so that neither an evaluation nor the loader is what is measured.
@@ -88,7 +88,7 @@ def ours(a, dtype, batch, limit):
     out = tempfile.mkdtemp(dir=a.work)
     try:
         run([a.program, "--devices", a.device, "--model", a.model, "--dtype", dtype, "--batch-size", str(batch), "--data",
-             "synthetic", "--image-size", str(a.image_size), "--classes", "20", "--train-images", str(steps * batch),
+             "synthetic", "--image-size", str(a.image_size), "--classes", str(a.classes), "--train-images", str(steps * batch),
              "--test-images", "16", "--flip", "on", "--steps", str(steps), "--epochs", "1000", "--log-every", "8",
              "--workers", str(a.workers), "--tune", "on", "--choices", choices, "--out", out], os.environ, limit)
         with open(os.path.join(out, "metrics.jsonl")) as lines:
@@ -188,6 +188,7 @@ def main():
     p.add_argument("--python", default=sys.executable)
     p.add_argument("--model", default="resnet50")
     p.add_argument("--image-size", type=int, default=224, help="of ours; the peer's follows from the model")
+    p.add_argument("--classes", type=int, default=1000, help="of ours; the peer's follows from the model: ResNet-50 has 1000")
     p.add_argument("--workers", type=int, default=min(256, max(1, (os.cpu_count() or 1) - 2)), help="of our loader")
     p.add_argument("--dtypes", default="bf16,fp16")
     p.add_argument("--batches", default="256,64")
@@ -211,7 +212,7 @@ def main():
         a.work = a.work or temporary
         rounds, left_out = measure(a, modes)
     results = [{"dtype": dtype, "batch": batch, **summary(r)} for (dtype, batch), r in rounds.items()]
-    report = {"model": a.model, "image_size": a.image_size, "results": results, "left_out": left_out, "not_compared": why}
+    report = {"model": a.model, "image_size": a.image_size, "classes": a.classes, "results": results, "left_out": left_out, "not_compared": why}
     if a.json:
         with open(a.json, "w") as out:
             json.dump(report, out, indent=1)

@@ -89,7 +89,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
          "synthetic: side of the images")
       ->default_str("32")
       ->group("Data");
-  app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 20")->group("Data");
+  app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
   app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4, for idx 0")->group("Data");
   add_switch("--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
   app.add_option("--workers", o.workers,

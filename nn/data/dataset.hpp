@@ -60,7 +60,7 @@ struct SyntheticOptions {
   std::int64_t test_size = 2048;
   std::int64_t height = 32;
   std::int64_t width = 32;
-  int classes = 10;  ///< 2 to 20
+  int classes = 10;  ///< 2 to 1120
 };
 
 struct DataOptions {

@@ -16,7 +16,7 @@
 namespace lockstep::nn::detail {
 namespace {
 
-// Figures fill about [-1, 1]^2. A class from kFigures on is two small figures of class - kFigures side by side.
+// Figures fill about [-1, 1]^2.
 enum class Figure : int {
   disk,
   ring,
@@ -30,7 +30,12 @@ enum class Figure : int {
   vertical_bars
 };
 constexpr int kFigures = 10;
-constexpr int kMaxClasses = 2 * kFigures;
+
+// What is drawn for a class: one figure (classes 0 to 9), or rows of two small figures of one kind side by side, one
+// row (10 to 19), two (20 to 119) or three (120 to 1119). The kinds of the rows are the digits of the class among those
+// of as many rows, from top to bottom.
+constexpr int kMaxRows = 3;
+constexpr int kMaxClasses = kFigures + 10 + 100 + 1000;
 
 float box(float x, float y, float half_width, float half_height) {
   return std::max(std::abs(x) - half_width, std::abs(y) - half_height);
@@ -42,7 +47,7 @@ float bars(float x, float y) {
 
 // Signed distance to the figure's edge, below zero inside; y points down. Exact near straight edges, which is enough to
 // smooth them.
-float distance(Figure figure, float x, float y) {
+float figure_distance(Figure figure, float x, float y) {
   constexpr float kDiagonal = 0.70710678F;
   constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): the sides rise by 2 for every 1
   switch (figure) {
@@ -72,6 +77,41 @@ float distance(Figure figure, float x, float y) {
   }
   return 1;
 }
+
+class Drawing {
+ public:
+  explicit Drawing(int class_index) {
+    int of_rows = kFigures;  // classes of as many rows
+    while (class_index >= of_rows) {
+      class_index -= of_rows;
+      ++rows_;
+      of_rows = rows_ == 1 ? kFigures : of_rows * kFigures;
+    }
+    for (int row = std::max(rows_, 1) - 1; row >= 0; --row) {
+      figures_[static_cast<std::size_t>(row)] = static_cast<Figure>(class_index % kFigures);
+      class_index /= kFigures;
+    }
+  }
+
+  // Below zero inside, as that of a figure.
+  [[nodiscard]] float distance(float u, float v) const {
+    if (rows_ == 0) {
+      return figure_distance(figures_[0], u, v);
+    }
+    const auto rows = static_cast<float>(rows_);
+    const float scale = std::max(rows, 2.0F);
+    const float pitch = 2.2F / scale;  // of columns and rows
+    const float row = std::clamp(std::floor(v / pitch + 0.5F * rows), 0.0F, rows - 1.0F);
+    const float centre = (row - 0.5F * (rows - 1.0F)) * pitch;
+    return figure_distance(figures_[static_cast<std::size_t>(row)], (std::abs(u) - 0.5F * pitch) * scale,
+                           (v - centre) * scale) /
+           scale;
+  }
+
+ private:
+  int rows_ = 0;
+  std::array<Figure, kMaxRows> figures_{};
+};
 
 using Colour = std::array<float, 3>;  // 0 to 255
 
@@ -108,9 +148,7 @@ class Synthetic final : public Dataset {
     const auto h = static_cast<float>(height());
     const auto w = static_cast<float>(width());
     const float side = std::min(h, w);
-    const int class_index = label(index);
-    const bool pair = class_index >= kFigures;
-    const auto figure = static_cast<Figure>(class_index % kFigures);
+    const Drawing drawing(label(index));
 
     // Surroundings: a colour and how it changes over half the image. Figure: the same colour made brighter or darker,
     // and each channel moved a little more.
@@ -157,8 +195,7 @@ class Synthetic final : public Dataset {
         const float u = ((x - centre_x) * cosine + (y - centre_y) * sine) * scale_x;
         const float v = ((y - centre_y) * cosine - (x - centre_x) * sine) * scale_y;
         // From figure units back to pixels: the edge is smoothed over one pixel.
-        const float d = pair ? distance(figure, (std::abs(u) - 0.55F) * 2.0F, v * 2.0F) * 0.5F : distance(figure, u, v);
-        const float cover = std::clamp(0.5F - d * radius, 0.0F, 1.0F);
+        const float cover = std::clamp(0.5F - drawing.distance(u, v) * radius, 0.0F, 1.0F);
         const Speck* over = nullptr;
         for (const Speck& speck : specks) {
           const float dx = x - speck.x;
@@ -189,8 +226,10 @@ class Synthetic final : public Dataset {
     hash.add(seed_);
     hash.add(split_);
     std::vector<std::uint8_t> image(static_cast<std::size_t>(image_bytes()));
-    for (std::int64_t i = 0; i < std::min<std::int64_t>(size(), classes()); ++i) {
-      read(i, image);
+    constexpr std::int64_t kShown = 20;
+    const std::int64_t shown = std::min<std::int64_t>(classes(), kShown);
+    for (std::int64_t i = 0; i < shown && i * classes() / shown < size(); ++i) {
+      read(i * classes() / shown, image);
       hash.add(image);
     }
     return hash.value();

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/sources_internal.hpp>
 #include <lockstep/runtime/error.hpp>
 
 #include "tests/nn/files.hpp"
@@ -66,6 +67,26 @@ TEST(Synthetic, HasTheSamePixelsEverywhere) {
   DataOptions pairs = small();
   pairs.synthetic = {200, 60, 33, 20, 20};
   EXPECT_EQ(open_data(pairs).train->fingerprint(), 6138256874807599854ULL);
+  DataOptions many = small();
+  many.synthetic = {1120, 60, 40, 40, 1120};
+  EXPECT_EQ(open_data(many).train->fingerprint(), 12864394058475016126ULL);
+}
+
+// An image's label is its index modulo the number of classes, and place, colours and noise follow from the index: image
+// first + 1120 of first + 1120 - c classes is the same one for every c that is less than these, but for the figure.
+TEST(Synthetic, EveryClassHasAFigureOfItsOwn) {
+  constexpr int kMost = 1120;
+  for (int first = 0; first < kMost;) {
+    const int index = first + kMost;
+    std::set<std::vector<std::uint8_t>> distinct;
+    int drawn = 0;
+    for (; first < kMost && index - first > first; ++first, ++drawn) {
+      const DataSplit split = detail::open_synthetic({index + 1, 1, 48, 48, index - first}, 1);
+      ASSERT_EQ(split.train->label(index), first);
+      distinct.insert(image(*split.train, index));
+    }
+    EXPECT_EQ(distinct.size(), static_cast<std::size_t>(drawn)) << "classes up to " << first;
+  }
 }
 
 TEST(Synthetic, ClassesAreBalancedAndInRange) {
@@ -104,7 +125,7 @@ TEST(Synthetic, ClassMeansAreAlike) {
 }
 
 TEST(Synthetic, AnySizeAndNumberOfClasses) {
-  for (const auto& [height, width, classes] : {std::tuple{8, 8, 2}, {9, 31, 20}, {224, 100, 13}}) {
+  for (const auto& [height, width, classes] : {std::tuple{8, 8, 2}, {9, 31, 20}, {224, 100, 13}, {48, 48, 1000}}) {
     DataOptions options;
     options.synthetic = {40, 40, height, width, classes};
     const DataSplit split = open_data(options);
@@ -127,7 +148,7 @@ TEST(Synthetic, BadOptionsAreRefused) {
     };
   };
   expect_holds(error_of<UsageError>(open({10, 10, 32, 32, 1})), "1 classes");
-  expect_holds(error_of<UsageError>(open({10, 10, 32, 32, 21})), "21 classes");
+  expect_holds(error_of<UsageError>(open({10, 10, 32, 32, 1121})), "1121 classes, expected 2 to 1120");
   expect_holds(error_of<UsageError>(open({10, 10, 7, 32, 10})), "7 x 32");
   expect_holds(error_of<UsageError>(open({10, 10, 32, 5000, 10})), "32 x 5000");
   expect_holds(error_of<UsageError>(open({0, 10, 32, 32, 10})), "0 images");
