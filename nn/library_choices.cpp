@@ -204,7 +204,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
 }
 
 TimedChoice choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options,
-                   int& refused) {
+                   std::vector<std::string>& refused) {
   TimedChoice best{.choice = {}, .seconds = std::numeric_limits<double>::infinity()};
   std::size_t least = std::numeric_limits<std::size_t>::max();
   bool any_deterministic = false;
@@ -228,7 +228,7 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
       throw;                        // the device's own: nothing runs on it any more
     } catch (const OutOfMemory&) {  // of its workspace: no choice for this device
     } catch (const Error& error) {  // a heuristic's guess that the library then refuses
-      ++refused;
+      refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
       refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
     }
   }
@@ -323,15 +323,15 @@ ChoiceTable parse_choices(const std::string& text, const std::string& source) {
   return table;
 }
 
-Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions& options, ChoiceTable& table,
-                         ChoiceReport* report) {
+Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
+                         ChoiceTable& table, ChoiceReport* report) {
   require<UsageError>(options.runs >= 1 && options.give_up >= 1, "choices: runs is ", options.runs, ", give_up ",
                       options.give_up, ", expected at least 1");
   const auto begin = std::chrono::steady_clock::now();
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, std::string> of_call;  // by key of the plan
-  for (const LibraryPlan& library : plan.library_plans()) {
+  for (const LibraryPlan& library : plans) {
     const LibraryCall call = std::visit(
         [](const auto& planned) -> LibraryCall {
           if constexpr (requires { planned->pass(); }) {
@@ -347,7 +347,7 @@ Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions
       missing.emplace(text, call);
     }
   }
-  int refused = 0;
+  std::vector<std::string> refused;
   if (!missing.empty()) {
     std::map<std::string, Operands> operands;
     Arenas arenas;
@@ -377,14 +377,14 @@ Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions
     *report = {.calls = static_cast<int>(of_call.size()),
                .distinct = static_cast<int>(distinct.size()),
                .timed = static_cast<int>(missing.size()),
-               .refused = refused,
-               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()};
+               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+               .refused = std::move(refused)};
   }
   return choices;
 }
 
-Choices choose_libraries(comm::Communicator& control, Context& context, const Plan& plan, const ChoiceOptions& options,
-                         const std::string& file, ChoiceReport* report) {
+Choices choose_libraries(comm::Communicator& control, Context& context, const std::vector<LibraryPlan>& plans,
+                         const ChoiceOptions& options, const std::string& file, ChoiceReport* report) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
   Json::Object message;
   if (control.rank() == 0) {
@@ -395,7 +395,7 @@ Choices choose_libraries(comm::Communicator& control, Context& context, const Pl
       }
       const ChoiceTable before = table;
       Json::Object chosen;
-      for (const auto& [key, choice] : choose_libraries(context, plan, options, table, report)) {
+      for (const auto& [key, choice] : choose_libraries(context, plans, options, table, report)) {
         chosen[key] = choice;
       }
       if (!file.empty() && table != before) {

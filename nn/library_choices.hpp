@@ -13,9 +13,9 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/nn/plan.hpp>
 
-/// Which algorithm of which library computes each convolution and matrix product of a model: candidates are timed on
-/// real buffers, and what was fastest is kept in a file. What comes out are Choices for PlanOptions, which the trainer
-/// compares over the ranks and checkpoints keep.
+/// Which algorithm of which library computes each convolution and matrix product of a model, in training and in
+/// evaluation: candidates are timed on real buffers, and what was fastest is kept in a file. What comes out are Choices
+/// for PlanOptions, which the trainer compares over the ranks and checkpoints keep.
 namespace lockstep::nn {
 
 /// What one planned call computes. Equal descriptions are timed once.
@@ -63,23 +63,26 @@ struct ChoiceReport {
   int calls = 0;       ///< library calls of the model
   int distinct = 0;    ///< of different descriptions
   int timed = 0;       ///< of those, not found in the table
-  int refused = 0;     ///< candidates that a library offered and then refused
   double seconds = 0;  ///< spent
+  /// Candidates that a library offered and then refused: "conv2d forward ...: cudnn:...: why", a line each.
+  std::vector<std::string> refused{};
 };
 
-/// Times the library calls of a plan that `table` says nothing about under choice_key(), and adds what it finds there.
+/// Times the calls (Plan::library_plans(), PassPlans::library_plans()) that `table` says nothing about under
+/// choice_key(), and adds what it finds there.
 /// Returns a choice for every call. Inputs are random numbers; buffers for the largest call come from the context's
 /// memory and go back. A candidate that its library refuses to plan or to run, or that
 /// finds no memory, is left out; a CudaError ends it all. UsageError naming the call,
 /// the limit and the least that is needed, when no candidate is left. Waits for the context's stream.
-[[nodiscard]] Choices choose_libraries(Context& context, const Plan& plan, const ChoiceOptions& options,
-                                       ChoiceTable& table, ChoiceReport* report = nullptr);
+[[nodiscard]] Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans,
+                                       const ChoiceOptions& options, ChoiceTable& table,
+                                       ChoiceReport* report = nullptr);
 
 /// Collective: rank 0 does that for all, with the table in `file` (empty: none), which need not exist and is replaced
 /// when something was added; every rank returns rank 0's choices. What goes wrong on rank 0 is thrown on every rank
-/// with one text (comm/error.hpp), bad input as UsageError. plan, context and file are used on rank 0 alone.
-[[nodiscard]] Choices choose_libraries(comm::Communicator& control, Context& context, const Plan& plan,
-                                       const ChoiceOptions& options, const std::string& file,
-                                       ChoiceReport* report = nullptr);
+/// with one text (comm/error.hpp), bad input as UsageError. plans, context and file are used on rank 0 alone.
+[[nodiscard]] Choices choose_libraries(comm::Communicator& control, Context& context,
+                                       const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
+                                       const std::string& file, ChoiceReport* report = nullptr);
 
 }  // namespace lockstep::nn

@@ -14,6 +14,7 @@
 #include <lockstep/kernels/hash.hpp>
 #include <lockstep/nn/idle_at_end.hpp>
 #include <lockstep/nn/pass_pipeline.hpp>
+#include <lockstep/nn/pass_plans.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/graph.hpp>
@@ -67,9 +68,6 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   }
   return text.str();
 }
-
-/// After a call's name: its choice in the passes of a step that add to gradients.
-constexpr const char* kLaterPasses = " accumulate";
 
 /// Hash of the bytes of an arena, worked out where it is: one number comes to the host.
 std::uint64_t hash_of(Context& context, const TensorView& arena) {
@@ -188,61 +186,25 @@ struct Trainer::State {
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer),
         pipeline(ctx, r.grad, capacity, step_layout(m, o.plan), o.accumulate),
-        train(ctx, m, Mode::train, capacity, training_plan(o)),
-        train_more(accumulating_plan(ctx, m, o)),
-        evaluation(ctx, m, Mode::evaluate, capacity, o.plan),
-        workspace(std::max({train.workspace_bytes(), evaluation.workspace_bytes(),
-                            train_more ? train_more->workspace_bytes() : std::size_t{0}}),
-                  ctx),
+        plans(ctx, m, capacity, o.accumulate, plan_options(o)),
+        workspace(plans.workspace_bytes(), ctx),
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients(),
                 {.reduce_dtype = o.reduce_dtype}),
         written([this](int parameter) { reducer.written(parameter); }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
-        choices(choices_of_passes()),
+        choices(plans.choices()),
         contract(nn::contract(m, d, o, choices)),
         drained(ctx.device()),
         idle(ctx.stream()) {
-    train.bind(parameters, pipeline.state(0), workspace);
-    if (train_more) {
-      train_more->bind(parameters, pipeline.state(0), workspace);
-    }
-    evaluation.bind(parameters, pipeline.state(0), workspace);
+    plans.bind(parameters, pipeline.state(0), workspace);
   }
 
-  static PlanOptions training_plan(const TrainerOptions& o) {
+  static PlanOptions plan_options(const TrainerOptions& o) {
     PlanOptions plan = o.plan;
     plan.scaled_loss = o.optimizer.loss_scale.scales();
     return plan;
-  }
-
-  /// The plan of a step's passes after the first, with the choices that the options hold for them, or else those of the
-  /// first where it can.
-  std::optional<Plan> accumulating_plan(Context& ctx, const Model& m, const TrainerOptions& o) const {
-    if (o.accumulate == 1) {
-      return std::nullopt;
-    }
-    PlanOptions more = training_plan(o);
-    more.accumulate = true;
-    more.choices = train.choices();
-    more.choices_required = false;
-    for (auto& [call, choice] : more.choices) {
-      if (const auto given = o.plan.choices.find(call + kLaterPasses); given != o.plan.choices.end()) {
-        choice = given->second;
-      }
-    }
-    return std::optional<Plan>(std::in_place, ctx, m, Mode::train, capacity, more);
-  }
-
-  [[nodiscard]] Choices choices_of_passes() const {
-    Choices all = train.choices();
-    if (train_more) {
-      for (const auto& [call, choice] : train_more->choices()) {
-        all[call + kLaterPasses] = choice;
-      }
-    }
-    return all;
   }
 
   static comm::BucketOptions with_element_bytes(const TrainerOptions& o) {
@@ -297,7 +259,7 @@ struct Trainer::State {
 
   /// What a pass of training enqueues. It is the same for every step, and what changes is read from the state.
   void enqueue_training(int state, bool first, bool last) {
-    Plan& plan = first ? train : *train_more;
+    Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
     if (!last) {
       plan.run(context);
@@ -349,9 +311,7 @@ struct Trainer::State {
   IdleAtEnd idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
   Optimizer optimizer;
   PassPipeline pipeline;
-  Plan train;
-  std::optional<Plan> train_more;
-  Plan evaluation;
+  PassPlans plans;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> written;
@@ -360,7 +320,7 @@ struct Trainer::State {
   bool warm = false;          ///< a step has run
   std::unique_ptr<Loader> loader;
   bool behind = false;  ///< a step failed, whose batch the loader has given out
-  Choices choices;      ///< of all passes of a step
+  Choices choices;      ///< of all plans
   std::string contract;
   Position position;
   Metrics window;
@@ -507,8 +467,8 @@ Metrics Trainer::evaluate() {
     const Batch& batch = loader.next();
     for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
       s.pass(batch, pass, 0, s.evaluated, [&](int state) {
-        s.evaluation.use(s.pipeline.state(state));
-        s.evaluation.run(s.context);
+        s.plans.evaluate.use(s.pipeline.state(state));
+        s.plans.evaluate.run(s.context);
       });
     }
   }
@@ -582,10 +542,10 @@ ParameterSet& Trainer::parameters() {
   return state_->parameters;
 }
 const Plan& Trainer::train_plan() const {
-  return state_->train;
+  return state_->plans.train;
 }
 const Plan& Trainer::evaluation_plan() const {
-  return state_->evaluation;
+  return state_->plans.evaluate;
 }
 const Choices& Trainer::choices() const {
   return state_->choices;

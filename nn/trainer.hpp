@@ -129,8 +129,8 @@ class Trainer {
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
-  /// Library choices of training, for PlanOptions::choices of a later run: those of train_plan(), and with
-  /// TrainerOptions::accumulate those of the passes after the first, whose names end with " accumulate".
+  /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
+  /// (nn/pass_plans.hpp), of the passes after the first and of evaluation_plan().
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();

@@ -25,6 +25,7 @@
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/library_choices.hpp>
 #include <lockstep/nn/metrics_log.hpp>
+#include <lockstep/nn/pass_plans.hpp>
 #include <lockstep/nn/precision.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/nn/training_run.hpp>
@@ -208,7 +209,17 @@ nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSpli
   return id;
 }
 
-std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity& id, comm::Session& session) {
+nn::Json json_of(const nn::ChoiceReport& report) {
+  return nn::Json::Object{{"calls", report.calls},
+                          {"distinct", report.distinct},
+                          {"timed", report.timed},
+                          {"seconds", report.seconds},
+                          {"refused", nn::Json::Array(report.refused.begin(), report.refused.end())}};
+}
+
+/// tuned: what rank 0 found when it chose libraries.
+std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity& id, comm::Session& session,
+                        const std::optional<nn::ChoiceReport>& tuned) {
   nn::Json::Object options;
   for (const auto& [key, value] : id.options) {
     options[key] = value;
@@ -228,6 +239,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"overlap", s.overlap_reason},
                           {"bucket_mb", o.bucket_mb},
                           {"cost", o.cost},
+                          {"library_choices", tuned ? json_of(*tuned) : nn::Json()},
                           {"workers", s.rules.workers},
                           {"log_every", o.log_every},
                           {"top_k", o.top_k},
@@ -313,27 +325,42 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
   out << std::flush;
 }
 
-/// Library choices of rank 0 for all, in words for the header; empty when nothing is to be chosen. Choices of a
+/// Library choices of rank 0 for all, and what rank 0 found; nothing when nothing is to be chosen. Choices of a
 /// checkpoint stay where they hold (nn::choices_hold): they are a part of the run.
-std::string tune(const Options& o, comm::Session& session, Context& context, const nn::Model& model, Setup& setup) {
+std::optional<nn::ChoiceReport> tune(const Options& o, comm::Session& session, Context& context, const nn::Model& model,
+                                     Setup& setup) {
   const bool wanted =
       o.tune == Switch::automatic ? context.device() != Device::cpu() || !o.choices.empty() : o.tune == Switch::on;
   if (!wanted || !o.evaluate.empty() || !setup.trainer.plan.choices.empty()) {
-    return {};
+    return std::nullopt;
   }
   const std::int64_t share = nn::share_of(setup.trainer.global_batch, session.size(), 0).count;
-  std::optional<nn::Plan> plan;  // of the largest pass, as rank 0 has it
+  std::vector<nn::LibraryPlan> plans;  // as rank 0 has them
   session.agree([&] {
-    plan.emplace(context, model, nn::Mode::train, nn::share_of(share, setup.trainer.accumulate, 0).count,
-                 setup.trainer.plan);
+    if (session.rank() == 0) {
+      const std::int64_t passes = setup.trainer.accumulate;
+      plans = nn::PassPlans(context, model, nn::share_of(share, passes, 0).count, passes, setup.trainer.plan)
+                  .library_plans();
+    }
   });
   nn::ChoiceOptions options;
   options.workspace_limit = static_cast<std::size_t>(o.workspace_mb) * 1000000;
   options.deterministic = true;  // a run repeats to the last bit
   nn::ChoiceReport report;
-  setup.trainer.plan.choices = nn::choose_libraries(session.control(), context, *plan, options, o.choices, &report);
-  return concat(report.calls, " calls of ", report.distinct, " kinds, ", report.timed, " timed in ",
-                std::lround(report.seconds * 1000), " ms", o.choices.empty() ? "" : ", kept in " + o.choices);
+  setup.trainer.plan.choices = nn::choose_libraries(session.control(), context, plans, options, o.choices, &report);
+  return report;
+}
+
+void print_choices(const nn::ChoiceReport& report, const std::string& file) {
+  std::cout << "  libraries  " << report.calls << " calls of " << report.distinct << " kinds, " << report.timed
+            << " timed in " << std::lround(report.seconds * 1000) << " ms" << (file.empty() ? "" : ", kept in " + file)
+            << '\n';
+  if (!report.refused.empty()) {
+    std::cout << "             " << report.refused.size()
+              << (report.refused.size() == 1 ? " candidate was" : " candidates were")
+              << " refused (config.json), first " << report.refused.front() << '\n';
+  }
+  std::cout << std::flush;
 }
 
 int run(comm::Session& session, int argc, char** argv) {
@@ -421,7 +448,7 @@ int run(comm::Session& session, int argc, char** argv) {
     setup.trainer.plan.choices = saved->identity.choices;
     setup.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference below
   }
-  const std::string tuned = tune(o, session, *context, *model, setup);
+  const std::optional<nn::ChoiceReport> tuned = tune(o, session, *context, *model, setup);
   if (on_gpu && session.size() > 1) {
     gpu_ranks.emplace(session, placed);
   }
@@ -439,8 +466,8 @@ int run(comm::Session& session, int argc, char** argv) {
 
   if (first) {
     print_header(o, setup, *model, data, share, placed, session, *trainer);
-    if (!tuned.empty()) {
-      std::cout << "  libraries  " << tuned << '\n' << std::flush;
+    if (tuned) {
+      print_choices(*tuned, o.choices);
     }
   }
   if (o.dry_run) {
@@ -492,7 +519,7 @@ int run(comm::Session& session, int argc, char** argv) {
     std::error_code error;
     std::filesystem::create_directories(o.out, error);
     require<DataError>(!error, o.out, ": cannot be made: ", error.message());
-    nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session));
+    nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
                  {.terminal = nn::output_is_terminal(),
                   .batches_per_epoch = trainer->batches_per_epoch(),

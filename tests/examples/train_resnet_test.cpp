@@ -140,6 +140,12 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
   EXPECT_EQ(timed.code, 0) << timed.output;
   EXPECT_NE(timed.output.find("  libraries  "), std::string::npos) << timed.output;
   EXPECT_EQ(timed.output.find(" 0 timed "), std::string::npos) << timed.output;
+  const nn::Json found = nn::read_json(path("run/config.json")).member("library_choices", "config.json");
+  EXPECT_GT(found.get<int>("timed", "config.json"), 0);
+  EXPECT_EQ(found.get<nn::Json::Array>("refused", "config.json").empty(),
+            timed.output.find(" refused (config.json)") == std::string::npos)
+      << timed.output;
+  EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).identity.choices.count("conv1 forward evaluate"), 1U);
   const std::string kept = testing::get_file(path("choices.json"));
   const Ended known = train_resnet(ranks, options + "--dry-run");
   EXPECT_EQ(known.code, 0) << known.output;

@@ -611,7 +611,7 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
 }
 
-TEST_F(TrainerTest, ChoicesOfLaterPassesArePartOfTheRun) {
+TEST_F(TrainerTest, ChoicesOfLaterPassesAndOfEvaluationArePartOfTheRun) {
   const auto passes = [](std::int64_t accumulate) {
     Choices choices;
     EXPECT_EQ(with_trainers(
@@ -619,17 +619,22 @@ TEST_F(TrainerTest, ChoicesOfLaterPassesArePartOfTheRun) {
                   [&](Trainer& trainer, comm::Communicator&) {
                     choices = trainer.choices();
                     EXPECT_EQ(choices.size(),
-                              static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size());
+                              static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size() +
+                                  trainer.evaluation_plan().choices().size());
                   }),
               comm::none_failed(1));
     return choices;
   };
   const Choices one = passes(1);
   const Choices two = passes(2);
+  int evaluated = 0;
   for (const auto& [call, choice] : one) {
     EXPECT_EQ(two.count(call), 1U) << call;
-    EXPECT_EQ(two.count(call + " accumulate"), 1U) << call;
+    const bool of_evaluation = call.ends_with(" evaluate");
+    EXPECT_EQ(two.count(call + " accumulate"), of_evaluation ? 0U : 1U) << call;
+    evaluated += of_evaluation ? 1 : 0;
   }
+  EXPECT_GT(evaluated, 0);
   // Each pass takes what the options hold for it, and ranks that differ there do not agree.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
@@ -640,6 +645,13 @@ TEST_F(TrainerTest, ChoicesOfLaterPassesArePartOfTheRun) {
     expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
                    "rank 0 has 'choice for conv1 forward accumulate reference', rank 1 has 'choice for conv1 forward "
                    "accumulate onednn");
+    const auto other_evaluation = [](TrainerOptions& options, int rank) {
+      options.plan.choices["conv1 forward"] = "reference";
+      options.plan.choices["conv1 forward evaluate"] = rank == 1 ? "onednn" : "reference";
+    };
+    expect_all_say(with_trainers(2, other_evaluation, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward evaluate reference', rank 1 has 'choice for conv1 forward "
+                   "evaluate onednn");
   }
 }
 
