@@ -48,7 +48,7 @@ struct NcclOptions {
 /// such ranks unless it takes each for a host of its own, which then talk through sockets.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
 /// Sets them for this process, except those that are set already. For programs, before their first NCCL call and before
-/// other threads read the environment: place_rank() (comm/gpu_ranks.hpp), which nothing else in the library calls.
+/// other threads read the environment: place_rank() (comm/rank_device.hpp), which nothing else in the library calls.
 void set_shared_gpu_environment(int rank);
 
 /// What make_nccl_communicator() compares before it starts NCCL.

@@ -17,15 +17,6 @@ NcclOptions with_sharing(NcclOptions options, const RankDevice& placed) {
 
 }  // namespace
 
-RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine) {
-  session.agree([&] { machine.sharing = shared_gpu_allowed() ? Sharing::allowed : Sharing::forbidden; });
-  RankDevice placed = device_of_rank(session, request, machine);
-  if (placed.shared) {
-    set_shared_gpu_environment(session.rank());
-  }
-  return placed;
-}
-
 GpuRanks::GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options)
     : stream_(Stream::cuda(placed.device, kHighPriority)),
       drained_(placed.device),

@@ -9,12 +9,6 @@
 
 namespace lockstep::comm {
 
-/// Where a rank of a program computes: device_of_rank(), with ranks that share a GPU where shared_gpu_allowed() says
-/// so. A rank that shares one has the variables of set_shared_gpu_environment() afterwards. For programs, before
-/// GpuRanks and before other threads read the environment. Collective, with the errors of device_of_rank(); UsageError,
-/// too, when LOCKSTEP_ALLOW_SHARED_GPU is neither 0 nor 1 on some rank. machine.sharing is not used.
-[[nodiscard]] RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine = {});
-
 /// What the ranks of a program exchange gradients through when they compute on GPUs: an NCCL communicator of all ranks
 /// of the session, and the stream that its operations go to, of high priority, so that they start while backward still
 /// fills the GPU. Made once, after place_rank(); collective, with the errors of make_nccl_communicator().

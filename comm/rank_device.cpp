@@ -6,6 +6,7 @@
 #include <utility>
 #include <variant>
 
+#include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/error.hpp>
 
@@ -256,6 +257,15 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
     }
   });
   return result;
+}
+
+RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine) {
+  session.agree([&] { machine.sharing = shared_gpu_allowed() ? Sharing::allowed : Sharing::forbidden; });
+  RankDevice placed = device_of_rank(session, request, machine);
+  if (placed.shared) {
+    set_shared_gpu_environment(session.rank());
+  }
+  return placed;
 }
 
 }  // namespace lockstep::comm

@@ -70,4 +70,10 @@ struct NodeGpus {
 /// ends all. UsageError on all ranks when their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
+/// For programs: where a rank computes, device_of_rank() with ranks that share a GPU where shared_gpu_allowed() says so
+/// (gpu_communicator.hpp). A rank that shares one has the variables of set_shared_gpu_environment() afterwards, so
+/// other threads must not read the environment meanwhile. Collective, with the errors of device_of_rank(); UsageError,
+/// too, when LOCKSTEP_ALLOW_SHARED_GPU is neither 0 nor 1 on some rank. machine.sharing is not used.
+[[nodiscard]] RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine = {});
+
 }  // namespace lockstep::comm

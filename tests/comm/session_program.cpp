@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/rank_device.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
