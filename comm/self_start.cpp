@@ -9,8 +9,8 @@
 
 #include <unistd.h>
 
-#include <lockstep/comm/detail/error_line.hpp>
 #include <lockstep/comm/detail/run_launcher.hpp>
+#include <lockstep/comm/run_alone.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/processors.hpp>
 
@@ -259,18 +259,12 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 const std::function<std::optional<RanksRequest>()>& request) noexcept {
-  try {
-    if (const std::optional<int> code = self_start(argc, argv, request)) {
-      return *code;
-    }
-  } catch (const Error& e) {
-    detail::print_error(-1, e.what());
-    return e.code();
-  } catch (const std::exception& e) {
-    detail::print_error(-1, e.what());
-    return exit_code::kFailure;
-  }
-  return run_program(argc, argv, body);
+  std::optional<int> started;
+  const int code = run_alone([&] {
+    started = self_start(argc, argv, request);
+    return started.value_or(exit_code::kFinished);
+  });
+  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body);
 }
 
 void require_ranks_as_requested(Session& session, const RanksRequest& request) {
