@@ -15,7 +15,7 @@
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/graph.hpp>
 
-#include "communicator_cases.hpp"
+#include "gpu_place.hpp"
 #include "gradient_data.hpp"
 #include "report_of_ranks.hpp"
 
@@ -24,38 +24,22 @@ namespace {
 
 Session* session = nullptr;
 
-class OnDevice final : public cases::Place {
+class OnDevice final : public cases::GpuPlace {
  public:
-  explicit OnDevice(Device device) : context_(std::make_unique<CudaContext>(device)) {}
-  [[nodiscard]] Device device() const override { return context_->device(); }
-  [[nodiscard]] Device elsewhere() const override { return Device::cpu(); }
-  [[nodiscard]] Tensor upload(std::span<const std::byte> image) const override {
-    const Shape shape{static_cast<std::int64_t>(image.size())};
-    Tensor there = Tensor::empty(*context_, shape, DType::u8);
-    copy(*context_, TensorView(const_cast<std::byte*>(image.data()), DType::u8, Device::cpu(), shape), there);
-    context_->synchronize();
-    return there;
-  }
-  void download(const Tensor& there, std::span<std::byte> image) const override {
-    copy(*context_, there, TensorView(image.data(), DType::u8, Device::cpu(), there.shape()));
-    context_->synchronize();
-  }
+  using GpuPlace::GpuPlace;
   /// By way of the host, because comm's tests have no kernel.
   void add_one(Stream& stream, const TensorView& view) const override {
     stream.synchronize();
     std::vector<std::int64_t> values(static_cast<std::size_t>(view.numel()));
     const TensorView host{std::span(values), view.shape};
-    copy(*context_, view, host);
-    context_->synchronize();
+    copy(context(), view, host);
+    context().synchronize();
     for (std::int64_t& value : values) {
       value += 1;
     }
-    copy(*context_, host, view);
-    context_->synchronize();
+    copy(context(), host, view);
+    context().synchronize();
   }
-
- private:
-  std::unique_ptr<CudaContext> context_;
 };
 
 class NcclDevice : public ::testing::Test {

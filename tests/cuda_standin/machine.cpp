@@ -650,10 +650,19 @@ std::string failed_call() {
   return machine.failed_call;
 }
 
-void forget_wait(std::int64_t n) {
+void forget_wait(std::int64_t n, std::string_view name) {
   auto& machine = Machine::instance();
   const std::lock_guard lock(machine.mutex);
   machine.forget_countdown = n;
+  machine.forget_name = name;
+  machine.forget_thread = std::this_thread::get_id();
+  machine.wait_forgotten = false;
+}
+
+bool wait_forgotten() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.wait_forgotten;
 }
 
 void fail_work(std::int64_t n, cudaError_t error) {

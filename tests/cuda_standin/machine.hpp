@@ -213,6 +213,9 @@ class Machine {
   std::string fail_name;
   std::string failed_call;
   std::int64_t forget_countdown = 0;  ///< waits for events until one is forgotten
+  std::string forget_name;
+  std::thread::id forget_thread;
+  bool wait_forgotten = false;
   std::int64_t work_countdown = 0;
   cudaError_t work_error = cudaSuccess;
 

@@ -111,8 +111,13 @@ cudaError_t copy_device_to_device(Machine& machine, const char* name, void* dst,
 }
 
 /// forget_wait() meant this wait.
-bool is_forgotten(Machine& machine) {
-  return machine.forget_countdown > 0 && --machine.forget_countdown == 0;
+bool is_forgotten(Machine& machine, std::string_view name) {
+  if (machine.forget_countdown == 0 || machine.forget_thread != std::this_thread::get_id() ||
+      (!machine.forget_name.empty() && machine.forget_name != name) || --machine.forget_countdown > 0) {
+    return false;
+  }
+  machine.wait_forgotten = true;
+  return true;
 }
 
 /// What cudaMemcpyAsync and its 2-D and 3-D forms have in common.
@@ -623,7 +628,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   if (queue == nullptr || object == nullptr) {
     return call.machine.violate("cudaStreamWaitEvent: not a stream or not an event", cudaErrorInvalidResourceHandle);
   }
-  if (is_forgotten(call.machine)) {
+  if (is_forgotten(call.machine, "cudaStreamWaitEvent")) {
     return cudaSuccess;
   }
   if (object->capture != nullptr || queue->capture != nullptr) {
@@ -722,7 +727,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     return call.machine.violate("cudaEventSynchronize: the event was recorded in a graph", cudaErrorCapturedEvent);
   }
   const std::shared_ptr<Ticket> ticket = object->ticket;
-  if (ticket == nullptr || is_forgotten(call.machine)) {
+  if (ticket == nullptr || is_forgotten(call.machine, "cudaEventSynchronize")) {
     return call.status;
   }
   return first_error(call.status, call.machine.run_until(call.lock, ticket->queue, [&] { return ticket->done; }));

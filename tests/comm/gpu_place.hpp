@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/copy.hpp>
+
+#include "communicator_cases.hpp"
+
+namespace lockstep::comm::cases {
+
+/// The tensors of one rank, on its GPU or stand-in. What adds one is left to the test: comm's tests have no kernel.
+class GpuPlace : public Place {
+ public:
+  explicit GpuPlace(Device device) : context_(std::make_unique<CudaContext>(device)) {}
+  [[nodiscard]] Device device() const override { return context_->device(); }
+  [[nodiscard]] Device elsewhere() const override { return Device::cpu(); }
+  [[nodiscard]] Tensor upload(std::span<const std::byte> image) const override {
+    const Shape shape{static_cast<std::int64_t>(image.size())};
+    Tensor there = Tensor::empty(*context_, shape, DType::u8);
+    copy(*context_, TensorView(const_cast<std::byte*>(image.data()), DType::u8, Device::cpu(), shape), there);
+    context_->synchronize();
+    return there;
+  }
+  void download(const Tensor& there, std::span<std::byte> image) const override {
+    copy(*context_, there, TensorView(image.data(), DType::u8, Device::cpu(), there.shape()));
+    context_->synchronize();
+  }
+  void add_one(Stream& stream, const TensorView& view) const override = 0;
+
+ protected:
+  [[nodiscard]] Context& context() const { return *context_; }
+
+ private:
+  std::unique_ptr<CudaContext> context_;
+};
+
+}  // namespace lockstep::comm::cases
