@@ -220,8 +220,8 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   }
 }
 
-/// The control for the tests above: each wait of a step is seen to be missing in some order, and there are no others. On
-/// lazy and eager machines no stream overtakes another, so they are passed over.
+/// The control for the tests above: each wait of a step is seen to be missing in some order, and there are no others.
+/// On lazy and eager machines no stream overtakes another, so they are passed over.
 TEST(NcclStandinReducer, EveryWaitOfAStepIsNeeded) {
   const int waits = waits_of_a_step(small_buckets(ranges(kSizes)));
   for (int forgotten = 1; forgotten <= waits + 1; ++forgotten) {

@@ -55,8 +55,8 @@ void occupy(int device, const Others& others);
 /// back or waits still does so. name: count only calls of this function; empty: of all that can fail.
 void fail_call(std::int64_t n, cudaError_t error, std::string_view name = {});
 [[nodiscard]] std::string failed_call();  ///< the function that fail_call() hit; empty when it has not
-/// The n-th cudaStreamWaitEvent() or cudaEventSynchronize() of the calling thread from now answers with success and does
-/// nothing: as if the library had forgotten it. name: count only calls of this function.
+/// The n-th cudaStreamWaitEvent() or cudaEventSynchronize() of the calling thread from now answers with success and
+/// does nothing: as if the library had forgotten it. name: count only calls of this function.
 void forget_wait(std::int64_t n, std::string_view name = {});
 [[nodiscard]] bool wait_forgotten();  ///< since the last forget_wait(): there were so many
 /// The n-th piece of queued work executed from now fails; every later call on the machine answers with error, as after
