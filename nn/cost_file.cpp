@@ -210,10 +210,17 @@ CostFile read_cost(const std::string& path) {
   return parse_cost(read_cost_text(path), path);
 }
 
-comm::CostModel all_reduce_cost(const CostFile& file, int ranks, int nodes, const std::string& source) {
-  const CostPath* path = file.find("all_reduce");
-  require<DataError>(path != nullptr, source, ": has no path 'all_reduce', expected one: run lockstep-cost with ",
-                     ranks, " ranks");
+std::string all_reduce_name(GradientPath gradients) {
+  return gradients == GradientPath::nccl ? "all_reduce/nccl" : "all_reduce";
+}
+
+comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
+                                const std::string& source) {
+  const std::string name = all_reduce_name(gradients);
+  const CostPath* path = file.find(name);
+  require<DataError>(
+      path != nullptr, source, ": has no path '", name, "', expected one: run lockstep-cost with ", ranks, " ranks",
+      gradients == GradientPath::nccl ? " and the GPUs that train (--devices), in a build with NCCL" : "");
   require<DataError>(file.ranks == ranks && file.nodes == nodes, source, ": was measured with ", file.ranks,
                      " ranks on ", file.nodes, " nodes, expected ", ranks, " on ", nodes,
                      ": run lockstep-cost with the ranks that train");

@@ -35,7 +35,7 @@ struct CostErrors {
 
 /// What one operation costs by size: points, the model fitted to them, and what it is held against.
 struct CostPath {
-  std::string name;          ///< "copy/host_to_host", "all_reduce"
+  std::string name;          ///< "copy/host/memcpy", "all_reduce"
   std::string text;          ///< for people: "all-reduce, 4 ranks, Open MPI"
   double bus_factor = 1;     ///< bytes that pass a link per byte of size: busbw = bus_factor * bytes / seconds; 0: none
   std::string limit_text{};  ///< what limit_bytes_per_s is, "one-way traffic of PCIe 5.0 x16"; empty: no limit is known
@@ -78,8 +78,15 @@ struct CostFile {
 /// The text for parse_cost(), for a rank that sends it to others. DataError when it cannot be read or has over 64 MiB.
 [[nodiscard]] std::string read_cost_text(const std::string& path);
 
-/// The all-reduce model in a file, for bucket plans. DataError when it has none, or was measured with another number of
-/// ranks or nodes: a ring of two says nothing about one of eight.
-[[nodiscard]] comm::CostModel all_reduce_cost(const CostFile& file, int ranks, int nodes, const std::string& source);
+/// What gradients take from rank to rank.
+enum class GradientPath : unsigned char { host, nccl };
+
+/// The path of an all-reduce: "all_reduce" between hosts over MPI, "all_reduce/nccl" between GPUs.
+[[nodiscard]] std::string all_reduce_name(GradientPath gradients);
+
+/// The all-reduce model of that path in a file, for bucket plans. DataError when it has none, or was measured with
+/// another number of ranks or nodes: a ring of two says nothing about one of eight.
+[[nodiscard]] comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
+                                              const std::string& source);
 
 }  // namespace lockstep::nn

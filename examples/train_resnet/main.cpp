@@ -426,7 +426,8 @@ int run(comm::Session& session, int argc, char** argv) {
     setup = resolve(o, data, on_gpu, share, session);
     if (!o.cost.empty()) {
       setup.trainer.buckets.all_reduce =
-          nn::all_reduce_cost(nn::parse_cost(cost, o.cost), session.size(), session.nodes(), o.cost);
+          nn::all_reduce_cost(nn::parse_cost(cost, o.cost), on_gpu ? nn::GradientPath::nccl : nn::GradientPath::host,
+                              session.size(), session.nodes(), o.cost);
     }
     if (on_gpu) {
       context = std::make_unique<CudaContext>(placed.device);

@@ -48,12 +48,28 @@ TEST(CostFile, WhatIsWrittenIsRead) {
 
 TEST(CostFile, TheModelOfTheRanksThatTrain) {
   const CostFile file = made_up();
-  EXPECT_EQ(all_reduce_cost(file, 2, 1, "f"), file.paths[0].model);
-  EXPECT_THROW((void)all_reduce_cost(file, 4, 1, "f"), DataError);
-  EXPECT_THROW((void)all_reduce_cost(file, 2, 2, "f"), DataError);
+  EXPECT_EQ(all_reduce_cost(file, GradientPath::host, 2, 1, "f"), file.paths[0].model);
+  EXPECT_THROW((void)all_reduce_cost(file, GradientPath::host, 4, 1, "f"), DataError);
+  EXPECT_THROW((void)all_reduce_cost(file, GradientPath::host, 2, 2, "f"), DataError);
   CostFile without = file;
   without.paths.erase(without.paths.begin());
-  EXPECT_THROW((void)all_reduce_cost(without, 2, 1, "f"), DataError);
+  EXPECT_THROW((void)all_reduce_cost(without, GradientPath::host, 2, 1, "f"), DataError);
+}
+
+TEST(CostFile, GradientsOnGpusHaveAModelOfTheirOwn) {
+  CostFile file = made_up();
+  try {
+    (void)all_reduce_cost(file, GradientPath::nccl, 2, 1, "f");
+    FAIL() << "MPI's model was taken for NCCL's";
+  } catch (const DataError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "f: has no path 'all_reduce/nccl', expected one: run lockstep-cost with 2 ranks and the GPUs that train "
+              "(--devices), in a build with NCCL");
+  }
+  file.paths.push_back({.name = all_reduce_name(GradientPath::nccl), .text = "nccl", .model = {{{0, 2e-5, 1e-11}}}});
+  EXPECT_EQ(all_reduce_cost(file, GradientPath::nccl, 2, 1, "f"), file.paths.back().model);
+  EXPECT_EQ(all_reduce_cost(file, GradientPath::host, 2, 1, "f"), file.paths[0].model);
+  EXPECT_THROW((void)all_reduce_cost(file, GradientPath::nccl, 4, 1, "f"), DataError);
 }
 
 TEST(CostFile, DamagedAndForeignFilesAreNamed) {

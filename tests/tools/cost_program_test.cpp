@@ -107,7 +107,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   std::set<std::string> expected{"copy/host/memcpy", "copy/host/streaming", "copy/host/copy"};
   if (mpi) {
     expected.insert({"all_reduce", "send_recv/0_1"});
-    EXPECT_GT(nn::all_reduce_cost(file, 2, 1, "cost.json").predict(1e6), 0);
+    EXPECT_GT(nn::all_reduce_cost(file, nn::GradientPath::host, 2, 1, "cost.json").predict(1e6), 0);
     ASSERT_EQ(file.pairs.seconds.size(), 2U);
     EXPECT_GT(file.pairs.seconds[0][1], 0);
   }

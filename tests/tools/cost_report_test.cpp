@@ -188,6 +188,23 @@ TEST(CostReport, SaysWhatIsInTheFile) {
   EXPECT_NO_THROW((void)report(CostFile{}));
 }
 
+TEST(CostReport, AllReducesBetweenGpusComeFirst) {
+  CostFile file = made_up();
+  file.paths.push_back(path_of("all_reduce/nccl", "all-reduce between GPUs", 2e-5, 1e-11));
+  file.paths.back().bus_factor = 1.5;
+  EXPECT_EQ(remember(file).at(0), "A small all-reduce (8 B) between GPUs over 4 ranks takes **20.0 us**.");
+  EXPECT_EQ(remember(file).size(), 3U);
+  const std::string svg = plots(file).at(1).second;
+  EXPECT_EQ(fault_of(svg), "");
+  for (const char* label : {"GPUs, 4 ranks", "host, 4 ranks", "streaming copy: 6.00 GB/s"}) {
+    EXPECT_NE(svg.find(label), std::string::npos) << label;
+  }
+  EXPECT_EQ(plots(made_up()).at(1).second.find("GPUs, 4 ranks"), std::string::npos);  // the control
+  const std::string text = report(file);
+  EXPECT_NE(text.find("### All-reduce between GPUs (`all_reduce/nccl`)"), std::string::npos) << text;
+  EXPECT_NE(text.find("### All-reduce (`all_reduce`)"), std::string::npos) << text;
+}
+
 TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
   CostFile file = made_up();
   EXPECT_NE(report(file).find("p95"), std::string::npos);
@@ -215,6 +232,18 @@ TEST(CostLimits, WhatLinksCarry) {
   EXPECT_NEAR(nvlink_limit(10, 18).bytes_per_s, 900e9, 1);
   EXPECT_EQ(nvlink_limit(9, 0).text, "");
   EXPECT_EQ(nvlink_limit(9, {}).text, "");
+}
+
+TEST(CostLimits, WhatTheMemoryOfAGpuMoves) {
+  // An H100 has 3.35 TB/s, of which a copy gets half as payload; a T4 320 GB/s.
+  EXPECT_NEAR(device_memory_limit(2619, 5120).bytes_per_s, 3.35e12 / 2, 0.01e12);
+  EXPECT_EQ(device_memory_limit(2619, 5120).text, "memory of 5120 bits at 2619 MHz, read and written");
+  EXPECT_NEAR(device_memory_limit(5001, 256).bytes_per_s, 320e9 / 2, 0.1e9);
+  for (const auto& [clock, bits] :
+       std::vector<std::pair<std::optional<int>, std::optional<int>>>{{{}, 5120}, {2619, {}}, {0, 5120}, {2619, 0}}) {
+    EXPECT_EQ(device_memory_limit(clock, bits).text, "");
+    EXPECT_EQ(device_memory_limit(clock, bits).bytes_per_s, 0);
+  }
 }
 
 }  // namespace

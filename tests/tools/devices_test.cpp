@@ -180,12 +180,15 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
   const NvmlGpu& first = machine.gpus[0].nvml;
   EXPECT_EQ(first.memory_used, 30 * kGiB);
   EXPECT_EQ(first.memory_free, 50 * kGiB);
+  EXPECT_EQ(first.memory_clock_mhz, 2619);
+  EXPECT_EQ(first.memory_bus_bits, 5120);
   EXPECT_EQ(first.compute_mode, "exclusive process");
   ASSERT_EQ(first.processes->size(), 2U);
   EXPECT_EQ((*first.processes)[0].memory_bytes, 29 * kGiB);
   EXPECT_EQ((*first.processes)[1].memory_bytes, std::nullopt);
   EXPECT_EQ(machine.gpus[1].nvml.processes->size(), 100U) << "more than there was room for";
   EXPECT_FALSE(machine.gpus[2].nvml.memory_used || machine.gpus[2].nvml.processes);
+  EXPECT_FALSE(machine.gpus[2].nvml.memory_clock_mhz || machine.gpus[2].nvml.memory_bus_bits);
   ASSERT_EQ(machine.links.size(), 6U);
   EXPECT_EQ(machine.links[0].link.nvlinks, 5) << "four of its own, and one through switches";
   EXPECT_EQ(machine.links[0].link.nearest, "PHB");

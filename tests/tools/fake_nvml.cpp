@@ -72,6 +72,22 @@ Result nvmlDeviceGetMemoryInfo(Device device, nvml::Memory* memory) {
   return nvml::kSuccess;
 }
 
+Result nvmlDeviceGetMaxClockInfo(Device device, int clock, unsigned int* mhz) {
+  if (index_of(device) == 2 || clock != nvml::kMemoryClock) {
+    return kNotSupported;
+  }
+  *mhz = 2619;
+  return nvml::kSuccess;
+}
+
+Result nvmlDeviceGetMemoryBusWidth(Device device, unsigned int* bits) {
+  if (index_of(device) == 2) {
+    return kNotSupported;
+  }
+  *bits = 5120;
+  return nvml::kSuccess;
+}
+
 Result nvmlDeviceGetComputeMode(Device device, int* mode) {
   constexpr int kModes[] = {nvml::kExclusiveProcess, nvml::kDefault, nvml::kProhibited};
   *mode = kModes[index_of(device)];

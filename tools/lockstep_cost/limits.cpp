@@ -30,4 +30,13 @@ KnownLimit nvlink_limit(int major, std::optional<int> links) {
   return {concat(n, n == 1 ? " NVLink" : " NVLinks"), (major >= kBlackwell ? 50e9 : 25e9) * n};
 }
 
+KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits) {
+  const int clock = clock_mhz.value_or(0);
+  const int bits = bus_bits.value_or(0);
+  if (clock < 1 || bits < 1) {
+    return {};
+  }
+  return {concat("memory of ", bits, " bits at ", clock, " MHz, read and written"), 1e6 * clock * bits / 8};
+}
+
 }  // namespace lockstep_cost

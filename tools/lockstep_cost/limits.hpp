@@ -20,4 +20,8 @@ struct KnownLimit {
 /// to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Nothing without links, or before Volta.
 [[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
 
+/// A copy inside the memory of a GPU, which is read and written: half of 2 transfers a clock * width of the bus, which
+/// holds for HBM and GDDR alike as drivers give the clock. Nothing where either is not known.
+[[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
+
 }  // namespace lockstep_cost

@@ -112,15 +112,15 @@ std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceReques
 /// measured.
 comm::RankDevice place(comm::Session& session, const Options& options, lockstep_cost::SurveyOptions& survey) {
   const DeviceRequest request = options.ranks.devices;
-  comm::RankDevice placed = comm::device_of_rank(session, request);
+  comm::RankDevice placed = comm::place_rank(session, request);
   survey.device = placed.device;
+  survey.shares_device = placed.shared;
   if (placed.device == Device::cpu()) {
     survey.gpu_missing = request.text().starts_with("cpu") ? "The GPU half: the host was asked for (--devices)."
                                                            : "The GPU half: this machine has no GPU that this build "
                                                              "can use, so only host memory and MPI were measured.";
     return placed;
   }
-  survey.gpu_missing = "All-reduces between GPUs are not measured here; bench_allreduce does, over NCCL.";
   std::vector<GpuInfo> gpus;
   GpuInfo mine;
   session.agree([&] {
@@ -132,20 +132,21 @@ comm::RankDevice place(comm::Session& session, const Options& options, lockstep_
     const tools::PciFacts pci = tools::read_pci(mine.pci);
     survey.host_link = lockstep_cost::pcie_limit(pci.generation, pci.width);
     survey.peer = lockstep_cost::peer_gpu(gpus, mine.uuid, given);
-    if (!survey.peer) {
-      return;
-    }
-    const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
     std::string why;
     if (const std::unique_ptr<tools::Nvml> nvml = tools::Nvml::open(why); nvml != nullptr) {
-      survey.peer_link = lockstep_cost::nvlink_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks);
+      const tools::NvmlGpu facts = nvml->gpu(mine.uuid);
+      survey.device_memory = lockstep_cost::device_memory_limit(facts.memory_clock_mhz, facts.memory_bus_bits);
+      if (survey.peer) {
+        const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
+        survey.peer_link = lockstep_cost::nvlink_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks);
+      }
     }
   });
   // All ranks measure the same paths.
   const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
   if (*std::min_element(peers.begin(), peers.end()) == 0) {
     survey.peer.reset();
-    survey.gpu_missing += " Copies between GPUs: not every rank has a second one that was asked for and that it sees.";
+    survey.gpu_missing = "Copies between GPUs: not every rank has a second one that was asked for and that it sees.";
   }
   return placed;
 }
@@ -273,7 +274,8 @@ int run(comm::Session& session, int argc, char** argv) {
                 {"duration", concat(digits(seconds, 0), " s")}};
   file.about["command"] = command_of(session, argc, argv);
   if (!(survey.device == Device::cpu())) {
-    file.about["gpu"] = list_gpus().at(static_cast<std::size_t>(survey.device.index)).name;
+    file.about["gpu"] = concat(list_gpus().at(static_cast<std::size_t>(survey.device.index)).name,
+                               placed.note.empty() ? "" : ", ", placed.note);
   }
 
   session.agree([&] {

@@ -18,9 +18,11 @@ using lockstep::rate_text;
 using lockstep::seconds_text;
 
 using lockstep::concat;
+using lockstep::nn::all_reduce_name;
 using lockstep::nn::CostFile;
 using lockstep::nn::CostPath;
 using lockstep::nn::CostPoint;
+using lockstep::nn::GradientPath;
 
 namespace {
 
@@ -51,6 +53,22 @@ const CostPath* typical_copy(const CostFile& file) {
     }
   }
   return nullptr;
+}
+
+/// All-reduces that were measured, those between GPUs first: gradients take them where there are any.
+std::vector<const CostPath*> all_reduces(const CostFile& file) {
+  std::vector<const CostPath*> paths;
+  for (const GradientPath gradients : {GradientPath::nccl, GradientPath::host}) {
+    const CostPath* path = file.find(all_reduce_name(gradients));
+    if (path != nullptr && !path->points.empty()) {
+      paths.push_back(path);
+    }
+  }
+  return paths;
+}
+
+bool is_between_gpus(const CostPath& path) {
+  return path.name == all_reduce_name(GradientPath::nccl);
 }
 
 enum class Value : unsigned char { seconds, rate };
@@ -204,11 +222,12 @@ std::string pairs_section(const CostFile& file) {
 std::vector<std::string> remember(const CostFile& file) {
   std::vector<std::string> lines;
   const auto size = [](const CostPoint& p) { return bytes_text(static_cast<double>(p.bytes)); };
-  if (const CostPath* path = file.find("all_reduce"); path != nullptr && !path->points.empty()) {
+  if (const auto reduces = all_reduces(file); !reduces.empty()) {
+    const CostPath* path = reduces.front();
     const CostPoint& small = path->points.front();
     const CostPoint& large = path->points.back();
-    lines.push_back(concat("A small all-reduce (", size(small), ") over ", ranks_text(file), " takes **",
-                           seconds_text(small.median_s), "**."));
+    lines.push_back(concat("A small all-reduce (", size(small), ")", is_between_gpus(*path) ? " between GPUs" : "",
+                           " over ", ranks_text(file), " takes **", seconds_text(small.median_s), "**."));
     lines.push_back(concat("A large one (", size(large), ") runs at **",
                            rate_text(static_cast<double>(large.bytes) / large.median_s), "** (busbw ",
                            rate_text(rate(*path, static_cast<double>(large.bytes), large.median_s)), ")."));
@@ -254,14 +273,18 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
   if (!copies.empty()) {
     result.emplace_back("copies.svg", line_plots("What a copy costs", where + how, copies));
   }
-  if (const CostPath* path = file.find("all_reduce"); path != nullptr && !path->points.empty()) {
-    const std::string label = concat(file.ranks, " ranks");
-    Panel time{.title = "Time", .scale = Scale::seconds, .curves = {curve(*path, Value::seconds)}};
-    Panel bus{.title = "Bus bandwidth",
-              .scale = Scale::bytes_per_second,
-              .curves = {curve(*path, Value::rate)},
-              .limits = limits_of({path})};
-    time.curves[0].label = bus.curves[0].label = label;
+  if (const auto reduces = all_reduces(file); !reduces.empty()) {
+    Panel time{.title = "Time", .scale = Scale::seconds, .curves = {}};
+    Panel bus{.title = "Bus bandwidth", .scale = Scale::bytes_per_second, .curves = {}, .limits = limits_of(reduces)};
+    for (const CostPath* path : reduces) {
+      const std::string ranks = concat(file.ranks, " ranks");
+      const std::string label =
+          reduces.size() == 1 ? ranks : concat(is_between_gpus(*path) ? "GPUs, " : "host, ", ranks);
+      for (const auto& [panel, value] : {std::pair{&time, Value::seconds}, std::pair{&bus, Value::rate}}) {
+        panel->curves.push_back(curve(*path, value));
+        panel->curves.back().label = label;
+      }
+    }
     result.emplace_back("all_reduce.svg", line_plots("What an all-reduce costs",
                                                      concat(where, ", ", about(file, "mpi"), how), {time, bus}));
   }

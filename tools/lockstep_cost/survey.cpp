@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/text.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/units.hpp>
@@ -40,7 +41,8 @@ class Survey {
     file_.nodes = session_.nodes();
     const std::vector<bench::CopyPath> copies = wanted_copies();
     const bool several = session_.size() > 1;
-    curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0);  // the pairs take as long as a curve
+    // The pairs take as long as a curve.
+    curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0) + (several && on_gpu() && comm::has_nccl() ? 1 : 0);
     share_ = options_.seconds / curves_;
     begin_ = Clock::now();
 
@@ -49,6 +51,9 @@ class Survey {
     }
     if (several) {
       messages();
+      if (on_gpu()) {
+        messages_of_gpus();
+      }
     } else {
       file_.left_out.emplace_back("All-reduce and messages: they need at least 2 ranks (mpirun -np 2 lockstep-cost).");
     }
@@ -60,10 +65,12 @@ class Survey {
   }
 
  private:
+  [[nodiscard]] bool on_gpu() const { return !(options_.device == Device::cpu()); }
+
   /// The paths that people ask for first; bench_copy has them all.
   [[nodiscard]] std::vector<bench::CopyPath> wanted_copies() const {
     std::vector<Device> gpus;
-    if (!(options_.device == Device::cpu())) {
+    if (on_gpu()) {
       gpus.push_back(options_.device);
       if (options_.peer) {
         gpus.push_back(*options_.peer);
@@ -145,17 +152,7 @@ class Survey {
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
       // The other GPU may be full: no reason to lose the rest of the report.
-      std::string why;
-      try {
-        make();
-      } catch (const Error& e) {
-        why = e.what();
-      }
-      const std::vector<std::string> reasons = comm::all_gather_text(session_.control(), why);
-      const auto failed = std::find_if(reasons.begin(), reasons.end(), [](const std::string& r) { return !r.empty(); });
-      if (failed != reasons.end()) {
-        file_.left_out.push_back(concat("Copies between GPUs: rank ", failed - reasons.begin(), ": ", *failed));
-        curves_done_ += 1;
+      if (!works("Copies between GPUs", make)) {
         return;
       }
     }
@@ -168,6 +165,23 @@ class Survey {
     curve(described, [&](std::int64_t bytes, const bench::MeasureOptions& options) {
       return bench->measure(session_.control(), {.bytes = bytes}, options);
     });
+  }
+
+  /// False when it throws on some rank; the report then says why this path is left out. Collective.
+  bool works(const char* what, const std::function<void()>& make) {
+    std::string why;
+    try {
+      make();
+    } catch (const Error& e) {
+      why = e.what();
+    }
+    const std::vector<std::string> reasons = comm::all_gather_text(session_.control(), why);
+    const auto failed = std::find_if(reasons.begin(), reasons.end(), [](const std::string& r) { return !r.empty(); });
+    if (failed != reasons.end()) {
+      file_.left_out.push_back(concat(what, ": rank ", failed - reasons.begin(), ": ", *failed));
+      curves_done_ += 1;
+    }
+    return failed == reasons.end();
   }
 
   [[nodiscard]] nn::CostPath description(const bench::CopyPath& path) const {
@@ -197,14 +211,7 @@ class Survey {
     CpuContext context({.threads = options_.threads});
     std::optional<bench::CollectiveBench> bench;
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
-    const bench::CollectiveCase all_reduce{.collective = bench::Collective::all_reduce};
-    session_.agree([&] { bench->check(all_reduce, std::min(kCheckBytes, sizes_.back())); });
-    curve({.name = "all_reduce",
-           .text = "all-reduce",
-           .bus_factor = bench::bus_factor(all_reduce.collective, session_.size()).value_or(0)},
-          [&](std::int64_t bytes, const bench::MeasureOptions& options) {
-            return bench->measure(session_.control(), all_reduce, bytes, options);
-          });
+    all_reduce(*bench, {.name = nn::all_reduce_name(nn::GradientPath::host), .text = "all-reduce"});
 
     // Rank 0 with its neighbour, by size; then every two ranks with one size. Two ranks take turns, so a call is one
     // way.
@@ -236,6 +243,37 @@ class Survey {
     }
   }
 
+  void all_reduce(bench::CollectiveBench& bench, nn::CostPath path) {
+    const bench::CollectiveCase item{.collective = bench::Collective::all_reduce};
+    session_.agree([&] { bench.check(item, std::min(kCheckBytes, sizes_.back())); });
+    path.bus_factor = bench::bus_factor(item.collective, session_.size()).value_or(0);
+    curve(std::move(path), [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+      return bench.measure(session_.control(), item, bytes, options);
+    });
+  }
+
+  /// On the stream that gradients on GPUs are reduced on.
+  void messages_of_gpus() {
+    const char* const what = "All-reduces between GPUs";
+    if (!comm::has_nccl()) {
+      file_.left_out.push_back(concat(what, ": this build has no NCCL."));
+      return;
+    }
+    std::optional<comm::GpuRanks> gpus;
+    if (!works(what, [&] {
+          gpus.emplace(session_, comm::RankDevice{.device = options_.device, .shared = options_.shares_device});
+        })) {
+      return;
+    }
+    std::optional<CudaContext> context;
+    std::optional<bench::CollectiveBench> bench;
+    session_.agree([&] {
+      context.emplace(options_.device);
+      bench.emplace(gpus->grad(), *context, gpus->communication_stream(), sizes_.back());
+    });
+    all_reduce(*bench, {.name = nn::all_reduce_name(nn::GradientPath::nccl), .text = "all-reduce between GPUs"});
+  }
+
   /// What no copy or collective can pass, where that is known.
   void limits() {
     double memory = 0;
@@ -245,14 +283,16 @@ class Survey {
       }
     }
     for (nn::CostPath& path : file_.paths) {
-      const bool on_host =
-          path.name.starts_with("copy/host/") || (!path.name.starts_with("copy/") && session_.nodes() == 1);
+      const bool messages = !path.name.starts_with("copy/") && path.name != nn::all_reduce_name(nn::GradientPath::nccl);
+      const bool on_host = path.name.starts_with("copy/host/") || (messages && session_.nodes() == 1);
       KnownLimit limit;
       if (on_host) {
         limit = {"streaming copy", memory};
       } else if (path.name == "copy/peer") {
         limit = options_.peer_link;
-      } else if (path.name.starts_with("copy/") && path.name != "copy/device_to_device") {
+      } else if (path.name == "copy/device_to_device") {
+        limit = options_.device_memory;
+      } else if (path.name.starts_with("copy/")) {
         limit = options_.host_link;
       }
       path.limit_text = limit.text;

@@ -20,10 +20,12 @@ struct SurveyOptions {
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
   int threads = 1;                                  ///< of a rank, for copies
   lockstep::Device device;                          ///< of this rank
+  bool shares_device = false;                       ///< with another rank: for tests, times mean nothing
   KnownLimit host_link{};                           ///< between that device and the host
   std::optional<lockstep::Device> peer{};           ///< a GPU to copy to from this rank's
   KnownLimit peer_link{};
-  std::string gpu_missing{};  ///< why there is no GPU half; empty where there is one
+  KnownLimit device_memory{};  ///< of that device, for a copy inside it
+  std::string gpu_missing{};   ///< why the GPU half, or a part of it, is not there; empty where it is
 };
 
 /// What is under way, for a line to those who wait: rank 0's view.

@@ -21,6 +21,8 @@ struct Nvml::Functions {
     library.find(error_string, "nvmlErrorString");
     library.get(by_uuid, "nvmlDeviceGetHandleByUUID");
     library.find(memory, "nvmlDeviceGetMemoryInfo");
+    library.find(max_clock, "nvmlDeviceGetMaxClockInfo");
+    library.find(bus_width, "nvmlDeviceGetMemoryBusWidth");
     library.find(compute_mode, "nvmlDeviceGetComputeMode");
     library.find(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
     library.find(ancestor, "nvmlDeviceGetTopologyCommonAncestor");
@@ -36,6 +38,8 @@ struct Nvml::Functions {
   const char* (*error_string)(Result) = nullptr;
   Result (*by_uuid)(const char*, Device*) = nullptr;
   Result (*memory)(Device, nvml::Memory*) = nullptr;
+  Result (*max_clock)(Device, int, unsigned int*) = nullptr;
+  Result (*bus_width)(Device, unsigned int*) = nullptr;
   Result (*compute_mode)(Device, int*) = nullptr;
   Result (*processes)(Device, unsigned int*, nvml::ProcessInfo*) = nullptr;
   Result (*ancestor)(Device, Device, int*) = nullptr;
@@ -127,6 +131,12 @@ NvmlGpu Nvml::gpu(const std::string& uuid) const {
   if (nvml::Memory memory{}; works(f.memory, device, &memory)) {
     result.memory_used = memory.used;
     result.memory_free = memory.free;
+  }
+  if (unsigned int mhz = 0; works(f.max_clock, device, nvml::kMemoryClock, &mhz)) {
+    result.memory_clock_mhz = static_cast<int>(mhz);
+  }
+  if (unsigned int bits = 0; works(f.bus_width, device, &bits)) {
+    result.memory_bus_bits = static_cast<int>(bits);
   }
   if (int mode = 0; works(f.compute_mode, device, &mode)) {
     result.compute_mode = mode_name(mode);

@@ -19,6 +19,8 @@ struct GpuProcess {
 struct NvmlGpu {
   std::optional<std::uint64_t> memory_used{};  ///< bytes, those that the driver reserves included
   std::optional<std::uint64_t> memory_free{};
+  std::optional<int> memory_clock_mhz{};  ///< the highest
+  std::optional<int> memory_bus_bits{};
   std::optional<std::string> compute_mode{};  ///< "default", "exclusive process", "prohibited"
   std::optional<std::vector<GpuProcess>> processes{};
 };

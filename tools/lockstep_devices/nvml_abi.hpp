@@ -43,7 +43,8 @@ enum TopologyLevel : int {
   kSystem = 50,
 };
 enum LinkDevice : int { kGpu = 0, kSwitch = 2 };
-inline constexpr int kPeerRead = 0;  // NVML_P2P_CAPS_INDEX_READ
+inline constexpr int kMemoryClock = 2;  // NVML_CLOCK_MEM
+inline constexpr int kPeerRead = 0;     // NVML_P2P_CAPS_INDEX_READ
 inline constexpr int kPeerOk = 0;
 inline constexpr unsigned int kMaxLinks = 18;  // NVML_NVLINK_MAX_LINKS
 
