@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
@@ -23,6 +24,9 @@ struct CopyPair {
 /// two of a pair overlap (other overlaps nobody looks for), or an address is no multiple of its element; DTypeError
 /// when types differ (strided_copy converts). Nothing is copied when a pair is refused.
 void grouped_copy(Context& context, std::span<const CopyPair> pairs);
+
+/// The checks of a pair but for its devices: the ShapeErrors and the DTypeError above. `op` names the caller.
+void require_copy_pair(std::string_view op, const TensorView& src, const TensorView& dst);
 
 namespace backend {  // called after the checks of grouped_copy.cpp
 void grouped_copy(CpuContext& context, std::span<const CopyPair> pairs);
