@@ -88,11 +88,14 @@ CudaPoolResource::CudaPoolResource(Device device, const CudaPoolOptions& options
 }
 
 CudaPoolResource::~CudaPoolResource() {
+  if (pool_ == nullptr && late_.empty()) {
+    return;
+  }
+  const cuda::DeviceGuard guard(device_, std::nothrow);
+  for (const Late& late : late_) {
+    cuda::ignore(cudaFree(late.pointer));
+  }
   if (pool_ != nullptr) {
-    const cuda::DeviceGuard guard(device_, std::nothrow);
-    for (const Late& late : late_) {
-      cuda::ignore(cudaFree(late.pointer));
-    }
     cuda::ignore(cudaMemPoolDestroy(pool_));  // memory on its way back on a stream is no obstacle: CUDA waits for it
   }
 }
@@ -173,36 +176,31 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   if (pointer == nullptr) {
     return;
   }
-  if (plain_ != nullptr) {
-    counter_.subtract(bytes);
-    plain_->deallocate(pointer, bytes, alignment, stream);
-    return;
-  }
   const cuda::DeviceGuard guard(device_, std::nothrow);
   if (stream.device() == device_) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
-    if (status == cudaStreamCaptureStatusNone) {
-      counter_.subtract(bytes);
-      cuda::ignore(cudaFreeAsync(pointer, stream.cuda_handle()));
+    if (status != cudaStreamCaptureStatusNone) {
+      // In a graph it would be given back at each launch. A wait is refused and spoils the capture, which is said at
+      // its end.
+      cuda::ignore(cudaStreamSynchronize(stream.cuda_handle()));
+      try {
+        const std::lock_guard lock(mutex_);
+        late_.push_back({.pointer = pointer, .bytes = bytes, .stream = stream.cuda_handle()});
+      } catch (const std::bad_alloc&) {  // stays in use
+      }
       return;
     }
-    // In a graph it would be given back at each launch. cudaFree is refused and spoils the capture, which is said at
-    // its end.
-    const cudaError_t freed = cudaFree(pointer);
-    cuda::ignore(freed);
-    if (freed == cudaSuccess) {
-      counter_.subtract(bytes);
-      return;
-    }
-    try {
-      const std::lock_guard lock(mutex_);
-      late_.push_back({.pointer = pointer, .bytes = bytes, .stream = stream.cuda_handle()});
-    } catch (const std::bad_alloc&) {  // stays in use
-    }
-    return;
   }
   counter_.subtract(bytes);
+  if (plain_ != nullptr) {
+    plain_->deallocate(pointer, bytes, alignment, stream);
+    return;
+  }
+  if (stream.device() == device_) {
+    cuda::ignore(cudaFreeAsync(pointer, stream.cuda_handle()));
+    return;
+  }
   const SyncScope scope(stream, "CudaPoolResource::deallocate", SyncReason::release, bytes);
   wait_for_users(stream);
   cuda::ignore(cudaFree(pointer));
@@ -216,7 +214,11 @@ void CudaPoolResource::release_late(Stream& stream) noexcept {
       return false;
     }
     counter_.subtract(late.bytes);
-    cuda::ignore(cudaFreeAsync(late.pointer, late.stream));
+    if (plain_ != nullptr) {
+      plain_->deallocate(late.pointer, late.bytes, kAlignment, stream);
+    } else {
+      cuda::ignore(cudaFreeAsync(late.pointer, late.stream));
+    }
     return true;
   });
 }

@@ -1,3 +1,5 @@
+#include <lockstep/runtime/graph.hpp>
+
 #include "cuda_support.hpp"
 
 namespace lockstep {
@@ -179,6 +181,26 @@ TEST_F(CudaPoolTest, WithoutPoolsItIsCudaMalloc) {
   EXPECT_EQ(standin::calls("cudaFree"), 1);
   EXPECT_EQ(standin::calls("cudaMemPoolCreate"), 0);
   EXPECT_EQ(context.memory().usage()->cached, 0U);
+}
+
+TEST_F(CudaPoolTest, WithoutPoolsMemoryGivenBackWhileCapturingIsFreedLater) {
+  for (const bool asked_again : {true, false}) {  // else by the destructor
+    standin::reset({.pools = false});
+    {
+      CudaContext context(kDevice);
+      CudaPoolResource pool(kDevice);
+      auto dropped = std::make_unique<Buffer>(4096, pool, context.stream());
+      EXPECT_THROW(static_cast<void>(Graph::capture(context.stream(), [&] { dropped.reset(); })), StateError);
+      EXPECT_EQ(pool.usage()->in_use, 4096U);
+      EXPECT_EQ(standin::leaks().empty(), false);
+      if (asked_again) {
+        const Buffer next(64, pool, context.stream());
+        EXPECT_EQ(pool.usage()->in_use, 64U);
+      }
+    }
+    EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
+    EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  }
 }
 
 TEST_F(CudaPoolPairTest, TheThreadsDeviceStays) {
