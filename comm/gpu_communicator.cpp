@@ -60,8 +60,9 @@ void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {
   }
   const NcclRank& first = ranks.at(0);
   require<OnEveryRank<UsageError>>(first.version / 10000 == built / 10000 && first.version / 100 >= built / 100,
-                                   "nccl: ", version_text(first.version), " was loaded, expected ", built / 10000,
-                                   " from ", version_text(built), " on, with which lockstep was built");
+                                   "nccl: ", version_text(first.version), " was loaded, expected ", built / 10000, '.',
+                                   built / 100 % 100, " or a later ", built / 10000, ".x: lockstep was built with ",
+                                   version_text(built));
   for (std::size_t r = 1; r < ranks.size(); ++r) {
     require<OnEveryRank<UsageError>>(ranks[r].version == first.version, "nccl: rank 0 on ", first.host, " loaded ",
                                      version_text(first.version), ", rank ", r, " on ", ranks[r].host, " ",

@@ -169,33 +169,34 @@ double abort_wait(const NcclOptions& options) {
   return std::min(options.timeout_s, kLongest);
 }
 
-void abort_within(double seconds, ncclComm_t comm, Device device) noexcept {
-  NcclAbort(comm, device).wait(seconds);
+void abort_and_wait(ncclComm_t comm, Device device, const SharedNcclOptions& options) noexcept {
+  NcclAbort(comm, device, options).wait(abort_wait(*options));
 }
 
 /// Owns comm, which is aborted when no communicator can be made of it.
-std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device, const NcclOptions& options) {
+std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device,
+                                       const SharedNcclOptions& options) {
   try {
     return std::make_unique<NcclCommunicator>(comm, rank, size, device, options);
   } catch (...) {
-    abort_within(abort_wait(options), comm, device);
+    abort_and_wait(comm, device, options);
     throw;
   }
 }
 
 std::unique_ptr<NcclCommunicator> start(const ncclUniqueId& id, int rank, int size, Device device,
-                                        const NcclOptions& options) {
+                                        const SharedNcclOptions& options) {
   const DeviceGuard guard(device);
-  ncclConfig_t config = config_of(options);
+  ncclConfig_t config = config_of(*options);
   ncclComm_t comm = nullptr;
   ncclResult_t result = ncclCommInitRankConfig(&comm, size, id, rank, &config);
   if (comm != nullptr && (result == ncclSuccess || result == ncclInProgress)) {
-    result = poll(comm, options.timeout_s);
+    result = poll(comm, options->timeout_s);
   }
   if (result != ncclSuccess) {
-    const std::string text = state_text(result, options.timeout_s);
+    const std::string text = state_text(result, options->timeout_s);
     if (comm != nullptr) {
-      abort_within(abort_wait(options), comm, device);
+      abort_and_wait(comm, device, options);
     }
     throw NcclError(concat("set-up with ", size, " ranks on ", device, ": ", text));
   }
@@ -204,11 +205,11 @@ std::unique_ptr<NcclCommunicator> start(const ncclUniqueId& id, int rank, int si
 
 }  // namespace
 
-NcclAbort::NcclAbort(ncclComm_t comm, Device device) noexcept {
+NcclAbort::NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) noexcept {
   try {
     std::promise<void> over;
     over_ = over.get_future();
-    thread_ = std::thread([comm, device, over = std::move(over)]() mutable {
+    thread_ = std::thread([comm, device, options = std::move(options), over = std::move(over)]() mutable {
       const DeviceGuard guard(device, std::nothrow);
       ncclCommAbort(comm);
       over.set_value();
@@ -229,7 +230,7 @@ void NcclAbort::wait(double seconds) noexcept {
   }
 }
 
-NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, NcclOptions options)
+NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, SharedNcclOptions options)
     : Communicator(rank, size),
       comm_(comm),
       device_(device),
@@ -250,17 +251,17 @@ NcclCommunicator::~NcclCommunicator() {
     }
     abort();
   } else if (abort_) {
-    abort_->wait(abort_wait(options_));  // a graph that was in its way may be gone by now
+    abort_->wait(abort_wait(*options_));  // a graph that was in its way may be gone by now
   }
 }
 
 void NcclCommunicator::abort() noexcept {
-  abort_.emplace(std::exchange(comm_, nullptr), device_);
-  abort_->wait(abort_wait(options_));
+  abort_.emplace(std::exchange(comm_, nullptr), device_, options_);
+  abort_->wait(abort_wait(*options_));
 }
 
 ncclResult_t NcclCommunicator::settled(ncclResult_t result) {
-  return result == ncclInProgress ? poll(comm_, options_.timeout_s) : result;
+  return result == ncclInProgress ? poll(comm_, options_->timeout_s) : result;
 }
 
 void NcclCommunicator::require_alive(std::string_view op) const {
@@ -269,7 +270,7 @@ void NcclCommunicator::require_alive(std::string_view op) const {
 
 void NcclCommunicator::fail(const std::string& what, ncclResult_t result) {
   failure_ = concat("nccl: rank ", rank(), " of ", size(), " on ", device_, ": ", what, ": ",
-                    state_text(result, options_.timeout_s));
+                    state_text(result, options_->timeout_s));
   abort();
   throw NcclError(failure_);
 }
@@ -370,12 +371,12 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
   require_alive("split");
   const DeviceGuard guard(device_);
-  ncclConfig_t config = config_of(options_);
+  ncclConfig_t config = config_of(*options_);
   ncclComm_t part = nullptr;
   // The parent is in progress until the new communicator is there, and that one until it is ready.
   ncclResult_t result = settled(ncclCommSplit(comm_, color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
-    result = poll(part, options_.timeout_s);
+    result = poll(part, options_->timeout_s);
   }
   int part_rank = 0;
   int part_size = 0;
@@ -387,7 +388,7 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
   }
   if (result != ncclSuccess) {
     if (part != nullptr) {
-      abort_within(abort_wait(options_), part, device_);
+      abort_and_wait(part, device_, options_);
     }
     fail(concat("split, color ", color), result);
   }
@@ -411,7 +412,7 @@ void NcclCommunicator::first_operation() {
   barrier(own_.stream());
   Event done(device_);
   own_.stream().record(done);
-  if (!wait_for(done, *this, options_.timeout_s)) {
+  if (!wait_for(done, *this, options_->timeout_s)) {
     fail("the first operation", ncclInProgress);
   }
   counts_ = {};
@@ -431,7 +432,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   std::unique_ptr<NcclCommunicator> communicator;
   std::string failure;
   try {
-    communicator = start(id, control.rank(), control.size(), device, options);
+    communicator = start(id, control.rank(), control.size(), device, std::make_shared<const NcclOptions>(options));
     communicator->first_operation();
   } catch (const std::exception& error) {
     failure = error.what();

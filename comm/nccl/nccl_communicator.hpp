@@ -15,12 +15,16 @@
 
 namespace lockstep::comm {
 
+/// Kept by whoever holds an ncclComm_t, to its end: NCCL copies the pointer to the communicator's name, not the name
+/// (2.28.9, src/init.cc, parseCommConfig), and hands it to profilers, which may print it when the communicator ends.
+using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
+
 /// ncclCommAbort() on a thread of its own, which may outlive this: it first ends the kernels that wait for other ranks,
 /// and then waits, without an end, for every CUDA graph that captured an operation of the communicator to be gone
 /// (NCCL 2.28.9, src/init.cc, commDestroySync).
 class NcclAbort {
  public:
-  NcclAbort(ncclComm_t comm, Device device) noexcept;
+  NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) noexcept;
   ~NcclAbort();
   NcclAbort(const NcclAbort&) = delete;
   NcclAbort& operator=(const NcclAbort&) = delete;
@@ -37,7 +41,7 @@ class NcclAbort {
 class NcclCommunicator final : public Communicator {
  public:
   /// Takes an ncclComm_t that is ready.
-  NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, NcclOptions options);
+  NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, SharedNcclOptions options);
   ~NcclCommunicator() override;
 
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
@@ -74,7 +78,7 @@ class NcclCommunicator final : public Communicator {
 
   ncclComm_t comm_;  ///< null once it was aborted
   Device device_;
-  NcclOptions options_;
+  SharedNcclOptions options_;
   CudaContext own_;  ///< for first_operation()
   Tensor scratch_;   ///< (1) i32: what a barrier adds up
   std::string failure_;

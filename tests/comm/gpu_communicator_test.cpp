@@ -67,7 +67,9 @@ TEST(NcclRanks, OtherVersionsAreRefused) {
   EXPECT_EQ(refused<UsageError>(ranks), "nccl: rank 0 on a loaded 2.28.9, rank 1 on b 2.27.9, expected one version");
   ranks[0].version = 22709;
   EXPECT_EQ(refused<UsageError>(ranks),
-            "nccl: 2.27.9 was loaded, expected 2 from 2.28.9 on, with which lockstep was built");
+            "nccl: 2.27.9 was loaded, expected 2.28 or a later 2.x: lockstep was built with 2.28.9");
+  ranks[0].version = ranks[1].version = 22801;  // only a patch less
+  EXPECT_NO_THROW(check_nccl_ranks(ranks, kBuilt));
   ranks[0].version = ranks[1].version = 30000;
   EXPECT_NE(refused<UsageError>(ranks), "nothing");
 }

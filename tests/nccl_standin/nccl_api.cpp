@@ -123,6 +123,7 @@ struct Group {
     int color = 0;
     int key = 0;
     ncclComm** result = nullptr;
+    const char* name = nullptr;
   };
   std::vector<Split> splits;
 };
@@ -131,7 +132,10 @@ struct Group {
 
 /// One rank's communicator.
 struct ncclComm {
-  std::shared_ptr<Group> group;
+  explicit ncclComm(const char* n) : name(n), name_text(n == nullptr ? "" : n) {}
+  const char* name;  ///< only the pointer is kept, and read at the end, as NCCL does with profilers
+  std::string name_text;
+  std::shared_ptr<Group> group{};
   int rank = 0;
   int device = 0;
   std::int64_t sequence = 0;
@@ -502,7 +506,7 @@ void split(Group& group) {
     const auto part = std::make_shared<Group>(static_cast<int>(ranks.size()));
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const auto r = static_cast<std::size_t>(ranks[i]);
-      auto* comm = new ncclComm{};
+      auto* comm = new ncclComm(group.splits[r].name);
       comm->group = part;
       comm->rank = static_cast<int>(i);
       comm->device = group.members[r]->device;
@@ -516,6 +520,9 @@ void split(Group& group) {
 }
 
 void forget(ncclComm* comm) {
+  if (comm->name != nullptr && comm->name != comm->name_text) {
+    Machine::instance().violations.push_back(text("the name of rank ", comm->rank, " went before its communicator"));
+  }
   for (ncclComm*& member : comm->group->members) {
     member = member == comm ? nullptr : member;
   }
@@ -615,7 +622,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
   if (group->size != size || group->members[static_cast<std::size_t>(rank)] != nullptr) {
     return call.violate(text("ncclCommInitRankConfig: rank ", rank, " of ", size, " came twice, or to another size"));
   }
-  auto* comm = new ncclComm{};
+  auto* comm = new ncclComm(config->commName);
   comm->group = group;
   comm->rank = rank;
   comm->device = thread_state().device;
@@ -674,7 +681,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* resu
     return call.violate("ncclCommSplit: blocking, or operations are queued");
   }
   Group& group = *comm->group;
-  group.splits[static_cast<std::size_t>(comm->rank)] = {true, color, key, result};
+  group.splits[static_cast<std::size_t>(comm->rank)] = {true, color, key, result, config->commName};
   if (std::all_of(group.splits.begin(), group.splits.end(), [](const Group::Split& s) { return s.called; })) {
     split(group);
   }
