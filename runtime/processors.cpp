@@ -106,6 +106,16 @@ ProcessorSet online_processors() {
   return ProcessorSet::parse(read_line("/sys/devices/system/cpu/online"));
 }
 
+std::vector<NumaNode> numa_nodes(const std::string& root) {
+  const std::string folder = root + "/devices/system/node/";
+  std::vector<NumaNode> nodes;
+  const ProcessorSet online = ProcessorSet::parse(read_line(folder + "online"));  // a list of the same format
+  for (const int number : online.numbers()) {
+    nodes.push_back({number, ProcessorSet::parse(read_line(concat(folder, "node", number, "/cpulist")))});
+  }
+  return nodes;
+}
+
 int count_cores(const ProcessorSet& processors) {
   std::set<std::string> cores;
   for (const int processor : processors.numbers()) {

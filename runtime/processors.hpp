@@ -31,6 +31,14 @@ class ProcessorSet {
 
 /// All that run on this machine; empty where the system does not tell.
 [[nodiscard]] ProcessorSet online_processors();
+/// A part of a machine's memory, by the number that the operating system gives it, and the processors next to it.
+struct NumaNode {
+  int number = 0;
+  ProcessorSet processors{};  ///< none: memory alone
+};
+/// As the kernel tells below `root`, by number. Empty when it does not.
+[[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
+
 /// How many cores these processors belong to: two hardware threads of one core count once.
 [[nodiscard]] int count_cores(const ProcessorSet& processors);
 

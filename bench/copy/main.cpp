@@ -16,6 +16,7 @@
 
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/session.hpp>
+#include <lockstep/runtime/processors.hpp>
 
 #include "bench/support/copy_paths.hpp"
 #include "bench/support/gpus.hpp"
@@ -43,9 +44,30 @@ class CopyBenchmarks {
       : session_(session),
         options_(options),
         gpus_(std::move(gpus)),
-        threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {}
+        threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
+    if (session.size() == 1) {  // the rows of all ranks are the same
+      nodes_ = bench::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
+    }
+  }
 
   [[nodiscard]] int threads() const { return threads_; }
+
+  /// What this machine or these ranks have no rows for, and why.
+  [[nodiscard]] std::string left_out() const {
+    std::string text;
+    const auto add = [&](const char* what) { text += concat(text.empty() ? "" : "; ", what); };
+    if (gpus_.empty()) {
+      add("host_to_device, device_to_host, device_to_device, peer: no GPU");
+    } else if (gpus_.size() == 1) {
+      add("peer: one GPU");
+    }
+    if (session_.size() > 1) {
+      add("numa: several ranks");
+    } else if (nodes_.size() < 2) {
+      add("numa: the processors of this process are on one node");
+    }
+    return text;
+  }
 
   std::vector<Benchmark> list() {
     std::vector<Benchmark> all;
@@ -63,7 +85,13 @@ class CopyBenchmarks {
             add(all, path, {options_.pieces_bytes, pieces, wait_each});
           }
         }
+        if (pieces <= options_.pieces_bytes && path.can_group()) {
+          add(all, path, {.bytes = options_.pieces_bytes, .pieces = pieces, .grouped = true});
+        }
       }
+    }
+    for (const CopyPath& path : bench::numa_paths(nodes_)) {
+      add(all, path, {options_.pieces_bytes});
     }
     for (const CopyPath& path : paths) {
       if (!path.both_ways && (path.mover == bench::Mover::copy || path.mover == bench::Mover::copy_engine)) {
@@ -92,7 +120,9 @@ class CopyBenchmarks {
   bench::Measurement measure(const CopyPath& path, const CopySize& size, bench::MeasureOptions options) {
     constexpr double kSampleSeconds = 1e-5;  // shorter copies are timed together
     bench::CopyBench& bench = bench_of(path, size.bytes);
-    session_.agree([&] { bench.check({std::min(size.bytes, 16 * kMiB), std::min(size.pieces, size.bytes)}); });
+    session_.agree([&] {
+      bench.check({std::min(size.bytes, 16 * kMiB), std::min(size.pieces, size.bytes), size.wait_each, size.grouped});
+    });
     options.sample_seconds = kSampleSeconds;
     return bench.measure(session_.control(), size, options);
   }
@@ -126,6 +156,7 @@ class CopyBenchmarks {
   const Options& options_;
   std::vector<Device> gpus_;
   int threads_;
+  std::vector<NumaNode> nodes_;
   std::optional<bench::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;
@@ -141,10 +172,8 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   bench::RunContext context{{"threads", concat(benchmarks.threads())},
                             {"bytes_per_second", "payload: bytes delivered, both directions together"},
                             {"traffic_bytes_per_second", "bytes read and written in one memory, or carried by a link"}};
-  if (gpus.empty()) {
-    context.emplace_back("left_out", "host_to_device, device_to_host, device_to_device, peer: no GPU");
-  } else if (gpus.size() == 1) {
-    context.emplace_back("left_out", "peer: one GPU");
+  if (const std::string left_out = benchmarks.left_out(); !left_out.empty()) {
+    context.emplace_back("left_out", left_out);
   }
   return bench::run_benchmarks(session, runner, context, all);
 }

@@ -4,16 +4,18 @@
 //
 //   matmul/cpu/f32/onednn/n:1024            one product of two n x n matrices, by size, provider and device
 //
+//   matmul/cuda:0/f32/cublaslt/n:1024/with_copies   both operands come from the host, the product goes back to it
+//
 //   matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices, the norm of each brought to the host
 //
 //   matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
 //
 //   matmul/cpu_and_cpu/two/n:1024/at_once   two products at once, each on its device or its half of the threads
 //
-// Where a GPU has products, the smallest size from which on it is faster is printed (the crossover).
+// After the rows: from which size on a GPU is faster, with and without these copies (bench/support/crossover.hpp).
 
 #include <cmath>
-#include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,9 +28,12 @@
 #include <lockstep/comm/session.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/reduce.hpp>
+#include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/cuda_memory.hpp>
 #include <lockstep/runtime/tensor.hpp>
 
+#include "bench/support/crossover.hpp"
 #include "bench/support/gpus.hpp"
 #include "bench/support/runner.hpp"
 
@@ -66,7 +71,10 @@ class Product {
     context.synchronize();
   }
   void enqueue() { ops::matmul(context_, *plan_, a_, b_, {}, c_, workspace_); }
+  [[nodiscard]] const TensorView& a() const { return a_; }
+  [[nodiscard]] const TensorView& b() const { return b_; }
   [[nodiscard]] const TensorView& result() const { return c_; }
+  [[nodiscard]] Context& context() const { return context_; }
 
   /// Every element is n. StateError otherwise.
   void check() {
@@ -74,6 +82,9 @@ class Product {
     std::vector<float> values(static_cast<std::size_t>(c_.shape().numel()));
     copy(context_, c_, {std::span(values), c_.shape()});
     context_.synchronize();
+    check(values);
+  }
+  void check(std::span<const float> values) const {
     const auto n = static_cast<float>(c_.shape()[0]);
     for (const float value : values) {
       require<StateError>(value == n, "matmul ", plan_->choice(), ": an element is ", value, ", expected ", n);
@@ -84,6 +95,42 @@ class Product {
   Context& context_;
   std::unique_ptr<ops::MatmulPlan> plan_;
   Tensor a_, b_, c_, workspace_;
+};
+
+/// A product on a GPU of operands that are in page-locked memory of the host, where the result goes, too.
+class StagedProduct {
+ public:
+  explicit StagedProduct(Product& product)
+      : product_(product),
+        memory_(product.context().device()),
+        a_(product.a().bytes(), memory_, product.context().stream()),
+        b_(product.b().bytes(), memory_, product.context().stream()),
+        c_(product.result().bytes(), memory_, product.context().stream()) {
+    copy(product.context(), product.a(), host(a_));
+    copy(product.context(), product.b(), host(b_));
+    product.context().synchronize();
+  }
+  void enqueue() {
+    copy(product_.context(), host(a_), product_.a());
+    copy(product_.context(), host(b_), product_.b());
+    product_.enqueue();
+    copy(product_.context(), product_.result(), host(c_));
+  }
+  /// As Product::check().
+  void check() {
+    enqueue();
+    product_.context().synchronize();
+    product_.check({static_cast<const float*>(host(c_).data), product_.result().bytes() / sizeof(float)});
+  }
+
+ private:
+  [[nodiscard]] TensorView host(Buffer& buffer) const {
+    return {buffer.data(), DType::f32, Device::cpu(), product_.result().shape};
+  }
+
+  Product& product_;
+  PinnedMemoryResource memory_;
+  Buffer a_, b_, c_;
 };
 
 /// A context whose work runs beside the calling thread: on a worker for the CPU.
@@ -121,7 +168,7 @@ class MatmulBenchmarks {
       }
     }
     if (gpus.empty()) {
-      left_out_ = "GPU against CPU: no GPU";
+      left_out_ = "there is no GPU to compare the CPU with";
     }
     half_[0] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
     half_[1] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
@@ -144,7 +191,10 @@ class MatmulBenchmarks {
         const bool slow = choice.starts_with("reference");  // for comparison: nobody waits for its large sizes
         for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
           if (!slow || n <= 512) {
-            add_size(all, place, choice, n);
+            add_size(all, place, choice, n, /*staged=*/false);
+            if (place.device.kind == DeviceKind::cuda) {
+              add_size(all, place, choice, n, /*staged=*/true);
+            }
           }
         }
       }
@@ -166,45 +216,65 @@ class MatmulBenchmarks {
     return all;
   }
 
-  /// Of sizes measured on both, the smallest from which on the GPU takes less time; empty without a GPU.
-  [[nodiscard]] std::string crossover() const {
-    const auto cpu = best_.find("cpu");
-    std::string text;
-    for (const auto& [name, times] : best_) {
-      if (cpu == best_.end() || name == "cpu") {
-        continue;
-      }
-      std::optional<std::int64_t> from;
-      for (const auto& [n, seconds] : times) {
-        const auto other = cpu->second.find(n);
-        if (other != cpu->second.end() && seconds < other->second) {
-          from = from.value_or(n);
-        } else {
-          from.reset();
-        }
-      }
-      text += from ? concat("crossover: from ", *from, " x ", *from, " on ", name, " is faster than the CPU\n")
-                   : concat("crossover: none, the CPU is faster than ", name, " at the largest size\n");
+  /// From which size on each GPU is faster, or why nothing is said.
+  [[nodiscard]] std::vector<bench::Conclusion> crossovers() const {
+    std::vector<bench::Conclusion> all;
+    for (std::size_t i = 1; i < places_.size(); ++i) {
+      const std::string& gpu = places_[i].name;
+      all.push_back(crossover(gpu, gpu));
+      all.push_back(crossover(gpu + kStaged, gpu + " with copies of the operands and of the product"));
     }
-    return text;
+    if (all.empty()) {
+      all.push_back({"crossover", left_out_});
+    }
+    return all;
   }
 
  private:
-  void add_size(std::vector<Benchmark>& all, Place& place, const std::string& choice, std::int64_t n) {
-    all.push_back(
-        {concat("matmul/", place.name, "/f32/", choice, "/n:", n), [this, &place, choice, n](MeasureOptions options) {
-           Product product(*place.context, n, choice);
-           session_.agree([&] { product.check(); });
-           options.sample_seconds = 1e-4;  // as many products are under way as a program would have
-           Line line;
-           line.measurement.samples = bench::measure(
-               session_.control(), options, {[&] { product.enqueue(); }, [&] { place.context->synchronize(); }, {}});
-           const double seconds = line.measurement.samples.median();
-           auto [at, first] = best_[place.name].try_emplace(n, seconds);
-           at->second = std::min(at->second, seconds);
-           line.counters = {{"gflop_per_second", square(n).flops() / seconds * 1e-9}};
-           return line;
-         }});
+  static constexpr const char* kStaged = "/with_copies";
+
+  [[nodiscard]] bench::Conclusion crossover(const std::string& where, const std::string& what) const {
+    const auto seconds = [&](const std::string& name, std::int64_t n) {
+      const auto times = best_.find(name);
+      const bool there = times != best_.end() && times->second.contains(n);
+      return there ? times->second.at(n) : std::numeric_limits<double>::quiet_NaN();
+    };
+    std::vector<bench::TimesOfSize> times;
+    for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
+      times.push_back({static_cast<double>(n), seconds("cpu", n), seconds(where, n)});
+    }
+    const bench::Crossover found = bench::find_crossover(times);
+    return {concat("crossover/", where),
+            bench::crossover_text(found, what),
+            {{"from_size", found.from.value_or(std::numeric_limits<double>::quiet_NaN())},
+             {"crossings", static_cast<double>(found.crossings)},
+             {"sizes", static_cast<double>(found.sizes)}}};
+  }
+
+  /// staged: with the operands and the result in the host's memory.
+  void add_size(std::vector<Benchmark>& all, Place& place, const std::string& choice, std::int64_t n, bool staged) {
+    const char* suffix = staged ? kStaged : "";
+    const auto measure = [this, &place, choice, n, staged, suffix](MeasureOptions options) {
+      Product product(*place.context, n, choice);
+      std::optional<StagedProduct> from_host;
+      session_.agree([&] {
+        product.check();
+        if (staged) {
+          from_host.emplace(product).check();
+        }
+      });
+      options.sample_seconds = 1e-4;  // as many products are under way as a program would have
+      const auto start = [&] { from_host ? from_host->enqueue() : product.enqueue(); };
+      Line line;
+      line.measurement.samples =
+          bench::measure(session_.control(), options, {start, [&] { place.context->synchronize(); }, {}});
+      const double seconds = line.measurement.samples.median();
+      auto [at, first] = best_[place.name + suffix].try_emplace(n, seconds);
+      at->second = std::min(at->second, seconds);
+      line.counters = {{"gflop_per_second", square(n).flops() / seconds * 1e-9}};
+      return line;
+    };
+    all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, suffix), measure});
   }
 
   /// One call: the products and their norms, which are what a program would log.
@@ -294,11 +364,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (!benchmarks->left_out().empty()) {
     context.emplace_back("left_out", benchmarks->left_out());
   }
-  const int code = bench::run_benchmarks(session, runner, context, all);
-  if (session.rank() == 0) {
-    std::printf("%s", benchmarks->crossover().c_str());
-  }
-  return code;
+  return bench::run_benchmarks(session, runner, context, all, [&] { return benchmarks->crossovers(); });
 }
 
 }  // namespace

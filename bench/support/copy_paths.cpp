@@ -10,10 +10,12 @@
 #include <emmintrin.h>
 #endif
 
+#include <lockstep/kernels/grouped_copy.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/cpu_binding.hpp>
 #include <lockstep/runtime/cuda_memory.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/parallel.hpp>
@@ -38,8 +40,11 @@ bool on_host(Mover mover) {
   return mover != Mover::copy_engine && mover != Mover::kernel;
 }
 
-/// What the second part of the name says: the kind of host memory, or which GPUs.
+/// What the second part of the name says: which nodes, the kind of host memory, or which GPUs.
 std::string place(const CopyPath& path) {
+  if (path.from.node) {
+    return concat(path.from.node->number, "_to_", path.to.node->number);
+  }
   if (path.from.memory != Memory::device || path.to.memory != Memory::device) {
     const CopyEnd& host = path.from.memory != Memory::device ? path.from : path.to;
     const CopyEnd& other = path.from.memory != Memory::device ? path.to : path.from;
@@ -51,6 +56,9 @@ std::string place(const CopyPath& path) {
 }
 
 std::string kind(const CopyPath& path) {
+  if (path.from.node) {
+    return "numa";
+  }
   const bool from_host = path.from.memory != Memory::device;
   const bool to_host = path.to.memory != Memory::device;
   if (from_host || to_host) {
@@ -96,7 +104,13 @@ void stream_copy(const CpuContext& context, const TensorView& src, const TensorV
                   });
 }
 
-/// Memory of one end of a path, touched.
+/// Everything that the stream's thread does from now on, it does on these processors.
+void bind(Stream& worker, const ProcessorSet& processors) {
+  worker.enqueue([processors] { bind_this_thread(processors); });
+  worker.synchronize();
+}
+
+/// Memory of one end of a path, touched. A page is in the memory of the node that touches it first.
 class Pool {
  public:
   Pool(const CopyEnd& end, Device gpu, std::int64_t bytes, Context& context, int threads) : device_(end.device) {
@@ -108,7 +122,12 @@ class Pool {
       memory_ = std::make_unique<HostMemoryResource>();
     }
     buffer_ = Buffer(static_cast<std::size_t>(bytes), *memory_, context.stream());
-    if (end.memory != Memory::device) {
+    if (end.node) {
+      Stream toucher = Stream::host_worker("touch");
+      bind(toucher, end.node->processors);
+      toucher.enqueue([this, bytes] { std::memset(buffer_.data(), 0, static_cast<std::size_t>(bytes)); });
+      toucher.synchronize();
+    } else if (end.memory != Memory::device) {
       const CpuContext toucher({.threads = threads});
       parallel_ranges(toucher, bytes, kGrainBytes, [&](std::int64_t begin, std::int64_t last) {
         std::memset(buffer_.data() + begin, 0, static_cast<std::size_t>(last - begin));
@@ -133,8 +152,13 @@ class Lane {
       : mover_(path.mover), pool_bytes_(pool_bytes) {
     const Device gpu = from.memory == Memory::device ? from.device : to.device;
     if (on_host(mover_)) {
-      if (path.both_ways || mover_ == Mover::copy_worker) {
+      if (path.both_ways || mover_ == Mover::copy_worker || to.node) {
         worker_ = std::make_unique<Stream>(Stream::host_worker("copy"));
+      }
+      if (to.node) {
+        const int most = to.node->processors.count();
+        threads = threads > 0 ? std::min(threads, most) : most;
+        bind(*worker_, to.node->processors);  // before it starts threads, which inherit it
       }
       context_ = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker_.get()});
     } else {
@@ -144,18 +168,35 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
+  /// With no copy under way. What a grouped copy is told, is told it as a program would: by lists that are there
+  /// already. On the host one must stay as it is until its copy is done, so that each place of the pool has its own.
+  void prepare(const CopySize& size) {
+    constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; then fewer places are used
+    groups_.clear();
+    place_ = 0;
+    const std::int64_t step = (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const std::int64_t lists = !size.grouped ? 0 : std::max(kMostPairs / size.pieces, std::int64_t{1});
+    for (std::int64_t at = 0; std::ssize(groups_) < lists && (at == 0 || at + size.bytes <= pool_bytes_); at += step) {
+      std::vector<ops::CopyPair>& group = groups_.emplace_back();
+      for_pieces(size, at, [&](const TensorView& src, const TensorView& dst) { group.push_back({src, dst}); });
+    }
+  }
+
   void start(const CopySize& size) {
+    if (size.grouped) {
+      ops::grouped_copy(*context_, groups_[place_]);
+      place_ = (place_ + 1) % groups_.size();
+      return;
+    }
     if (next_ + size.bytes > pool_bytes_) {
       next_ = 0;
     }
-    for (std::int64_t i = 0; i < size.pieces; ++i) {
-      const std::int64_t begin = size.bytes * i / size.pieces;
-      const std::int64_t bytes = size.bytes * (i + 1) / size.pieces - begin;
-      move(src_->view(next_ + begin, bytes), dst_->view(next_ + begin, bytes));
+    for_pieces(size, next_, [&](const TensorView& src, const TensorView& dst) {
+      move(src, dst);
       if (size.wait_each) {
         wait();
       }
-    }
+    });
     next_ += (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
   void wait() { context_->synchronize(); }
@@ -167,6 +208,7 @@ class Lane {
     }
     std::vector<std::uint8_t> result(pattern.size());
     next_ = 0;
+    prepare(size);
     transfer({std::span(pattern), Shape{size.bytes}}, src_->view(0, size.bytes));
     start(size);
     wait();
@@ -179,6 +221,16 @@ class Lane {
   }
 
  private:
+  /// f(src, dst) of each piece of a copy that begins at this place of the pools.
+  template <class F>
+  void for_pieces(const CopySize& size, std::int64_t at, F&& f) {
+    for (std::int64_t i = 0; i < size.pieces; ++i) {
+      const std::int64_t begin = size.bytes * i / size.pieces;
+      const std::int64_t bytes = size.bytes * (i + 1) / size.pieces - begin;
+      f(src_->view(at + begin, bytes), dst_->view(at + begin, bytes));
+    }
+  }
+
   void move(const TensorView& src, const TensorView& dst) {
     switch (mover_) {
       case Mover::memcpy:
@@ -217,9 +269,20 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< of the prepared size: a list for each place of the pool
+  std::size_t place_ = 0;
 };
 
 }  // namespace
+
+bool CopyPath::over_link() const {
+  return !(from.device == to.device) || (from.node && from.node->number != to.node->number);
+}
+
+bool CopyPath::can_group() const {
+  return enqueues() && !both_ways && !from.node && from.device == to.device &&
+         (mover == Mover::copy_worker || mover == Mover::kernel);
+}
 
 bool CopyPath::enqueues() const {
   const bool pageable = from.memory == Memory::pageable || to.memory == Memory::pageable;
@@ -267,6 +330,35 @@ std::vector<CopyPath> copy_paths(std::span<const Device> gpus) {
   return paths;
 }
 
+std::vector<NumaNode> usable_nodes(std::span<const NumaNode> nodes, const ProcessorSet& allowed) {
+  std::vector<NumaNode> usable;
+  for (const NumaNode& node : nodes) {
+    const ProcessorSet processors = node.processors.intersection(allowed);
+    if (!processors.empty()) {
+      usable.push_back({node.number, processors});
+    }
+  }
+  return usable;
+}
+
+std::vector<CopyPath> numa_paths(std::span<const NumaNode> nodes) {
+  std::vector<CopyPath> paths;
+  for (const NumaNode& from : nodes) {
+    for (const NumaNode& to : nodes) {
+      for (const Mover mover : {Mover::memcpy, Mover::copy}) {
+        if (nodes.size() > 1) {
+          paths.push_back(named({{},
+                                 {Memory::pageable, Device::cpu(), from},
+                                 {Memory::pageable, Device::cpu(), to},
+                                 /*both_ways=*/false,
+                                 mover}));
+        }
+      }
+    }
+  }
+  return paths;
+}
+
 struct CopyBench::State {
   CopyPath path;
   std::int64_t max_bytes;
@@ -276,13 +368,16 @@ struct CopyBench::State {
     require<UsageError>(size.pieces >= 1 && size.pieces <= size.bytes && size.bytes <= max_bytes, path.name, ": ",
                         size.bytes, " bytes in ", size.pieces, " pieces, expected up to ", max_bytes,
                         " bytes and at least one a piece");
+    require<UsageError>(!size.grouped || path.can_group(), path.name, ": pieces cannot be grouped there");
   }
 };
 
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
     : state_(std::make_unique<State>(State{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
-  const std::int64_t bytes = std::max(max_bytes, pool_bytes);
+  // Between nodes so much that the C library asks the system for it, whose pages nobody has touched (malloc(3),
+  // M_MMAP_THRESHOLD: 32 MiB at most).
+  const std::int64_t bytes = std::max({max_bytes, pool_bytes, path.from.node ? kPoolBytes : 0});
   if (!path.both_ways) {
     state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));
     return;
@@ -297,6 +392,9 @@ CopyBench::~CopyBench() = default;
 
 Work CopyBench::work(const CopySize& size) {
   state_->require_size(size);
+  for (const auto& lane : state_->lanes) {
+    lane->prepare(size);
+  }
   const auto start = [state = state_.get(), size] {
     for (const auto& lane : state->lanes) {
       lane->start(size);
@@ -313,7 +411,9 @@ Work CopyBench::work(const CopySize& size) {
 std::string copy_name(const CopyPath& path, const CopySize& size) {
   return size.pieces == 1 ? concat(path.name, "/", size.bytes)
                           : concat(path.name, "/", size.bytes, "/pieces:", size.pieces,
-                                   size.wait_each ? "/wait:each" : "/wait:once");
+                                   size.grouped     ? "/grouped"
+                                   : size.wait_each ? "/wait:each"
+                                                    : "/wait:once");
 }
 
 Measurement CopyBench::measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options) {

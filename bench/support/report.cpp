@@ -35,6 +35,14 @@ double counter(const ReportLine& line, const std::string& name) {
   return found == line.counters.end() ? kDoesNotApply : found->value;
 }
 
+void add_counters(nlohmann::ordered_json& entry, const std::vector<Counter>& counters) {
+  for (const Counter& each : counters) {
+    if (!std::isnan(each.value)) {
+      entry[each.name] = each.value;
+    }
+  }
+}
+
 }  // namespace
 
 ReportLine report_line(const std::string& name, const Line& line, int repetitions, int repetition) {
@@ -99,7 +107,8 @@ std::vector<ReportLine> aggregates(const std::vector<ReportLine>& runs) {
   return lines;
 }
 
-std::string report_json(const RunContext& context, const std::vector<ReportLine>& lines) {
+std::string report_json(const RunContext& context, const std::vector<ReportLine>& lines,
+                        const std::vector<Conclusion>& conclusions) {
   nlohmann::ordered_json root;
   for (const auto& [name, value] : context) {
     root["context"][name] = number_or_text(value);
@@ -132,12 +141,13 @@ std::string report_json(const RunContext& context, const std::vector<ReportLine>
     entry["real_time"] = line.real_seconds * (ratio ? 1 : kNanoseconds);
     entry["cpu_time"] = line.cpu_seconds * (ratio ? 1 : kNanoseconds);
     entry["time_unit"] = "ns";
-    for (const Counter& each : line.counters) {
-      if (!std::isnan(each.value)) {
-        entry[each.name] = each.value;
-      }
-    }
+    add_counters(entry, line.counters);
     root["benchmarks"].push_back(std::move(entry));
+  }
+  for (const Conclusion& each : conclusions) {
+    nlohmann::ordered_json entry{{"name", each.name}, {"text", each.text}};
+    add_counters(entry, each.counters);
+    root["conclusions"].push_back(std::move(entry));
   }
   return root.dump(2) + "\n";
 }

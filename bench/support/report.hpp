@@ -29,8 +29,9 @@ struct ReportLine {
 /// mean, median, stddev and cv of real time, cpu time and each counter over the repetitions of one benchmark. Pure.
 [[nodiscard]] std::vector<ReportLine> aggregates(const std::vector<ReportLine>& runs);
 
-/// {"context": {...}, "benchmarks": [...]}, times in ns. Pure.
-[[nodiscard]] std::string report_json(const RunContext& context, const std::vector<ReportLine>& lines);
+/// {"context": {...}, "benchmarks": [...]}, times in ns; "conclusions": [...] when there are any. Pure.
+[[nodiscard]] std::string report_json(const RunContext& context, const std::vector<ReportLine>& lines,
+                                      const std::vector<Conclusion>& conclusions = {});
 
 /// One row of the table that people read, and its heading. Pure.
 [[nodiscard]] std::string console_heading(std::size_t name_width);

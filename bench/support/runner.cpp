@@ -217,7 +217,7 @@ std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std:
 }
 
 int run_benchmarks(comm::Session& session, const RunnerOptions& options, const RunContext& context,
-                   const std::vector<Benchmark>& benchmarks) {
+                   const std::vector<Benchmark>& benchmarks, const std::function<std::vector<Conclusion>()>& conclude) {
   const bool prints = session.rank() == 0;
   MeasureOptions measure_options;
   std::vector<std::size_t> chosen;
@@ -269,9 +269,13 @@ int run_benchmarks(comm::Session& session, const RunnerOptions& options, const R
       }
     }
   }
+  const std::vector<Conclusion> conclusions = prints && conclude ? conclude() : std::vector<Conclusion>{};
+  for (const Conclusion& each : conclusions) {
+    std::printf("%s: %s\n", each.name.c_str(), each.text.c_str());
+  }
   session.agree([&] {
     if (file.is_open()) {
-      file << report_json(all, lines);
+      file << report_json(all, lines, conclusions);
       file.close();
       require<DataError>(!file.fail(), options.out, ": writing failed");
     }

@@ -42,6 +42,13 @@ struct Benchmark {
   std::function<Line(const MeasureOptions& options)> run;  ///< on all ranks together
 };
 
+/// What follows from several lines: a sentence for people, and its numbers.
+struct Conclusion {
+  std::string name;  ///< "crossover/cuda:0"
+  std::string text;
+  std::vector<Counter> counters{};
+};
+
 struct RunnerOptions {
   std::string filter;               ///< --benchmark_filter
   std::string out;                  ///< --benchmark_out
@@ -98,8 +105,10 @@ void add_size_options(CLI::App& app, SizeOptions& options, const std::string& he
 [[nodiscard]] std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std::int64_t factor);
 
 /// Runs what the options choose; rank 0 prints a table and writes the file. UsageError, DataError for a file that
-/// cannot be written: on all ranks, by way of Session::agree(). Returns the exit code.
+/// cannot be written: on all ranks, by way of Session::agree(). conclude is called on rank 0 after the last line; its
+/// results are printed, and stand as "conclusions" in the file. Returns the exit code.
 int run_benchmarks(comm::Session& session, const RunnerOptions& options, const RunContext& context,
-                   const std::vector<Benchmark>& benchmarks);
+                   const std::vector<Benchmark>& benchmarks,
+                   const std::function<std::vector<Conclusion>()>& conclude = {});
 
 }  // namespace lockstep::bench

@@ -91,6 +91,68 @@ TEST(CopyBench, EveryHostPathCopiesEveryByte) {
   }
 }
 
+TEST(CopyBench, GroupedPiecesAreTheSameBytes) {
+  for (const CopyPath& path : copy_paths({})) {
+    EXPECT_EQ(path.can_group(), path.mover == Mover::copy_worker) << path.name;
+    CopyBench bench(path, 1 << 20, 2, 1 << 20);
+    const CopySize grouped{.bytes = 1 << 20, .pieces = 256, .grouped = true};
+    if (!path.can_group()) {
+      EXPECT_THROW(bench.check(grouped), UsageError) << path.name;
+      continue;
+    }
+    const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+    for (const CopySize& size : {grouped, CopySize{1001, 7, false, true}, CopySize{1, 1, false, true}}) {
+      EXPECT_NO_THROW(bench.check(size)) << size.bytes;
+      EXPECT_EQ(bench.measure(*alone, size, kQuick).samples.seconds.size(), 3U) << size.bytes;  // several places
+      EXPECT_NO_THROW(bench.check(size)) << size.bytes << ", after they were measured";
+    }
+    EXPECT_EQ(copy_name(path, grouped), "host_to_host/pageable/one_way/copy_worker/1048576/pieces:256/grouped");
+  }
+  const std::vector<Device> two{Device::cuda(0), Device::cuda(1)};
+  for (const CopyPath& path : copy_paths(two)) {
+    const bool kernel = path.name.starts_with("device_to_device/") && path.mover == Mover::kernel;
+    EXPECT_EQ(path.can_group(), kernel || path.mover == Mover::copy_worker) << path.name;
+  }
+}
+
+TEST(NumaPaths, EveryPairOfNodesWithProcessorsOfThisProcess) {
+  const std::vector<NumaNode> machine{{0, ProcessorSet::parse("0-3")},
+                                      {1, ProcessorSet::parse("4-7")},
+                                      {2, ProcessorSet::parse("")},  // memory alone
+                                      {5, ProcessorSet::parse("8-11")}};
+  const std::vector<NumaNode> usable = usable_nodes(machine, ProcessorSet::parse("2-3,9"));
+  ASSERT_EQ(usable.size(), 2U);
+  EXPECT_EQ(usable[0].processors.text(), "2-3");
+  EXPECT_EQ(usable[1].processors.text(), "9");
+  const auto paths = numa_paths(usable);
+  EXPECT_EQ(names_of(paths), (std::set<std::string>{"numa/0_to_0/one_way/memcpy", "numa/0_to_0/one_way/copy",
+                                                    "numa/0_to_5/one_way/memcpy", "numa/0_to_5/one_way/copy",
+                                                    "numa/5_to_0/one_way/memcpy", "numa/5_to_0/one_way/copy",
+                                                    "numa/5_to_5/one_way/memcpy", "numa/5_to_5/one_way/copy"}));
+  const CopyPath& away = find(paths, "numa/5_to_0/one_way/copy");
+  EXPECT_EQ(away.from.node->processors.text(), "9");
+  EXPECT_EQ(away.to.node->processors.text(), "2-3");
+  EXPECT_EQ(away.traffic_bytes(100), 100) << "over the link between the nodes";
+  EXPECT_EQ(find(paths, "numa/5_to_5/one_way/copy").traffic_bytes(100), 200);
+  EXPECT_FALSE(away.can_group());
+  EXPECT_TRUE(numa_paths(std::span(usable).first(1)).empty());
+  EXPECT_TRUE(usable_nodes(machine, ProcessorSet::parse("12-15")).empty());
+}
+
+TEST(NumaPaths, CopyEveryByteAndBindNobodyElse) {
+  const ProcessorSet mine = ProcessorSet::of_this_thread();
+  const ProcessorSet first = ProcessorSet::parse(std::to_string(mine.numbers().front()));
+  const ProcessorSet last = ProcessorSet::parse(std::to_string(mine.numbers().back()));
+  const std::vector<NumaNode> nodes{{0, first}, {1, last}};  // made up: one node has both
+  for (const CopyPath& path : numa_paths(nodes)) {
+    CopyBench bench(path, 1 << 20, 2, 0);
+    EXPECT_NO_THROW(bench.check({(1 << 20) - 5})) << path.name;
+  }
+  EXPECT_EQ(ProcessorSet::of_this_thread(), mine);
+  const std::vector<NumaNode> missing{{0, first}, {1, ProcessorSet::parse("60000")}};
+  EXPECT_THROW(CopyBench(find(numa_paths(missing), "numa/0_to_1/one_way/memcpy"), 4), StateError);
+}
+
 TEST(CopyBench, MeasuresAndNames) {
   const auto paths = copy_paths({});
   CopyBench bench(find(paths, "host_to_host/pageable/both_ways/copy"), 1 << 16, 2, 1 << 18);

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <lockstep/runtime/processors.hpp>
+
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -71,17 +73,21 @@ TEST(BenchCopy, OneRank) {
   const TemporaryFolder folder;
   const Ended ended = run(0, "bench_copy",
                           "--devices cpu --min-bytes 4 --max-bytes 4096 --factor 1024 --pieces-bytes 65536" + kTiny +
-                              "--benchmark_out=" + folder / "copy.json");
+                              "--benchmark_filter=-numa --benchmark_out=" + folder / "copy.json");
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_NE(ended.output.find("no GPU"), std::string::npos) << ended.output;
   const nlohmann::json root = read(folder / "copy.json");
   const auto names = expect_results(root, 1);
-  EXPECT_EQ(names.size(), 7U * 2 + 6 * 2 + 1);  // sizes, pieces, beside a matmul
+  EXPECT_EQ(names.size(), 7U * 2 + 6 * 3 + 1);  // sizes; pieces, each waited for, once, and grouped; beside a matmul
+  if (numa_nodes().size() < 2) {
+    EXPECT_NE(ended.output.find("numa: the processors of this process are on one node"), std::string::npos);
+  }
   const auto& line = entry(root, "copy/host_to_host/pageable/one_way/memcpy/4096");
   EXPECT_EQ(line.at("bytes"), 4096);
   EXPECT_NEAR(line.at("traffic_bytes_per_second"), 2 * line.at("bytes_per_second").get<double>(), 1);
   EXPECT_TRUE(entry(root, "copy/host_to_host/pageable/one_way/copy/65536/beside:matmul").contains("slowdown"));
   entry(root, "copy/host_to_host/pageable/one_way/copy_worker/65536/pieces:4096/wait:each");
+  entry(root, "copy/host_to_host/pageable/one_way/copy_worker/65536/pieces:4096/grouped");
 }
 
 TEST(BenchCopy, NamesAndBadInput) {
@@ -114,6 +120,9 @@ TEST(BenchMatmul, OneRank) {
   entry(root, "matmul/cpu/norms/kept");
   entry(root, "matmul/cpu_and_cpu/two/n:16/at_once");
   entry(root, "matmul/cpu_and_cpu/two/n:16/one_after_the_other");
+  EXPECT_EQ(root["conclusions"].size(), 1U) << root;
+  EXPECT_EQ(root["conclusions"][0]["text"], "there is no GPU to compare the CPU with");
+  EXPECT_NE(ended.output.find("crossover: there is no GPU to compare the CPU with"), std::string::npos);
   expect_refused(run(0, "bench_matmul", "--min-size 9 --max-size 8"), "9 to 8");
 }
 

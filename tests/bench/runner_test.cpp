@@ -95,6 +95,18 @@ TEST(Report, JsonIsThatOfGoogleBenchmark) {
   EXPECT_FALSE(line.contains("busbw")) << "a number that does not apply";
 }
 
+TEST(Report, ConclusionsStandBesideTheLines) {
+  const auto root = nlohmann::json::parse(report_json(
+      {}, {}, {{"crossover/cuda:0", "from 812 on", {{"from_size", 812.5}, {"crossings", std::nan("")}}}, {"b", "c"}}));
+  EXPECT_TRUE(root["benchmarks"].empty());
+  ASSERT_EQ(root["conclusions"].size(), 2U);
+  EXPECT_EQ(root["conclusions"][0]["name"], "crossover/cuda:0");
+  EXPECT_EQ(root["conclusions"][0]["text"], "from 812 on");
+  EXPECT_EQ(root["conclusions"][0]["from_size"], 812.5);
+  EXPECT_FALSE(root["conclusions"][0].contains("crossings"));
+  EXPECT_FALSE(nlohmann::json::parse(report_json({}, {})).contains("conclusions"));
+}
+
 TEST(Report, FewValuesHaveNoHighPercentiles) {
   Line line = hundred_values();
   line.measurement.samples.seconds.resize(19);

@@ -1,8 +1,13 @@
 #include <lockstep/runtime/processors.hpp>
 
+#include <filesystem>
+#include <fstream>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/runtime/error.hpp>
+
+#include "tests/support/temporary_folder.hpp"
 
 namespace lockstep {
 namespace {
@@ -36,6 +41,28 @@ TEST(Processors, OfThisMachine) {
   EXPECT_GE(count_cores(mine), 1);
   EXPECT_LE(count_cores(mine), mine.count());
   EXPECT_EQ(count_cores({}), 0);
+}
+
+TEST(Processors, OfTheNodesOfAMachine) {
+  const testing::TemporaryFolder root;
+  const auto write = [&](const std::string& file, const std::string& line) {
+    const std::filesystem::path path = root / ("devices/system/node/" + file);
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << line << "\n";
+  };
+  EXPECT_TRUE(numa_nodes(root / "nothing").empty());
+  write("online", "0,2-3");
+  write("node0/cpulist", "0-3,8-11");
+  write("node2/cpulist", "4-7");
+  write("node3/cpulist", "");
+  const std::vector<NumaNode> nodes = numa_nodes(root.path());
+  ASSERT_EQ(nodes.size(), 3U);
+  EXPECT_EQ(nodes[0].number, 0);
+  EXPECT_EQ(nodes[0].processors.text(), "0-3,8-11");
+  EXPECT_EQ(nodes[1].number, 2);
+  EXPECT_EQ(nodes[1].processors.text(), "4-7");
+  EXPECT_EQ(nodes[2].number, 3);
+  EXPECT_TRUE(nodes[2].processors.empty()) << "memory alone";
 }
 
 }  // namespace
