@@ -121,12 +121,15 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   EXPECT_NE(report.find("## To remember"), std::string::npos);
   EXPECT_NE(report.find("- threads: "), std::string::npos);
 
-  const Ended one =
-      run_command(std::string(LOCKSTEP_COST) + " --devices cpu --seconds 0.05 --max-bytes 64 --out " + out);
+  const std::string config = folder / "cost.toml";
+  nn::replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
+  const Ended one = run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out);
   ASSERT_EQ(one.code, 0) << one.output;
   EXPECT_FALSE(nn::file_exists(out + "/all_reduce.svg")) << "of the run before";
   EXPECT_FALSE(nn::file_exists(out + "/pairs.svg"));
-  EXPECT_TRUE(nn::read_cost(out + "/cost.json").about.at("command").starts_with("lockstep-cost --devices cpu "));
+  const nn::CostFile alone = nn::read_cost(out + "/cost.json");
+  EXPECT_TRUE(alone.about.at("command").starts_with("lockstep-cost --config "));
+  EXPECT_EQ(alone.paths.at(0).points.back().bytes, 64) << "the command line before the file";
 }
 
 TEST(CostProgram, BadInputIsNamed) {
@@ -140,6 +143,12 @@ TEST(CostProgram, BadInputIsNamed) {
   const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
   EXPECT_EQ(small.code, 2);
   EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;
+  const lockstep::testing::TemporaryFolder folder;
+  const std::string config = folder / "cost.toml";
+  nn::replace_file(config, "seconds = 1\nsizes = 3\n");
+  const Ended unknown = run_command(std::string(LOCKSTEP_COST) + " --out x --config " + config);
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.output.find(config + ":2: sizes is no option"), std::string::npos) << unknown.output;
 }
 
 }  // namespace

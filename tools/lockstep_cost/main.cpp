@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -27,6 +26,9 @@
 #include <lockstep/runtime/units.hpp>
 #include <lockstep/runtime/version.hpp>
 
+#include "examples/support/command_line.hpp"
+#include "examples/support/config_file.hpp"
+#include "examples/support/launch_options.hpp"
 #include "tools/lockstep_cost/report.hpp"
 #include "tools/lockstep_cost/survey.hpp"
 #include "tools/lockstep_devices/host_facts.hpp"
@@ -40,6 +42,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string out;
+  examples::LaunchOptions launch{};
   comm::RanksRequest ranks{};
   double seconds = 60;
   std::int64_t max_bytes = std::int64_t{64} << 20;
@@ -193,17 +196,15 @@ struct Parsed {
   std::string text{};
 };
 
-/// UsageError.
-Parsed parse(int argc, const char* const* argv) {
+/// UsageError. `config`: the file of --config.
+Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
   Options options;
-  std::string devices = "auto";
   CLI::App app(
       "What moving data costs on this machine: copies, all-reduces, messages between ranks. Fits latency and "
       "bandwidth\n"
       "(alpha-beta) to every path, holds them against limits, and writes a report, plots and a file for --cost of\n"
       "train_resnet. mpirun -np N lockstep-cost --out DIR, or lockstep-cost --devices cpu:N --out DIR",
       "lockstep-cost");
-  app.set_version_flag("--version", build_description());
   app.add_option("--out", options.out, "folder for cost.json, cost.md and plots; what is there is replaced")
       ->required();
   app.add_option("--seconds", options.seconds, "to measure for, about")
@@ -215,24 +216,20 @@ Parsed parse(int argc, const char* const* argv) {
   app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  app.add_option("--devices", devices, "whose memory: auto, cpu, gpu, ... (docs/devices.md)")->capture_default_str();
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    std::ostringstream text;
-    app.exit(e, text, text);
-    return {.text = text.str()};
-  } catch (const CLI::ParseError& e) {
-    throw UsageError(std::string(e.what()) + " (--help lists the options)");
+  examples::add_launch_options(app, options.launch, "Ranks");
+  const std::string text = examples::parse_command_line(app, argc, argv, config);
+  if (!text.empty()) {
+    return {.text = text};
   }
-  options.ranks.devices = DeviceRequest::parse(devices);
+  options.ranks = examples::ranks_request(options.launch);
   return {.options = options};
 }
 
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   Parsed parsed;
-  session.agree([&] { parsed = parse(argc, argv); });
+  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  session.agree([&] { parsed = parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
     if (first) {
@@ -250,6 +247,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   lockstep_cost::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
   const comm::RankDevice placed = place(session, options, survey);  // holds the claims of usable:N until the end
+  session.agree([&] { (void)examples::bind_rank(options.launch, placed.device); });  // the share tells
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {
@@ -303,7 +301,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const Parsed parsed = parse(argc, argv);
+    const Parsed parsed = parse(argc, argv, examples::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(parsed.options.ranks) : std::nullopt;
   });
 }
