@@ -10,6 +10,7 @@
 #include "count_allocations.hpp"
 #include "gradient_data.hpp"
 #include "local_ranks.hpp"
+#include "tests/support/error_of.hpp"
 
 #include <lockstep/runtime/random.hpp>
 
@@ -18,6 +19,7 @@ namespace {
 
 using count_allocations::allocations;
 using count_allocations::counting;
+using lockstep::testing::error_of;
 
 constexpr float kPoison = -777.0f;
 
@@ -262,17 +264,6 @@ TEST(GradientReducer, NoGradients) {
   EXPECT_EQ(reducer.statistics().steps, 1);
 }
 
-/// What `f` throws as E, or "nothing".
-template <class E, class F>
-std::string thrown(F&& f) {
-  try {
-    f();
-  } catch (const E& e) {
-    return e.what();
-  }
-  return "nothing";
-}
-
 TEST(GradientReducer, WrongUseNamesTheTensor) {
   LocalGroup group(1);
   const auto communicator = group.communicator(0);
@@ -281,20 +272,20 @@ TEST(GradientReducer, WrongUseNamesTheTensor) {
   gradients[1].expected_writes = 2;
   std::vector<float> arena(12);
   GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
-  EXPECT_EQ(thrown<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
-  EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
+  EXPECT_EQ(error_of<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+  EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
   reducer.begin_step();
-  EXPECT_EQ(thrown<StateError>([&] { reducer.begin_step(); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.begin_step(); }),
             "gradient reducer: begin_step() before the last step was finished or given up");
   reducer.written(0);
-  EXPECT_EQ(thrown<StateError>([&] { reducer.written(0); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.written(0); }),
             "gradient reducer: g0 was written more than 1 times in a step");
   reducer.written(1);
-  EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }),
             "gradient reducer: not written in this step: g1 (1 of 2 writes), g2 (0 of 1 writes)");
-  EXPECT_EQ(thrown<StateError>([&] { reducer.written(3); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.written(3); }),
             "gradient reducer: gradient 3 was written, expected 0 to 2");
-  EXPECT_EQ(thrown<StateError>([&] { reducer.written(-1); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.written(-1); }),
             "gradient reducer: gradient -1 was written, expected 0 to 2");
   reducer.written(1);
   reducer.written(2);
@@ -323,8 +314,8 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
         EXPECT_THROW(reducer.finish(), StateError);
       }
       reducer.abandon_step();
-      EXPECT_EQ(thrown<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
-      EXPECT_EQ(thrown<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
+      EXPECT_EQ(error_of<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+      EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
     }
     other.synchronize();
     const std::int64_t before = communicator->counts().calls;
@@ -348,7 +339,7 @@ TEST(GradientReducer, ManyMissingGradientsAreCounted) {
   std::vector<float> arena(20);
   GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
   reducer.begin_step();
-  const std::string text = thrown<StateError>([&] { reducer.finish(); });
+  const std::string text = error_of<StateError>([&] { reducer.finish(); });
   EXPECT_NE(text.find("g7 (0 of 1 writes) and 12 more"), std::string::npos) << text;
 }
 

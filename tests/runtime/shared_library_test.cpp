@@ -9,8 +9,12 @@
 
 #include <lockstep/runtime/error.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep {
 namespace {
+
+using testing::error_of;
 
 const std::string kPlugin = LOCKSTEP_TEST_PLUGIN;
 constexpr const char* kMissing = "liblockstep-no-such-library.so.7";
@@ -21,17 +25,6 @@ bool is_loaded() {
     ::dlclose(handle);
   }
   return handle != nullptr;
-}
-
-template <class E, class Call>
-std::string text_of_error(Call&& call) {
-  try {
-    call();
-  } catch (const E& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "nothing of that kind was thrown";
-  return {};
 }
 
 int call(const SharedLibrary& library) {
@@ -73,20 +66,19 @@ TEST(SharedLibrary, AFunctionThatIsNotThere) {
   EXPECT_NE(answer, nullptr);
   library.find(answer, "lockstep_test_question");
   EXPECT_EQ(answer, nullptr);
-  EXPECT_EQ(text_of_error<UnsupportedError>([&] { library.get(answer, "lockstep_test_question"); }),
+  EXPECT_EQ(error_of<UnsupportedError>([&] { library.get(answer, "lockstep_test_question"); }),
             kPlugin + " has no function lockstep_test_question");
 }
 
 TEST(SharedLibrary, WhatWasTriedIsSaid) {
-  const std::string text = text_of_error<UnsupportedError>([] { SharedLibrary({kMissing, "/no/such/folder/lib.so"}); });
+  const std::string text = error_of<UnsupportedError>([] { SharedLibrary({kMissing, "/no/such/folder/lib.so"}); });
   EXPECT_TRUE(text.starts_with(std::string(kMissing) + ": ")) << text;
   EXPECT_NE(text.find("; /no/such/folder/lib.so: "), std::string::npos) << text;
   EXPECT_NE(text.find("No such file"), std::string::npos) << text;
   // A file that is no library is named, too.
-  EXPECT_EQ(text_of_error<UnsupportedError>([] { SharedLibrary({"/proc/self/status"}); }).rfind("/proc/self/status", 0),
-            0U);
-  EXPECT_EQ(text_of_error<UsageError>([] { SharedLibrary({}); }), "shared library: no name");
-  EXPECT_EQ(text_of_error<UsageError>([] { SharedLibrary({""}); }), "shared library: an empty name");
+  EXPECT_EQ(error_of<UnsupportedError>([] { SharedLibrary({"/proc/self/status"}); }).rfind("/proc/self/status", 0), 0U);
+  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({}); }), "shared library: no name");
+  EXPECT_EQ(error_of<UsageError>([] { SharedLibrary({""}); }), "shared library: an empty name");
 }
 
 }  // namespace

@@ -13,8 +13,12 @@
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/random.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep {
 namespace {
+
+using testing::error_of;
 
 /// A task that blocks its stream until open(). Opened by the destructor too, so that a failing test ends.
 class Gate {
@@ -38,18 +42,6 @@ class Gate {
   std::shared_future<void> future_ = promise_.get_future().share();
   bool opened_ = false;
 };
-
-template <class E, class F>
-std::string message_of(F&& f) {
-  try {
-    f();
-  } catch (const E& error) {
-    return error.what();
-  } catch (const std::exception& error) {
-    return std::string("another exception: ") + error.what();
-  }
-  return "no exception";
-}
 
 TEST(HostStream, InlineRunsAtOnceInTheCaller) {
   Stream stream = Stream::host_inline();
@@ -360,24 +352,24 @@ TEST(Poison, LaterWorkIsSkippedAndTheExceptionComesBack) {
   stream.record(timed);
   gate.open();
   for (int i = 0; i < 2; ++i) {  // each time
-    EXPECT_EQ(message_of<DataError>([&] { stream.synchronize(); }), "record 17 is damaged");
-    EXPECT_EQ(message_of<DataError>([&] { stream.enqueue([] {}); }), "record 17 is damaged");
+    EXPECT_EQ(error_of<DataError>([&] { stream.synchronize(); }), "record 17 is damaged");
+    EXPECT_EQ(error_of<DataError>([&] { stream.enqueue([] {}); }), "record 17 is damaged");
   }
   EXPECT_FALSE(ran);
   EXPECT_EQ(token.use_count(), 1) << "the skipped task was not destroyed";
   EXPECT_TRUE(before.complete());
   EXPECT_NO_THROW(before.synchronize());
   EXPECT_TRUE(after.complete());
-  EXPECT_EQ(message_of<DataError>([&] { after.synchronize(); }), "record 17 is damaged");
+  EXPECT_EQ(error_of<DataError>([&] { after.synchronize(); }), "record 17 is damaged");
   EXPECT_TRUE(timed.complete());
-  EXPECT_EQ(message_of<DataError>([&] { static_cast<void>(timed.seconds_since(timed)); }), "record 17 is damaged");
+  EXPECT_EQ(error_of<DataError>([&] { static_cast<void>(timed.seconds_since(timed)); }), "record 17 is damaged");
   // Recorded after the poisoning was seen.
   Event late(Device::cpu());
   stream.record(late);
-  EXPECT_EQ(message_of<DataError>([&] { late.synchronize(); }), "record 17 is damaged");
+  EXPECT_EQ(error_of<DataError>([&] { late.synchronize(); }), "record 17 is damaged");
   Event late_timed(Device::cpu(), Event::Timing::on);
   stream.record(late_timed);
-  EXPECT_EQ(message_of<DataError>([&] { late_timed.synchronize(); }), "record 17 is damaged");
+  EXPECT_EQ(error_of<DataError>([&] { late_timed.synchronize(); }), "record 17 is damaged");
 }
 
 TEST(Poison, SpreadsThroughEvents) {
@@ -397,9 +389,9 @@ TEST(Poison, SpreadsThroughEvents) {
   b.record(from_b);
   c.wait(from_b);
   gate.open();
-  EXPECT_EQ(message_of<MpiError>([&] { c.synchronize(); }), "all_reduce failed");
-  EXPECT_EQ(message_of<MpiError>([&] { b.synchronize(); }), "all_reduce failed");
-  EXPECT_EQ(message_of<MpiError>([&] { here.wait(from_b); }), "all_reduce failed");
+  EXPECT_EQ(error_of<MpiError>([&] { c.synchronize(); }), "all_reduce failed");
+  EXPECT_EQ(error_of<MpiError>([&] { b.synchronize(); }), "all_reduce failed");
+  EXPECT_EQ(error_of<MpiError>([&] { here.wait(from_b); }), "all_reduce failed");
   EXPECT_FALSE(ran);
   EXPECT_NO_THROW(here.synchronize());
 }

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace lockstep::testing {
+
+/// The text of the E that f throws, on one line; a test failure and "" when it throws none.
+template <class E, class F>
+std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  try {
+    f();
+  } catch (const E& error) {
+    const std::string text = error.what();
+    if (text.find('\n') != std::string::npos) {
+      ADD_FAILURE_AT(file, line) << "more than one line: " << text;
+    }
+    return text;
+  } catch (const std::exception& error) {
+    ADD_FAILURE_AT(file, line) << "another exception: " << error.what();
+    return "";
+  }
+  ADD_FAILURE_AT(file, line) << "nothing was thrown";
+  return "";
+}
+
+/// EXPECT that text holds part.
+inline void expect_holds(const std::string& text, const std::string& part, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  if (text.find(part) == std::string::npos) {
+    ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+  }
+}
+
+}  // namespace lockstep::testing
