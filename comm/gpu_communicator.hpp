@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,27 @@ struct NcclOptions {
 /// then goes on on a thread of its own. In a build without NCCL: UsageError, on every rank.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
+
+/// What NCCL itself expects an operation to take, from the model by which it chooses algorithms: the operation is
+/// planned and not executed (ncclGroupSimulateEnd). NCCL does that only for communicators whose calls block, so that
+/// this has one of its own; its calls have no timeout. Used and destroyed by all ranks together.
+class NcclEstimator {
+ public:
+  virtual ~NcclEstimator() = default;
+  NcclEstimator(const NcclEstimator&) = delete;
+  NcclEstimator& operator=(const NcclEstimator&) = delete;
+
+  /// Seconds of the one operation that `f` calls on the communicator it is given, on a stream of the device: an
+  /// all_reduce, reduce_scatter, all_gather or broadcast; messages are not estimated. Nothing is read or written.
+  /// Empty where NCCL estimates none: for one rank, and nothing to exchange. NcclError, and what f throws.
+  [[nodiscard]] virtual std::optional<double> seconds(const std::function<void(Communicator&)>& f) = 0;
+
+ protected:
+  NcclEstimator() = default;
+};
+/// For the ranks of `communicator`. Collective and blocking, with no operation under way. nullptr where there are no
+/// estimates: not a communicator of NCCL, NCCL older than 2.22, a build without NCCL. NcclError.
+[[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);
 
 /// Whether this build has NCCL.
 [[nodiscard]] bool has_nccl();

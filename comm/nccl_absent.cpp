@@ -13,6 +13,10 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
                                        " (CMake option LOCKSTEP_NCCL)"));
 }
 
+std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& /*communicator*/) {
+  return nullptr;
+}
+
 bool has_nccl() {
   return false;
 }

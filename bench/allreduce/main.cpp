@@ -5,9 +5,10 @@
 //   mpirun -np 4 bench_allreduce
 //
 // Host tensors go over MPI, those on GPUs over NCCL, on a stream of high priority.
-// Three kinds of rows: one collective of one size; the all-reduces of a model's gradient buckets, back to back; and an
-// all-reduce beside matrix products. algbw and busbw are those of nccl-tests (bench/support/collectives.hpp);
-// percent_of_copy holds busbw against what a copy (bytes read + bytes written) gets while all ranks copy at once.
+// Four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces of a
+// model's gradient buckets, back to back; and an all-reduce beside matrix products. algbw and busbw are those of
+// nccl-tests (bench/support/collectives.hpp); percent_of_copy holds busbw against what a copy (bytes read + bytes
+// written) gets while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -66,6 +67,7 @@ class CollectiveBenchmarks {
         host_({.threads = threads_}) {
     if (gpus_ != nullptr) {
       device_ = std::make_unique<CudaContext>(gpus_->communication_stream().device());
+      estimator_ = comm::make_nccl_estimator(gpus_->grad());
     }
   }
 
@@ -97,6 +99,13 @@ class CollectiveBenchmarks {
       for (Stream* stream : streams) {
         for (const std::int64_t bytes : sizes) {
           add(all, item, *stream, bytes);
+        }
+      }
+      for (const std::int64_t bytes : sizes) {
+        if (gpus_ != nullptr && grad().can_be_captured() && item.collective != Collective::send_recv) {
+          CollectiveCase captured = item;
+          captured.graph = true;
+          add(all, captured, communication_stream(), bytes);
         }
       }
     }
@@ -150,13 +159,21 @@ class CollectiveBenchmarks {
     return line;
   }
 
+  static bench::Counter estimate_of(const std::optional<double>& seconds) {
+    return {"nccl_estimate_ns", seconds ? *seconds * 1e9 : kDoesNotApply};
+  }
+
   void add(std::vector<Benchmark>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = bench::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
       return;  // too small for a part for each rank: the same as the size before
     }
     all.push_back({name, [this, item, &stream, bytes](const bench::MeasureOptions& options) {
-                     return line_of(measure(item, stream, bytes, options));
+                     bench::Line line = line_of(measure(item, stream, bytes, options));
+                     if (estimator_) {
+                       line.counters.push_back(estimate_of(bench_->estimate(*estimator_, item, bytes)));
+                     }
+                     return line;
                    }});
   }
 
@@ -227,6 +244,15 @@ class CollectiveBenchmarks {
     measured.samples = bench::measure(session_.control(), options, {start, [&] { stream.synchronize(); }, {}});
     bench::Line line = line_of(measured);
     line.counters.push_back({"buckets", static_cast<double>(buckets.size())});
+    if (estimator_) {  // one after the other
+      double seconds = 0;
+      for (const comm::Bucket& bucket : buckets) {
+        const TensorView range = arena.view().slice(0, bucket.begin, bucket.end);
+        seconds += estimator_->seconds([&](comm::Communicator& planned) { planned.all_reduce(stream, range); })
+                       .value_or(kDoesNotApply);
+      }
+      line.counters.push_back(estimate_of(seconds));
+    }
     return line;
   }
 
@@ -236,6 +262,7 @@ class CollectiveBenchmarks {
   comm::GpuRanks* gpus_;
   CpuContext host_;
   std::unique_ptr<CudaContext> device_;
+  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< of the GPUs' ranks; or nothing
   Stream inline_ = Stream::host_inline();
   std::optional<bench::CollectiveBench> bench_;
   Stream* stream_ = nullptr;
@@ -274,6 +301,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (gpus) {
     context.emplace_back("device", concat(list_gpus().at(static_cast<std::size_t>(placed.device.index)).name,
                                           placed.note.empty() ? "" : ", ", placed.note));
+    context.emplace_back("nccl_estimate_ns", "NCCL's own estimate of the time (ncclGroupSimulateEnd)");
     context.emplace_back("left_out", "beside: products on the same GPU take turns with the collectives");
   } else if (!benchmarks.overlaps()) {
     context.emplace_back("left_out", "stream, beside: MPI calls cannot run beside others here");

@@ -6,6 +6,7 @@
 
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/graph.hpp>
 #include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::bench {
@@ -121,6 +122,7 @@ struct CollectiveBench::State {
   Tensor out;  // made when a case needs it
   std::int64_t next = 0;
   bool turn = false;  // send_recv: who sends
+  Graph graph;
 
   /// n elements at the next place of a pool; both pools move together.
   [[nodiscard]] TensorView at(const Tensor& pool, DType dtype, std::int64_t n) const {
@@ -178,18 +180,19 @@ struct CollectiveBench::State {
     return item.from >= 0 ? communicator.rank() == item.from : communicator.rank() % 2 == 0;
   }
 
-  void enqueue(const CollectiveCase& item, const Views& views) {
+  void enqueue(const CollectiveCase& item, const Views& views) { enqueue(communicator, item, views); }
+  void enqueue(comm::Communicator& ranks, const CollectiveCase& item, const Views& views) {
     switch (item.collective) {
       case Collective::all_reduce:
-        return communicator.all_reduce(stream, views.in);
+        return ranks.all_reduce(stream, views.in);
       case Collective::reduce_scatter:
-        return communicator.reduce_scatter(stream, views.in, views.out);
+        return ranks.reduce_scatter(stream, views.in, views.out);
       case Collective::all_gather:
-        return communicator.all_gather(stream, views.in, views.out);
+        return ranks.all_gather(stream, views.in, views.out);
       case Collective::all_to_all:
-        return communicator.all_to_all(stream, views.in, views.out);
+        return ranks.all_to_all(stream, views.in, views.out);
       case Collective::broadcast:
-        return communicator.broadcast(stream, views.in, 0);
+        return ranks.broadcast(stream, views.in, 0);
       case Collective::send_recv:
         break;
     }
@@ -199,10 +202,25 @@ struct CollectiveBench::State {
       return;
     }
     if (sends_first(item) == turn) {
-      communicator.send(stream, views.in, other);
+      ranks.send(stream, views.in, other);
     } else {
-      communicator.recv(stream, views.in, other);
+      ranks.recv(stream, views.in, other);
     }
+  }
+
+  void require_case(const CollectiveCase& item) const {
+    require<UsageError>(!item.graph || (item.collective != Collective::send_recv && communicator.can_be_captured()),
+                        name_of(item.collective), " of ", communicator.backend(),
+                        " in a graph, expected another collective than send_recv, of NCCL");
+  }
+
+  /// It runs once, too: NCCL makes connections at first use, which a capture does not allow.
+  void capture(const CollectiveCase& item, const Views& views) {
+    enqueue(item, views);
+    stream.synchronize();
+    graph = Graph::capture(stream, [&] { enqueue(item, views); });
+    graph.upload(stream);
+    stream.synchronize();
   }
 };
 
@@ -224,7 +242,9 @@ std::string collective_name(const comm::Communicator& communicator, const Stream
   const std::int64_t elements = collective_elements(item, bytes, communicator.size());
   std::string text = concat(name_of(item.collective), "/", communicator.backend(), "/", name_of(item.dtype),
                             item.in_place ? "/in_place" : "/out_of_place",
-                            stream.device() == Device::cpu() && stream.is_inline() ? "/blocking" : "/stream");
+                            item.graph                                               ? "/graph"
+                            : stream.device() == Device::cpu() && stream.is_inline() ? "/blocking"
+                                                                                     : "/stream");
   if (item.from >= 0) {
     text += concat("/", item.from, "_with_", item.to);
   }
@@ -234,9 +254,14 @@ std::string collective_name(const comm::Communicator& communicator, const Stream
 Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
   State* s = state_.get();
   const std::int64_t elements = collective_elements(item, bytes, s->communicator.size());
+  s->require_case(item);
   s->make_out(item);
   s->next = 0;
   const State::Views first = s->views(item, elements);
+  if (item.graph) {
+    s->capture(item, first);
+    return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
+  }
   const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
   // Between the clock and the call there is as little as can be: small ones take less than a microsecond.
   const auto start = [s, item, all, first, now = first]() mutable {
@@ -268,6 +293,7 @@ Measurement CollectiveBench::measure(comm::Communicator& ranks, const Collective
 
 void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   State& s = *state_;
+  s.require_case(item);
   const int mine = s.communicator.rank();
   const int ranks = s.communicator.size();
   const std::int64_t elements = collective_elements(item, bytes, ranks);
@@ -305,9 +331,12 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
       }
     });
   };
+  if (item.graph) {
+    s.capture(item, views);
+  }
   fill(views.out, [](std::int64_t) { return 100; });
   fill(views.in, [&](std::int64_t i) { return number(mine, i); });
-  s.enqueue(item, views);
+  item.graph ? s.graph.launch(s.stream) : s.enqueue(item, views);
   s.stream.synchronize();
   if (item.collective == Collective::send_recv) {
     const int sender = s.sends_first(item) ? mine : other;
@@ -318,6 +347,18 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   fill(views.out, [](std::int64_t) { return 0; });
   fill(views.in, [](std::int64_t) { return 0; });
   s.turn = false;
+}
+
+std::optional<double> CollectiveBench::estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
+                                                std::int64_t bytes) {
+  if (item.collective == Collective::send_recv || item.collective == Collective::all_to_all) {
+    return std::nullopt;  // messages
+  }
+  State& s = *state_;
+  s.make_out(item);
+  s.next = 0;
+  const State::Views views = s.views(item, collective_elements(item, bytes, s.communicator.size()));
+  return estimator.seconds([&](comm::Communicator& planned) { s.enqueue(planned, item, views); });
 }
 
 }  // namespace lockstep::bench

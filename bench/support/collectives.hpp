@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/dtype.hpp>
 
@@ -40,6 +41,9 @@ struct CollectiveCase {
   /// send_recv: the two ranks, which take turns; the others look on. -1: rank 2k with rank 2k + 1, all pairs at once.
   int from = -1;
   int to = -1;
+  /// Captured once in a CUDA graph, which is launched instead: on a CUDA stream, of a communicator that can be captured
+  /// (Communicator::can_be_captured()). Not send_recv.
+  bool graph = false;
 };
 
 /// The cases that the interface of Communicator has, of these collectives and types. Pure.
@@ -50,14 +54,15 @@ struct CollectiveCase {
 /// part, and a multiple of the ranks there. Pure.
 [[nodiscard]] std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes, int ranks);
 
-/// "all_reduce/mpi/f32/in_place/blocking/1048576" ("stream" instead of blocking where the stream is not inline). The
-/// size is that of collective_elements().
+/// "all_reduce/mpi/f32/in_place/blocking/1048576" ("stream" instead of blocking where the stream is not inline,
+/// "graph" for a captured one). The size is that of collective_elements().
 [[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
                                           const CollectiveCase& item, std::int64_t bytes);
 
 /// Memory and a stream for collectives of one communicator. algbw = bytes / time, where bytes are those of the larger
 /// of a rank's two tensors, as in nccl-tests. Used by one thread; all ranks make the same calls. Timed calls go through
-/// a pool of buffers larger than a cache, on zeros, which stay zeros.
+/// a pool of buffers larger than a cache, on zeros, which stay zeros; a graph has one place in it. UsageError for a
+/// graph of send_recv or of a communicator that cannot be captured. Destroyed before the communicator.
 class CollectiveBench {
  public:
   /// context: whose memory and device the tensors are on. stream: that operations are enqueued on, of the same device;
@@ -76,6 +81,9 @@ class CollectiveBench {
   /// Runs it once on small whole numbers, whose sums every type holds exactly, and compares every element. StateError
   /// on the ranks that find a wrong one. Host and GPU memory.
   void check(const CollectiveCase& item, std::int64_t bytes);
+  /// What NCCL itself expects one call to take, in seconds; empty where it does not say. estimator: of the same ranks.
+  [[nodiscard]] std::optional<double> estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
+                                               std::int64_t bytes);
 
  private:
   struct State;

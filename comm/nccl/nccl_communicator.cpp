@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <exception>
@@ -90,9 +91,9 @@ ncclResult_t poll(ncclComm_t comm, double seconds) {
   }
 }
 
-ncclConfig_t config_of(const NcclOptions& options) {
+ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_at_once) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = calls == Calls::block ? 1 : 0;
   config.commName = options.name.c_str();
   if (options.most_blocks > 0) {  // one without the other is refused
     config.minCTAs = 1;
@@ -100,6 +101,27 @@ ncclConfig_t config_of(const NcclOptions& options) {
   }
   return config;
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
+constexpr bool kEstimates = true;
+
+/// Ends the group that is open and executes nothing of it; the time that NCCL expects, negative for none. NCCL counts
+/// in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). Where calls do not block it would execute the
+/// group after all, and answer that it is in progress (src/group.cc, ncclGroupEndInternal).
+ncclResult_t end_estimate(double& seconds) {
+  ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+  const ncclResult_t result = ncclGroupSimulateEnd(&info);
+  seconds = result == ncclSuccess ? 1e-6 * static_cast<double>(info.estimatedTime) : -1;
+  return result;
+}
+#else
+constexpr bool kEstimates = false;
+
+ncclResult_t end_estimate(double& seconds) {
+  seconds = -1;
+  return ncclGroupEnd();
+}
+#endif
 
 std::string state_text(ncclResult_t result, double timeout_s) {
   return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
@@ -271,6 +293,10 @@ void NcclCommunicator::require_alive(std::string_view op) const {
 void NcclCommunicator::fail(const std::string& what, ncclResult_t result) {
   failure_ = concat("nccl: rank ", rank(), " of ", size(), " on ", device_, ": ", what, ": ",
                     state_text(result, options_->timeout_s));
+  if (std::exchange(estimating_, false)) {  // before the communicator in it goes
+    double ignored = 0;
+    end_estimate(ignored);
+  }
   abort();
   throw NcclError(failure_);
 }
@@ -368,10 +394,14 @@ void NcclCommunicator::recv(Stream& stream, const TensorView& data, int from) {
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
+  return split(color, key, Calls::return_at_once);
+}
+
+std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Calls calls) {
   require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
   require_alive("split");
   const DeviceGuard guard(device_);
-  ncclConfig_t config = config_of(*options_);
+  ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
   // The parent is in progress until the new communicator is there, and that one until it is ready.
   ncclResult_t result = settled(ncclCommSplit(comm_, color, key, &part, &config));
@@ -416,6 +446,53 @@ void NcclCommunicator::first_operation() {
     fail("the first operation", ncclInProgress);
   }
   counts_ = {};
+}
+
+std::optional<double> NcclCommunicator::estimate(const std::function<void(Communicator&)>& f) {
+  require_alive("estimate");
+  const DeviceGuard guard(device_);
+  estimating_ = true;
+  if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) {
+    fail("estimate", begun);
+  }
+  double seconds = -1;
+  try {
+    f(*this);
+  } catch (...) {
+    if (std::exchange(estimating_, false)) {
+      end_estimate(seconds);
+    }
+    throw;
+  }
+  estimating_ = false;
+  const ncclResult_t result = settled(end_estimate(seconds));
+  if (result != ncclSuccess) {
+    fail("estimate", result);
+  }
+  return seconds > 0 && std::isfinite(seconds) ? std::optional(seconds) : std::nullopt;
+}
+
+namespace {
+
+class Estimator final : public NcclEstimator {
+ public:
+  explicit Estimator(std::unique_ptr<NcclCommunicator> communicator) : communicator_(std::move(communicator)) {}
+  [[nodiscard]] std::optional<double> seconds(const std::function<void(Communicator&)>& f) override {
+    return communicator_->estimate(f);
+  }
+
+ private:
+  std::unique_ptr<NcclCommunicator> communicator_;
+};
+
+}  // namespace
+
+std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator) {
+  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  if (nccl == nullptr || !kEstimates) {
+    return nullptr;
+  }
+  return std::make_unique<Estimator>(nccl->split(/*color=*/0, /*key=*/nccl->rank(), Calls::block));
 }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device, const NcclOptions& options) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -35,9 +36,12 @@ class NcclAbort {
   std::thread thread_;
 };
 
-/// One rank's end of an NCCL communicator that was made with blocking = 0. Every call may answer that it is in
-/// progress; until it is not, nothing else may be asked of NCCL, so the calling thread polls with a deadline. After an
-/// error the communicator is aborted and every call throws what was wrong.
+/// Do the calls of a communicator return when NCCL has done its part, or at once?
+enum class Calls : bool { return_at_once, block };
+
+/// One rank's end of an NCCL communicator that was made with blocking = 0 (one for estimates: 1). Every call may answer
+/// that it is in progress; until it is not, nothing else may be asked of NCCL, so the calling thread polls with a
+/// deadline. After an error the communicator is aborted and every call throws what was wrong.
 class NcclCommunicator final : public Communicator {
  public:
   /// Takes an ncclComm_t that is ready.
@@ -60,11 +64,15 @@ class NcclCommunicator final : public Communicator {
   void send(Stream& stream, const TensorView& data, int to) override;
   void recv(Stream& stream, const TensorView& data, int from) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override;
+  [[nodiscard]] std::unique_ptr<NcclCommunicator> split(int color, int key, Calls calls);
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
 
   /// A small all-reduce that every rank waits for: connections are made before somebody captures a graph.
   void first_operation();
+
+  /// NcclEstimator::seconds(), of a communicator whose calls block.
+  [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);
 
  private:
   /// Calls NCCL with the device current, waits while the call is in progress, counts. call: ncclResult_t().
@@ -83,6 +91,7 @@ class NcclCommunicator final : public Communicator {
   Tensor scratch_;   ///< (1) i32: what a barrier adds up
   std::string failure_;
   CommunicatorCounts counts_;
+  bool estimating_ = false;  ///< a group is open that is not to be executed
   std::optional<NcclAbort> abort_;
   int uncaught_;
 };

@@ -13,6 +13,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/nccl/nccl_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/graph.hpp>
@@ -219,6 +220,77 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
     EXPECT_EQ(failures, none_failed(GetParam()));
     expect_clean(concat("seed ", seed));
   }
+}
+
+TEST_P(NcclStandin, EstimatesAndRunsNothing) {
+  reset(GetParam(), /*seed=*/1, {.polls = 2});
+  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+    const Device device = Device::cuda(nccl.rank());
+    CudaContext context(device);
+    EXPECT_EQ(make_nccl_estimator(control), nullptr) << "not NCCL's";
+    const auto estimator = make_nccl_estimator(nccl);
+    ASSERT_NE(estimator, nullptr);
+    constexpr std::int64_t kPart = 1000;
+    const Tensor all = Tensor::full(context, Shape{kPart * nccl.size()}, 3, DType::f32);
+    const Tensor part = Tensor::full(context, Shape{kPart}, 5, DType::f32);
+    context.synchronize();
+    const auto expect = [&](const char* what, double bytes, const std::function<void(Communicator&)>& operation) {
+      const std::optional<double> seconds = estimator->seconds(operation);
+      EXPECT_EQ(seconds.has_value(), nccl.size() > 1) << what;
+      EXPECT_NEAR(
+          seconds.value_or(0),
+          nccl.size() > 1 ? 1e-6 * (nccl_standin::kEstimateMicroseconds + bytes / nccl_standin::kEstimateBytes) : 0,
+          1e-10)
+          << what;
+    };
+    const auto bytes = static_cast<double>(all.view().bytes());
+    Stream& stream = context.stream();
+    expect("all_reduce", bytes, [&](Communicator& c) { c.all_reduce(stream, all); });
+    expect("reduce_scatter", bytes, [&](Communicator& c) { c.reduce_scatter(stream, all, part); });
+    expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
+    expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
+    EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
+    EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
+    expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });
+    std::vector<float> values(kPart);
+    const auto first_of = [&](const Tensor& tensor) {
+      copy(context, tensor.view().slice(0, 0, kPart), TensorView(std::span(values), Shape{kPart}));
+      context.synchronize();
+      return values[0];
+    };
+    EXPECT_EQ(first_of(all), 3);
+    EXPECT_EQ(first_of(part), 5) << "nothing ran";
+    nccl.all_reduce(stream, part);  // the communicator itself is as it was
+    EXPECT_EQ(first_of(part), 5.0F * static_cast<float>(nccl.size()));
+  });
+  EXPECT_EQ(failures, none_failed(GetParam()));
+  expect_clean("estimates");
+}
+
+TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
+  reset(2, /*seed=*/0);
+  const Texts failures = run_gpu_ranks(2, [&](Communicator& control, Communicator& nccl) {
+    CudaContext context(Device::cuda(nccl.rank()));
+    const Tensor data = Tensor::zeros(context, Shape{8}, DType::f32);
+    context.synchronize();
+    for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
+      const auto estimator = make_nccl_estimator(nccl);
+      if (nccl.rank() == 0) {
+        nccl_standin::fail_call(1, ncclInternalError, call);
+        const auto estimate = [&] {
+          (void)estimator->seconds([&](Communicator& c) { c.all_reduce(context.stream(), data); });
+        };
+        EXPECT_THROW(estimate(), NcclError) << call;
+        EXPECT_THROW(estimate(), NcclError) << call << ", and from then on";
+      }
+    }
+    meet(control);
+    nccl.all_reduce(context.stream(), data);
+    context.synchronize();
+  });
+  EXPECT_EQ(failures, none_failed(2));
+  EXPECT_EQ(nccl_standin::leaks(), Texts{});
+  EXPECT_EQ(standin::violations(), Texts{});
 }
 
 /// The control for the tests above: each wait of a step is seen to be missing in some order, and there are no others.
@@ -571,6 +643,18 @@ TEST(NcclStandinItself, SeesRanksThatCallDifferentThings) {
   });
   ASSERT_FALSE(standin::violations().empty());
   EXPECT_NE(standin::violations()[0].find("calls ncclAllReduce of "), std::string::npos) << standin::violations()[0];
+}
+
+TEST(NcclStandinItself, SeesAnEstimateOfACommunicatorThatDoesNotBlock) {
+  reset(1, 0);
+  run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+    Floats data(0);
+    EXPECT_THROW((void)dynamic_cast<NcclCommunicator&>(nccl).estimate(
+                     [&](Communicator& c) { c.barrier(data.context.stream()); }),
+                 NcclError);
+  });
+  ASSERT_FALSE(standin::violations().empty());
+  EXPECT_NE(standin::violations()[0].find("does not block"), std::string::npos) << standin::violations()[0];
 }
 
 TEST(NcclStandinItself, SeesADestructorBeforeTheStreamsHavePassed) {

@@ -122,6 +122,7 @@ struct Group {
     bool called = false;
     int color = 0;
     int key = 0;
+    bool blocking = false;
     ncclComm** result = nullptr;
     const char* name = nullptr;
   };
@@ -138,6 +139,7 @@ struct ncclComm {
   std::shared_ptr<Group> group{};
   int rank = 0;
   int device = 0;
+  bool blocking = false;  ///< its calls are over when they return
   std::int64_t sequence = 0;
   std::int64_t polls = 0;          ///< until the call in progress takes effect
   std::function<void()> effect{};  ///< of that call
@@ -193,9 +195,17 @@ Work work_of(const Open& open) {
   }
   return work;
 }
+struct Call;
+/// A collective between them.
+struct Pending {
+  ncclComm* comm;
+  std::size_t bytes;  ///< of the larger tensor
+  std::function<ncclResult_t(const Call&)> run;
+};
 struct ThreadGroup {
   int depth = 0;
   std::vector<Open> open{};
+  std::vector<Pending> pending{};
 };
 ThreadGroup& thread_group() {
   thread_local ThreadGroup group;
@@ -244,7 +254,7 @@ struct Call {
 
 /// The call takes effect at once, or after some polls and when `over` holds.
 ncclResult_t begin(ncclComm* comm, std::function<void()> effect, std::function<bool()> over = {}) {
-  comm->polls = world().options.polls;
+  comm->polls = comm->blocking ? 0 : world().options.polls;
   comm->effect = std::move(effect);
   comm->over = std::move(over);
   comm->in_progress = true;
@@ -388,14 +398,10 @@ void put(Machine& machine, const ncclComm* comm, cudaStream_t stream, const char
   }
 }
 
-ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
-                        ncclDataType_t type, int root, cudaStream_t stream) {
-  const Call call(name);
-  ncclResult_t result = call.check(name, comm);
-  result = result == ncclSuccess ? check_stream(call, name, comm, stream) : result;
-  if (result != ncclSuccess) {
-    return result;
-  }
+/// A collective of one rank, checked as far as that rank knows.
+ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
+                     ncclDataType_t type, int root, cudaStream_t stream) {
+  ncclResult_t result = ncclSuccess;
   Group& group = *comm->group;
   std::shared_ptr<Collective>& c = group.collectives[comm->sequence++];
   if (c == nullptr) {
@@ -430,6 +436,21 @@ ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* 
     return work;
   };
   return begin(comm, [&machine = call.machine, comm, stream, name, make] { put(machine, comm, stream, name, make); });
+}
+
+ncclResult_t collective(const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
+                        ncclDataType_t type, int root, cudaStream_t stream) {
+  const Call call(name);
+  ncclResult_t result = call.check(name, comm);
+  result = result == ncclSuccess ? check_stream(call, name, comm, stream) : result;
+  if (result != ncclSuccess || thread_group().depth == 0) {
+    return result == ncclSuccess ? enqueue(call, name, comm, in, out, count, type, root, stream) : result;
+  }
+  const bool parts = std::strcmp(name, "ncclAllGather") == 0 || std::strcmp(name, "ncclReduceScatter") == 0;
+  thread_group().pending.push_back(
+      {comm, count * bytes_of(type) * static_cast<std::size_t>(parts ? comm->group->size : 1),
+       [=](const Call& end) { return enqueue(end, name, comm, in, out, count, type, root, stream); }});
+  return ncclSuccess;
 }
 
 ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* in, void* out, std::size_t count,
@@ -510,6 +531,7 @@ void split(Group& group) {
       comm->group = part;
       comm->rank = static_cast<int>(i);
       comm->device = group.members[r]->device;
+      comm->blocking = group.splits[r].blocking;
       part->members[i] = comm;
       ++part->arrived;
       world().living.insert(comm);
@@ -677,11 +699,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* resu
   if (status != ncclSuccess) {
     return status;
   }
-  if (config == nullptr || config->blocking != 0 || *comm->queued != 0) {
-    return call.violate("ncclCommSplit: blocking, or operations are queued");
+  if (config == nullptr || *comm->queued != 0) {
+    return call.violate("ncclCommSplit: no configuration, or operations are queued");
   }
   Group& group = *comm->group;
-  group.splits[static_cast<std::size_t>(comm->rank)] = {true, color, key, result, config->commName};
+  group.splits[static_cast<std::size_t>(comm->rank)] = {true,   color,           key, config->blocking != 0,
+                                                        result, config->commName};
   if (std::all_of(group.splits.begin(), group.splits.end(), [](const Group::Split& s) { return s.called; })) {
     split(group);
   }
@@ -689,7 +712,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* resu
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  const Call call("ncclCommFinalize");
+  Call call("ncclCommFinalize");
   const ncclResult_t status = call.check("ncclCommFinalize", comm);
   if (status != ncclSuccess) {
     return status;
@@ -699,7 +722,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   }
   comm->finalised = true;
   ++comm->group->finalised;
-  return begin(comm, {}, [comm] { return comm->group->finalised == comm->group->size && !comm->in_graphs(); });
+  const auto over = [comm] { return comm->group->finalised == comm->group->size && !comm->in_graphs(); };
+  if (comm->blocking) {
+    while (!over() && comm->error == ncclSuccess) {
+      call.machine.changed.wait_for(call.lock, std::chrono::milliseconds(1));
+    }
+    return comm->error;
+  }
+  return begin(comm, {}, over);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
@@ -750,8 +780,17 @@ ncclResult_t ncclGroupEnd() {
     return ncclSuccess;
   }
   ncclResult_t result = call.injected;
+  const auto good = [&] { return result == ncclSuccess || result == ncclInProgress; };
+  for (const Pending& pending : std::exchange(group.pending, {})) {
+    if (!good()) {
+      pending.comm->error = result;
+      continue;
+    }
+    const ncclResult_t status = pending.run(call);
+    result = status != ncclSuccess ? status : result;
+  }
   for (Open& open : std::exchange(group.open, {})) {
-    if (result != ncclSuccess && result != ncclInProgress) {
+    if (!good()) {
       open.comm->error = result;
       continue;
     }
@@ -761,6 +800,33 @@ ncclResult_t ncclGroupEnd() {
     result = status != ncclSuccess ? status : result;
   }
   return result;
+}
+
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t* info) {
+  const Call call("ncclGroupSimulateEnd");
+  ThreadGroup& group = thread_group();
+  const std::vector<Open> messages = std::exchange(group.open, {});
+  const std::vector<Pending> pending = std::exchange(group.pending, {});
+  if (--group.depth != 0 || info == nullptr || info->magic != 0x74685283) {
+    return call.violate("ncclGroupSimulateEnd: not the end of a group, or no structure for its answer");
+  }
+  if (!messages.empty()) {
+    return call.violate("ncclGroupSimulateEnd: messages are not estimated, and their connections never made");
+  }
+  for (const Pending& each : pending) {
+    if (!each.comm->blocking) {
+      return call.violate(
+          text("ncclGroupSimulateEnd: rank ", each.comm->rank, " does not block: NCCL would execute this"));
+    }
+    if (call.injected != ncclSuccess) {
+      each.comm->error = call.injected;
+    }
+    if (each.comm->group->size > 1) {
+      info->estimatedTime = static_cast<float>(lockstep::nccl_standin::kEstimateMicroseconds) +
+                            static_cast<float>(each.bytes) / static_cast<float>(lockstep::nccl_standin::kEstimateBytes);
+    }
+  }
+  return call.injected;
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,

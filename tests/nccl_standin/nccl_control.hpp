@@ -23,6 +23,12 @@ struct Options {
   int stuck_rank = -1;       ///< whose set-up is never over
   bool peers_notice = true;  ///< when one rank aborts, the others see ncclRemoteError; else they see nothing
 };
+/// What ncclGroupSimulateEnd() answers for several ranks: so many microseconds, and one more for each so many bytes of
+/// a rank's larger tensor. It runs nothing; for communicators whose calls do not block it is a violation, since NCCL
+/// executes their group.
+inline constexpr int kEstimateMicroseconds = 10;
+inline constexpr int kEstimateBytes = 1000;
+
 /// After standin::reset(): no communicators, no injected errors.
 void reset(const Options& options = {});
 

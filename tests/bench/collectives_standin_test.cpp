@@ -1,0 +1,99 @@
+// The rows of bench_allreduce that need NCCL, on the stand-ins for CUDA and NCCL: ranks are threads, each with a
+// device.
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/runtime/error.hpp>
+
+#include "bench/support/collectives.hpp"
+#include "control.hpp"
+#include "nccl_control.hpp"
+#include "tests/comm/local_ranks.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr MeasureOptions kQuick{.target_seconds = 0, .min_iterations = 3, .max_iterations = 3};
+constexpr std::int64_t kMaxBytes = 4096;
+
+/// What a rank of bench_allreduce has: body(control, nccl, bench, stream).
+template <class Body>
+void run_benches(int size, Body&& body) {
+  standin::reset({.devices = size, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
+  nccl_standin::reset();
+  const auto failures = comm::run_ranks(size, [&](comm::Communicator& control) {
+    const Device device = Device::cuda(control.rank());
+    cudaSetDevice(device.index);
+    const auto nccl = comm::make_nccl_communicator(control, device);
+    CudaContext context(device);
+    Stream stream = Stream::cuda(device, -1);
+    CollectiveBench bench(*nccl, context, stream, kMaxBytes, 2 * kMaxBytes);
+    body(control, *nccl, bench, stream);
+  });
+  EXPECT_EQ(failures, comm::none_failed(size));
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
+  EXPECT_EQ(nccl_standin::leaks(), std::vector<std::string>{});
+}
+
+TEST(CollectivesInAGraph, AreTheCollectives) {
+  const std::vector<Collective> all(std::begin(kCollectives), std::end(kCollectives));
+  for (const int size : {1, 3}) {
+    run_benches(size,
+                [&](comm::Communicator& control, comm::Communicator& nccl, CollectiveBench& bench, Stream& stream) {
+                  for (CollectiveCase item : collective_cases(all, {DType::f32, DType::bf16})) {
+                    for (const bool graph : {false, true}) {
+                      item.graph = graph;
+                      if (graph && item.collective == Collective::send_recv) {
+                        EXPECT_THROW(bench.check(item, 64), UsageError);
+                        continue;
+                      }
+                      for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{1001}, kMaxBytes}) {
+                        bench.check(item, bytes);
+                      }
+                      const Measurement line = bench.measure(control, item, 1001, kQuick);
+                      EXPECT_EQ(line.samples.seconds.size(), 3U);
+                      EXPECT_EQ(line.name, collective_name(nccl, stream, item, 1001));
+                      EXPECT_NE(line.name.find(graph ? "/graph/" : "/stream/"), std::string::npos) << line.name;
+                      bench.check(item, 64);  // still right
+                    }
+                  }
+                });
+  }
+}
+
+TEST(CollectivesInAGraph, AreNcclsOnly) {
+  const auto errors = comm::run_ranks(2, [](comm::Communicator& ranks) {
+    CpuContext context({.threads = 1});
+    Stream stream = Stream::host_inline();
+    CollectiveBench bench(ranks, context, stream, 64, 64);
+    const CollectiveCase item{.collective = Collective::all_reduce, .graph = true};
+    EXPECT_THROW(bench.check(item, 64), UsageError);
+    EXPECT_THROW((void)bench.work(item, 64), UsageError);
+  });
+  EXPECT_EQ(errors, comm::none_failed(2));
+}
+
+TEST(Estimates, AreThoseOfNccl) {
+  for (const int size : {1, 2}) {
+    run_benches(size, [&](comm::Communicator&, comm::Communicator& nccl, CollectiveBench& bench, Stream&) {
+      const auto estimator = comm::make_nccl_estimator(nccl);
+      const auto microseconds = [&](Collective collective) {
+        const CollectiveCase item = collective_cases({collective}, {DType::f32}).front();
+        return bench.estimate(*estimator, item, kMaxBytes).value_or(-1e-6) * 1e6;
+      };
+      const double expected =
+          size == 1 ? -1 : nccl_standin::kEstimateMicroseconds + double{kMaxBytes} / nccl_standin::kEstimateBytes;
+      for (const Collective collective : kCollectives) {
+        const bool messages = collective == Collective::send_recv || collective == Collective::all_to_all;
+        EXPECT_NEAR(microseconds(collective), messages ? -1 : expected, 1e-4) << name_of(collective);
+      }
+      bench.check({Collective::all_reduce}, kMaxBytes);  // and nothing is left over from them
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::bench
