@@ -79,7 +79,8 @@ class CopyBenchmarks {
       }
     }
     for (const CopyPath& path : paths) {
-      for (std::int64_t pieces = 4; pieces <= 4096 && path.enqueues() && !path.both_ways; pieces *= 4) {
+      const bool in_pieces = (path.enqueues() || path.can_group()) && !path.both_ways;
+      for (std::int64_t pieces = 4; pieces <= 4096 && in_pieces; pieces *= 4) {
         for (const bool wait_each : {true, false}) {
           if (pieces <= options_.pieces_bytes) {
             add(all, path, {options_.pieces_bytes, pieces, wait_each});

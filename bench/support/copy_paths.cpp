@@ -11,6 +11,7 @@
 #endif
 
 #include <lockstep/kernels/grouped_copy.hpp>
+#include <lockstep/kernels/packed_copy.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/context.hpp>
@@ -149,7 +150,7 @@ class Lane {
  public:
   Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t bytes, std::int64_t pool_bytes,
        int threads)
-      : mover_(path.mover), pool_bytes_(pool_bytes) {
+      : mover_(path.mover), pool_bytes_(pool_bytes), threads_(threads) {
     const Device gpu = from.memory == Memory::device ? from.device : to.device;
     if (on_host(mover_)) {
       if (path.both_ways || mover_ == Mover::copy_worker || to.node) {
@@ -172,6 +173,7 @@ class Lane {
   /// already. On the host one must stay as it is until its copy is done, so that each place of the pool has its own.
   void prepare(const CopySize& size) {
     constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; then fewer places are used
+    packed_.reset();
     groups_.clear();
     place_ = 0;
     const std::int64_t step = (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -180,11 +182,14 @@ class Lane {
       std::vector<ops::CopyPair>& group = groups_.emplace_back();
       for_pieces(size, at, [&](const TensorView& src, const TensorView& dst) { group.push_back({src, dst}); });
     }
+    if (size.grouped && mover_ == Mover::copy_engine) {
+      packed_.emplace(*context_, groups_[0], ops::PackedCopyOptions{.threads = threads_});
+    }
   }
 
   void start(const CopySize& size) {
     if (size.grouped) {
-      ops::grouped_copy(*context_, groups_[place_]);
+      packed_ ? packed_->run(groups_[place_]) : ops::grouped_copy(*context_, groups_[place_]);
       place_ = (place_ + 1) % groups_.size();
       return;
     }
@@ -264,6 +269,7 @@ class Lane {
 
   Mover mover_;
   std::int64_t pool_bytes_;
+  int threads_;
   std::int64_t next_ = 0;
   std::unique_ptr<Stream> worker_;
   std::unique_ptr<Context> context_;
@@ -271,6 +277,7 @@ class Lane {
   std::unique_ptr<Pool> dst_;
   std::vector<std::vector<ops::CopyPair>> groups_;  ///< of the prepared size: a list for each place of the pool
   std::size_t place_ = 0;
+  std::optional<ops::PackedCopy> packed_;  ///< for them, between host and GPU
 };
 
 }  // namespace
@@ -280,8 +287,13 @@ bool CopyPath::over_link() const {
 }
 
 bool CopyPath::can_group() const {
-  return enqueues() && !both_ways && !from.node && from.device == to.device &&
-         (mover == Mover::copy_worker || mover == Mover::kernel);
+  if (both_ways || from.node) {
+    return false;
+  }
+  if (mover == Mover::copy_engine) {
+    return (from.memory == Memory::device) != (to.memory == Memory::device);
+  }
+  return from.device == to.device && (mover == Mover::copy_worker || mover == Mover::kernel);
 }
 
 bool CopyPath::enqueues() const {

@@ -46,8 +46,8 @@ struct CopyPath {
   [[nodiscard]] int directions() const { return both_ways ? 2 : 1; }
   /// Calls only enqueue: many copies may be under way before somebody waits.
   [[nodiscard]] bool enqueues() const;
-  /// The pieces of a copy may be one call of ops::grouped_copy(): it enqueues, both ends are one device's memory, and
-  /// no copy engine moves the bytes.
+  /// The pieces of a copy may be one call: inside one device's memory of ops::grouped_copy(), between host and GPU of
+  /// ops::PackedCopy, beside the copy engine's other rows.
   [[nodiscard]] bool can_group() const;
   [[nodiscard]] double payload_bytes(std::int64_t bytes) const;  ///< bytes * directions
   [[nodiscard]] double traffic_bytes(std::int64_t bytes) const;  ///< payload over a link; twice that in one memory
@@ -69,7 +69,7 @@ struct CopySize {
   std::int64_t bytes = 0;   ///< of all pieces together, in one direction
   std::int64_t pieces = 1;  ///< the bytes go as so many copies
   bool wait_each = false;   ///< waits for every piece; false: once behind the last
-  bool grouped = false;     ///< all pieces by one ops::grouped_copy()
+  bool grouped = false;     ///< all pieces by one call (CopyPath::can_group)
 };
 
 /// path/bytes, then pieces and how they are waited for when there are several.
