@@ -89,10 +89,10 @@ struct Loader::State {
     batch.epoch = options.epoch + from_start / sampler.batches();
     batch.index = from_start % sampler.batches();
     batch.last_of_epoch = batch.index + 1 == sampler.batches();
-    const Sampler::Share share = sampler.share(batch.index);
+    const Share share = sampler.share(batch.index);
     const Sampler::Order order = sampler.order(batch.epoch);
     batch.valid = share.count;
-    batch.global_valid = share.global_count;
+    batch.global_valid = sampler.samples(batch.index);
     const auto images = batch.images.span<std::uint8_t>();
     const auto labels = batch.labels.span<std::int32_t>();
     const auto ids = batch.sample_ids.span<std::int64_t>();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include <lockstep/nn/run_rules.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/random.hpp>
 
@@ -70,12 +69,14 @@ std::int64_t Sampler::capacity() const {
   return share_of(options_.batch_size, options_.ranks, 0).count;
 }
 
-Sampler::Share Sampler::share(std::int64_t batch) const {
+std::int64_t Sampler::samples(std::int64_t batch) const {
   require<UsageError>(batch >= 0 && batch < batches_, "sampler: batch ", batch, ", expected 0 to ", batches_ - 1);
-  const std::int64_t begin = batch * options_.batch_size;
-  const std::int64_t count = std::min(options_.batch_size, options_.size - begin);
-  const nn::Share own = share_of(count, options_.ranks, options_.rank);
-  return {begin + own.begin, own.count, count};
+  return std::min(options_.batch_size, options_.size - batch * options_.batch_size);
+}
+
+Share Sampler::share(std::int64_t batch) const {
+  const Share own = share_of(samples(batch), options_.ranks, options_.rank);
+  return {batch * options_.batch_size + own.begin, own.count};
 }
 
 }  // namespace lockstep::nn

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include <lockstep/nn/run_rules.hpp>
+
 namespace lockstep::nn {
 
 /// A pseudo-random permutation of [0, size), keyed by (seed, epoch), without a table: a Feistel network over the next
@@ -48,12 +50,11 @@ class Sampler {
   /// Largest share of any rank, ceil(batch_size / ranks): how many rows a batch buffer needs.
   [[nodiscard]] std::int64_t capacity() const;
 
-  struct Share {
-    std::int64_t begin = 0;         ///< first position in the order of the epoch
-    std::int64_t count = 0;         ///< samples of this rank; 0 when a last batch is smaller than the number of ranks
-    std::int64_t global_count = 0;  ///< samples of all ranks together
-  };
-  [[nodiscard]] Share share(std::int64_t batch) const;  ///< of rank options().rank; batch in [0, batches())
+  /// Samples of all ranks together in a batch in [0, batches()) of an epoch.
+  [[nodiscard]] std::int64_t samples(std::int64_t batch) const;
+  /// Those of rank options().rank, as positions in the order of the epoch; none when a last batch is smaller than the
+  /// number of ranks.
+  [[nodiscard]] Share share(std::int64_t batch) const;
 
   /// The sample at each position of an epoch's order.
   class Order {

@@ -107,11 +107,11 @@ TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
         batches.resize(static_cast<std::size_t>(sampler.batches()));
         const auto order = sampler.order(2);
         for (std::int64_t b = 0; b < sampler.batches(); ++b) {
-          const Sampler::Share share = sampler.share(b);
+          const Share share = sampler.share(b);
           EXPECT_LE(share.count, sampler.capacity());
-          EXPECT_EQ(share.global_count, std::min(setting.batch, setting.size - b * setting.batch));
+          EXPECT_EQ(sampler.samples(b), std::min(setting.batch, setting.size - b * setting.batch));
           // The first n mod P ranks have one more.
-          EXPECT_EQ(share.count, share.global_count / ranks + (rank < share.global_count % ranks ? 1 : 0));
+          EXPECT_EQ(share.count, sampler.samples(b) / ranks + (rank < sampler.samples(b) % ranks ? 1 : 0));
           for (std::int64_t i = 0; i < share.count; ++i) {
             batches[static_cast<std::size_t>(b)].push_back(order(share.begin + i));
           }
@@ -140,7 +140,7 @@ TEST(Sampler, EvaluationKeepsTheOrder) {
     EXPECT_EQ(order(i), i);
   }
   EXPECT_EQ(sampler.batches(), 3);
-  EXPECT_EQ(sampler.share(2).global_count, 2);
+  EXPECT_EQ(sampler.samples(2), 2);
 }
 
 TEST(Sampler, BadSettingsAreRefused) {
@@ -157,7 +157,7 @@ TEST(Sampler, BadSettingsAreRefused) {
   EXPECT_NO_THROW(make(10, 11, 2, 0, true)());
   const Sampler sampler({10, 4, 1, 0, true, false, 0});
   expect_holds(error_of<UsageError>([&] { (void)sampler.share(2); }), "batch 2");
-  expect_holds(error_of<UsageError>([&] { (void)sampler.share(-1); }), "batch -1");
+  expect_holds(error_of<UsageError>([&] { (void)sampler.samples(-1); }), "batch -1");
   expect_holds(error_of<UsageError>([] { (void)Permutation(0, 0, 0); }), "0 samples");
 }
 
