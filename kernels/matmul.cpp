@@ -20,6 +20,13 @@ void check_desc(const MatmulDesc& desc) {
                       "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
   require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
                       "matmul: bias together with grad_mode accumulate");
+  static_cast<void>(name_of(desc.activation));  // UsageError for a value that is none
+  require<UsageError>(desc.activation == Activation::identity || desc.grad_mode == GradMode::overwrite,
+                      "matmul: activation ", name_of(desc.activation), " together with grad_mode accumulate");
+}
+
+std::string_view provider_of(std::string_view choice) {
+  return choice.substr(0, choice.find(':'));
 }
 
 }  // namespace
@@ -37,10 +44,17 @@ std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc
   return all;
 }
 
+bool fuses_activation(Context& context, const MatmulDesc& desc) {
+  MatmulDesc alone = desc;
+  alone.activation = Activation::identity;
+  const std::vector<std::string> first = matmul_choices(context, alone);
+  const std::vector<std::string> fused = matmul_choices(context, desc);
+  return !first.empty() && !fused.empty() && provider_of(first.front()) == provider_of(fused.front());
+}
+
 std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc, const std::string& choice) {
   check_desc(desc);
-  std::string_view name = choice;
-  name = name.substr(0, name.find(':'));
+  const std::string_view name = provider_of(choice);
   std::string known;
   std::exception_ptr refusal;
   for (const MatmulProvider& provider : matmul_providers()) {

@@ -6,25 +6,30 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor_view.hpp>
 
 namespace lockstep::ops {
 
-/// c (m, n) = or += op(a) op(b) [+ bias (n), broadcast over rows]
+/// c (m, n) = activation(op(a) op(b) [+ bias (n), broadcast over rows]), or c += op(a) op(b)
 ///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
 /// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself. Sums run in
-/// accumulation_dtype(dtype), which the bias is stored in, too.
+/// accumulation_dtype(dtype), which the bias is stored in, too; bias and activation join before c is rounded. (cuBLASLt
+/// rounds the bias to c's type first.)
+/// relu, of a product that is NaN: NaN from our own loops and kernels, 0 from oneDNN and cuBLASLt. What made it, a NaN
+/// in a, still shows in the gradient of b, and the other way round.
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< products that are done together; 0: one, and no leading axis
   std::int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool bias = false;                         ///< not together with accumulate
-  GradMode grad_mode = GradMode::overwrite;  ///< replace c or add to it
-  bool accumulator_output = false;           ///< c is of accumulation_dtype(dtype): f32 beside 16-bit a and b
-  bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
+  bool bias = false;                             ///< not together with accumulate
+  Activation activation = Activation::identity;  ///< another: not together with accumulate
+  GradMode grad_mode = GradMode::overwrite;      ///< replace c or add to it
+  bool accumulator_output = false;               ///< c is of accumulation_dtype(dtype): f32 beside 16-bit a and b
+  bool tf32 = false;  ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
   [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
   [[nodiscard]] DType c_dtype() const { return accumulator_output ? accumulation_dtype(dtype) : dtype; }
   [[nodiscard]] Shape a_shape() const { return with_batch(transpose_a ? Shape{k, m} : Shape{m, k}); }
@@ -65,6 +70,9 @@ class MatmulPlan {
 
 /// Choices that can do this on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
+/// True when the provider of the best guess for this product alone can do its activation, too: what only slower ones
+/// can is better left to a pass of its own.
+[[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
 /// Plans with the given choice, or the first of matmul_choices() when empty. UsageError for an unknown choice,
 /// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,

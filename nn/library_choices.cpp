@@ -62,6 +62,7 @@ std::string describe(const ConvCall& call) {
 std::string describe(const ops::MatmulDesc& d) {
   return concat("matmul ", d.dtype, d.tf32 ? " tf32" : "", " batch ", d.batch, ' ', d.m, 'x', d.n, 'x', d.k,
                 d.transpose_a ? " a transposed" : "", d.transpose_b ? " b transposed" : "", d.bias ? " bias" : "",
+                d.activation == ops::Activation::identity ? "" : concat(' ', ops::name_of(d.activation)),
                 d.accumulator_output ? " accumulator" : "", grad_text(d.grad_mode));
 }
 

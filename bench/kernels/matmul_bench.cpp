@@ -1,15 +1,48 @@
+#include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/providers.hpp>
 #include <lockstep/runtime/device.hpp>
 
 #include "tests/kernels/matmul_cases.hpp"
 
 namespace lockstep::bench {
+namespace {
 
-/// The three products of the last layers of ResNet-20 and ResNet-50, and one large square, in f32 and bf16, with every
-/// choice that the host has and, where there is a GPU, the best guess of each of its providers.
+/// What desc says in two passes: the product, and over it bias and activation.
+testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& choice) {
+  testing::OpCase item = testing::matmul_case(desc, choice);
+  item.name += " in two passes";
+  item.prepare = [=](Context& context) {
+    ops::MatmulDesc product = desc;
+    product.bias = false;
+    product.activation = ops::Activation::identity;
+    const std::shared_ptr<ops::MatmulPlan> plan = ops::plan_matmul(context, product, choice);
+    return testing::PreparedOp{
+        plan->workspace_bytes(), [=](Context& on, testing::Views in, testing::Views out, const TensorView& workspace) {
+          ops::matmul(on, *plan, in[0], in[1], {}, out[0], workspace);
+          ops::linear_epilogue_forward(on, desc.activation, out[0], desc.bias ? in[2] : TensorView(), {}, out[0]);
+        }};
+  };
+  return item;
+}
+
+}  // namespace
+
+/// The three products of the last layers of ResNet-20 and ResNet-50, one large square, and the hidden layer of a
+/// perceptron and of a transformer with their activation, in one pass and in two; in f32 and bf16, with every choice
+/// that the host has and, where there is a GPU, the best guess of each of its providers.
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
+  const auto for_each_choice = [&](const ops::MatmulDesc& d, const auto& take) {
+    for (const std::string& choice : ops::matmul_choices(context, d)) {
+      take(choice);
+    }
+    for (const ops::MatmulProvider& provider : ops::matmul_providers()) {
+      if (provider.device == DeviceKind::cuda && num_gpus() > 0) {
+        take(std::string(provider.name));
+      }
+    }
+  };
   const auto add = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool transpose_a, bool transpose_b) {
     ops::MatmulDesc d;
     d.m = m;
@@ -20,14 +53,17 @@ std::vector<testing::OpCase> matmul_bench() {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       d.dtype = dtype;
       d.accumulator_output = transpose_a;  // the gradient of weights
-      for (const std::string& choice : ops::matmul_choices(context, d)) {
+      for_each_choice(d, [&](const std::string& choice) { items.push_back(testing::matmul_case(d, choice)); });
+    }
+  };
+  const auto add_activated = [&](std::int64_t m, std::int64_t n, std::int64_t k, ops::Activation activation) {
+    ops::MatmulDesc d{.m = m, .n = n, .k = k, .transpose_b = true, .bias = true, .activation = activation};
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      d.dtype = dtype;
+      for_each_choice(d, [&](const std::string& choice) {
         items.push_back(testing::matmul_case(d, choice));
-      }
-      for (const ops::MatmulProvider& provider : ops::matmul_providers()) {
-        if (provider.device == DeviceKind::cuda && num_gpus() > 0) {
-          items.push_back(testing::matmul_case(d, std::string(provider.name)));
-        }
-      }
+        items.push_back(in_two_passes(d, choice));
+      });
     }
   };
   const auto add_linear = [&](std::int64_t batch, std::int64_t in, std::int64_t out) {
@@ -38,6 +74,8 @@ std::vector<testing::OpCase> matmul_bench() {
   add_linear(128, 64, 10);
   add_linear(32, 2048, 1000);
   add(1024, 1024, 1024, false, false);
+  add_activated(128, 512, 256, ops::Activation::relu);
+  add_activated(1024, 3072, 768, ops::Activation::gelu_tanh);
   return items;
 }
 

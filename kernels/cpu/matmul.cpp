@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include <lockstep/kernels/cpu/activation.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/providers.hpp>
 #include <lockstep/runtime/align.hpp>
@@ -44,8 +45,13 @@ void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const 
                       for (std::int64_t j = 0; j < count; ++j) {
                         const V before = d.grad_mode == GradMode::accumulate ? value_of(out[j])
                                                                              : (bias != nullptr ? bias[j0 + j] : V{0});
-                        out[j] = Out(before + sum[j]);
+                        sum[j] = before + sum[j];
                       }
+                      activations::visit(d.activation, [&]<class Function>(Function) {
+                        for (std::int64_t j = 0; j < count; ++j) {
+                          out[j] = Out(Function::value(sum[j]));
+                        }
+                      });
                     }
                   });
 }

@@ -40,6 +40,23 @@ Description describe(const MatmulDesc& d) {
           turned(d.m, d.n)};
 }
 
+Epilogue epilogue_of(const MatmulDesc& d) {
+  Epilogue epilogue{.bias = d.bias, .rounds_bias = d.bias && size_of(d.c_dtype()) == 2};
+  switch (d.activation) {
+    case Activation::identity:
+      return epilogue;
+    case Activation::relu:
+      epilogue.function = Epilogue::Function::relu;
+      return epilogue;
+    case Activation::gelu_tanh:
+      epilogue.function = Epilogue::Function::gelu;
+      return epilogue;
+    default:
+      throw UnsupportedError(
+          concat("matmul: cublaslt has the activations relu and gelu_tanh, not ", name_of(d.activation)));
+  }
+}
+
 std::string choice_text(const Algorithm& algorithm) {
   std::string text;
   for_each_setting(algorithm, [&](auto value) { text += concat(text.empty() ? kPrefix : "-", value); });

@@ -24,6 +24,18 @@ struct Description {
 };
 [[nodiscard]] Description describe(const MatmulDesc& desc);
 
+/// What follows the sums in the same pass. cuBLASLt adds a bias of the result's type only: an f32 bias beside a 16-bit
+/// c is rounded to c's type in the workspace first.
+struct Epilogue {
+  bool bias = false;         ///< added first
+  bool rounds_bias = false;  ///< c is of 16 bits
+  enum class Function : unsigned char { none, relu, gelu } function = Function::none;
+
+  bool operator==(const Epilogue&) const = default;
+};
+/// UnsupportedError for an activation that cuBLASLt has not: it has relu, and what it calls GELU is gelu_tanh.
+[[nodiscard]] Epilogue epilogue_of(const MatmulDesc& desc);
+
 /// The algorithm of cuBLASLt and its settings: CUBLASLT_ALGO_CONFIG_*, by which the same one can be made again.
 struct Algorithm {
   std::int32_t id = 0;

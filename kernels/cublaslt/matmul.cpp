@@ -7,19 +7,16 @@
 
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 #include <lockstep/kernels/cublaslt/description.hpp>
-#include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-
-// A bias joins the product where c is f32. cuBLASLt takes a bias of c's type only, but ours is f32 beside 16-bit
-// tensors: there a second pass over c adds it.
 
 namespace lockstep::ops::cublaslt {
 namespace {
 
 constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: what NVIDIA advises for Hopper
-constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b and c
+constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b, c and an f32 bias
 constexpr std::size_t kWorkspaceAlignment = 256;  // bytes; cuBLASLt asks for 16 at least and takes cudaMalloc's
 constexpr std::size_t kContractAlignment = 64;    // what a workspace has for certain
 constexpr int kMostChoices = 8;
@@ -37,6 +34,18 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
+cublasLtEpilogue_t epilogue(const Epilogue& e) {
+  switch (e.function) {
+    case Epilogue::Function::relu:
+      return e.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case Epilogue::Function::gelu:
+      return e.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case Epilogue::Function::none:
+      break;
+  }
+  return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 /// What cuBLASLt is told of a desc.
 class Problem {
  public:
@@ -52,15 +61,14 @@ class Problem {
     const Description description = describe(d);
     set(CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (fuses_bias(d)) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(epilogue_of(d)));
+    if (d.bias) {  // what an algorithm may expect of a bias is read off its address, not from there
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kAlignment}));
     }
     first_ = layout(in_, description.first, description.products);
     second_ = layout(in_, description.second, description.products);
     c_ = layout(out_, description.out, description.products);
   }
-
-  [[nodiscard]] static bool fuses_bias(const MatmulDesc& d) { return d.bias && d.c_dtype() == DType::f32; }
 
   /// Changes the operation in host memory; nothing else of a problem changes.
   template <class T>
@@ -191,10 +199,14 @@ class Plan final : public MatmulPlan {
   Plan(Context& context, const MatmulDesc& d, const Algorithm& algorithm)
       : MatmulPlan(context.device(), d), library_(library(context)), problem_(library_, d), algorithm_(algorithm) {
     std::tie(prepared_, used_bytes_) = problem_.prepare(library_, algorithm);
+    if (epilogue_of(d).rounds_bias) {
+      bias_bytes_ = align_up(static_cast<std::size_t>(d.n) * size_of(d.c_dtype()), kWorkspaceAlignment);
+    }
   }
 
   std::size_t workspace_bytes() const override {
-    return used_bytes_ == 0 ? 0 : used_bytes_ + kWorkspaceAlignment - kContractAlignment;
+    const std::size_t bytes = bias_bytes_ + used_bytes_;
+    return bytes == 0 ? 0 : bytes + kWorkspaceAlignment - kContractAlignment;
   }
   /// Parts of a sum are kept and then added in order; the other ways of joining them are not asked for.
   bool deterministic() const override {
@@ -204,25 +216,27 @@ class Plan final : public MatmulPlan {
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& workspace) const override {
-    const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&c, "c"}};
+    void* base = nullptr;
+    if (workspace_bytes() > 0) {
+      base = reinterpret_cast<void*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kWorkspaceAlignment));
+    }
+    TensorView added = bias;
+    if (bias_bytes_ > 0) {
+      added = TensorView(base, desc().c_dtype(), device(), bias.shape);
+      strided_copy(context, bias, added);
+    }
+    const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&added, "bias"}, {&c, "c"}};
     for (const auto& [view, name] : operands) {
       require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name, " at ",
                           view->data, ", expected a multiple of ", kAlignment,
                           ": cublaslt takes no other; the choice 'cuda' does");
     }
     const cuda::DeviceGuard guard(device());
-    const bool fuses = Problem::fuses_bias(desc());
-    if (fuses) {
-      problem_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
+    if (desc().bias) {
+      problem_.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(added.data));
     }
-    void* base = nullptr;
-    if (used_bytes_ > 0) {
-      base = reinterpret_cast<void*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kWorkspaceAlignment));
-    }
-    problem_.run(library_, context, prepared_, desc().grad_mode == GradMode::accumulate, a, b, c, base, used_bytes_);
-    if (desc().bias && !fuses) {
-      linear_epilogue_forward(context, Activation::identity, c, bias, {}, c);
-    }
+    void* const scratch = used_bytes_ == 0 ? nullptr : static_cast<std::byte*>(base) + bias_bytes_;
+    problem_.run(library_, context, prepared_, desc().grad_mode == GradMode::accumulate, a, b, c, scratch, used_bytes_);
   }
 
  private:
@@ -230,7 +244,8 @@ class Plan final : public MatmulPlan {
   Problem problem_;
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
-  std::size_t used_bytes_ = 0;
+  std::size_t used_bytes_ = 0;  // by the algorithm
+  std::size_t bias_bytes_ = 0;  // by the rounded bias, before the algorithm's
 };
 
 std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
@@ -260,6 +275,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
   const bool any = choice == kMatmul.name;
   Algorithm algorithm = any ? Algorithm() : parse_choice(choice);
   (void)data_type(desc.dtype);
+  (void)epilogue_of(desc);
   library(context).require_usable();
   if (any) {
     const std::vector<std::string> all = choices(context, desc);

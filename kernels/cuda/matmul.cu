@@ -41,10 +41,17 @@ class Plan : public MatmulPlan {
       const MatmulDesc& d = desc();
       const Strided<T> rows{gpu::data<const T>(a), d.m * d.k, d.transpose_a ? 1 : d.k, d.transpose_a ? d.m : 1};
       const Strided<T> columns{gpu::data<const T>(b), d.k * d.n, d.transpose_b ? d.k : 1, d.transpose_b ? 1 : d.n};
-      const auto multiply = [&]<class Out>(Out* to) {
-        const gpu::ProductOutput<Out> out{
-            to, d.m * d.n, d.n, gpu::data<const float>(bias), 0, d.grad_mode == GradMode::accumulate};
+      const auto multiply_with = [&]<class Out, class F>(Out* to, F function) {
+        const gpu::ProductOutput<Out, F> out{
+            to, d.m * d.n, d.n, gpu::data<const float>(bias), 0, d.grad_mode == GradMode::accumulate, function};
         gpu::tile_product(static_cast<CudaContext&>(context), sizes_, rows, columns, out, gpu::data<float>(workspace));
+      };
+      const auto multiply = [&](auto* to) {
+        if (d.activation == Activation::identity) {
+          multiply_with(to, gpu::Activated<Activation::identity>());
+        } else {
+          multiply_with(to, gpu::AnyActivation{d.activation});
+        }
       };
       if (d.accumulator_output) {
         multiply(gpu::data<float>(c));

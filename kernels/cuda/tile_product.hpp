@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
 /// out(i, j) = sum over l of a(i, l) * b(l, j) for each of some products, in plain f32 without tensor cores: what
@@ -45,20 +46,23 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// Where results go, row-major: element (i, j) of a product, with what follows the sum.
-template <class T>
+/// Where results go, row-major: element (i, j) of a product, with what follows the sum. F: a function of
+/// activation.hpp.
+template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
   std::int64_t product_stride, row_stride;
   const float* bias;  ///< or null
   std::int64_t bias_stride;
   bool accumulate;
+  F function = {};
 
   __device__ void write(std::int64_t product, std::int64_t i, std::int64_t j, float value) const {
     T& element = to[product * product_stride + i * row_stride + j];
     if (bias != nullptr) {
       value += bias[product * bias_stride + j];
     }
+    value = function.value(value);
     if (accumulate) {
       value += to_float(element);
     }
@@ -109,8 +113,8 @@ class TileLoader {
 };
 
 /// Tasks are tiles of products and of parts of their sums; part s of product p is written as product s * products + p.
-template <class A, class B, class T>
-__global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T> out) {
+template <class A, class B, class T, class F>
+__global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
   LOCKSTEP_SHARED(float, a_tile, [kTileDepth][kTileSide + kTilePadding]);
   LOCKSTEP_SHARED(float, b_tile, [kTileDepth][kTileSide + kTilePadding]);
   const std::int64_t row_tiles = (s.rows + kTileSide - 1) / kTileSide;
@@ -158,9 +162,9 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
 }
 
 /// partial: (splits, products, rows, columns), added in the order of the splits.
-template <class T>
+template <class T, class F>
 __global__ void __launch_bounds__(kTileBlock)
-    join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T> out) {
+    join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T, F> out) {
   const std::int64_t elements = s.products * s.rows * s.columns;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kTileBlock;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kTileBlock + threadIdx.x; e < elements; e += threads) {
@@ -173,18 +177,19 @@ __global__ void __launch_bounds__(kTileBlock)
 }
 
 /// Enqueues all of it. workspace: s.workspace_bytes(), aligned to float.
-template <class A, class B, class T>
-void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T>& out,
+template <class A, class B, class T, class F>
+void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T, F>& out,
                   float* workspace) {
   const auto parts = [](std::int64_t extent) { return (extent + kTileSide - 1) / kTileSide; };
   const unsigned blocks = blocks_for(s.splits * s.products * parts(s.rows) * parts(s.columns), 1);
   if (s.splits == 1) {
-    launch(tile_product_kernel<A, B, T>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, out);
+    launch(tile_product_kernel<A, B, T, F>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, out);
     return;
   }
-  const ProductOutput<float> partial{workspace, s.rows * s.columns, s.columns, nullptr, 0, false};
-  launch(tile_product_kernel<A, B, float>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, partial);
-  launch(join_products_kernel<T>, dim3(blocks_for(s.products * s.rows * s.columns, kTileBlock)), dim3(kTileBlock), 0,
+  using Sum = Activated<ops::Activation::identity>;
+  const ProductOutput<float, Sum> partial{workspace, s.rows * s.columns, s.columns, nullptr, 0, false};
+  launch(tile_product_kernel<A, B, float, Sum>, dim3(blocks), dim3(kTileBlock), 0, context.stream(), s, a, b, partial);
+  launch(join_products_kernel<T, F>, dim3(blocks_for(s.products * s.rows * s.columns, kTileBlock)), dim3(kTileBlock), 0,
          context.stream(), s, workspace, out);
 }
 

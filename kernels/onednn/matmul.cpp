@@ -38,7 +38,8 @@ class Plan final : public MatmulPlan {
     const auto c = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.n); };
     const bool accumulate = d.grad_mode == GradMode::accumulate;
     const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
-    const Made made = make_matmul(library(context), a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy);
+    const Made made =
+        make_matmul(library(context), a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy, d.activation);
     require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
                               ") for this");
     const memory::data_type outer = type_of(d.dtype);

@@ -14,14 +14,42 @@ using dnnl::prop_kind;
 
 constexpr std::size_t kAlignment = 64;
 
-dnnl::primitive_attr attributes(bool accumulate) {
+algorithm eltwise(Activation activation) {
+  switch (activation) {
+    case Activation::gelu:
+      return algorithm::eltwise_gelu_erf;
+    case Activation::gelu_tanh:
+      return algorithm::eltwise_gelu_tanh;
+    case Activation::silu:
+      return algorithm::eltwise_swish;
+    case Activation::tanh:
+      return algorithm::eltwise_tanh;
+    case Activation::sigmoid:
+      return algorithm::eltwise_logistic;
+    case Activation::relu:
+      return algorithm::eltwise_relu;
+    case Activation::identity:
+      break;
+  }
+  return algorithm::undef;
+}
+
+dnnl::primitive_attr attributes(bool accumulate, Activation activation = Activation::identity) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::post_ops ops;
   if (accumulate) {
-    dnnl::post_ops ops;
     ops.append_sum(1.0F);
-    attr.set_post_ops(ops);
   }
+  if (activation != Activation::identity) {
+    const float alpha = activation == Activation::silu ? 1.0F : 0.0F;  // swish: x * sigma(alpha * x); relu: no leak
+#if DNNL_VERSION_MAJOR >= 3
+    ops.append_eltwise(eltwise(activation), alpha, 0.0F);
+#else
+    ops.append_eltwise(1.0F, eltwise(activation), alpha, 0.0F);
+#endif
+  }
+  attr.set_post_ops(ops);
   return attr;
 }
 
@@ -127,13 +155,14 @@ Made make_backward_weights(const Library& lib, const Convolution& c) {
 }
 
 Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                 const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate) {
+                 const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate, Activation activation) {
+  const dnnl::primitive_attr with = attributes(accumulate, activation);
 #if DNNL_VERSION_MAJOR >= 3
-  const auto desc = empty(bias) ? dnnl::matmul::primitive_desc(lib.engine, a, b, c, attributes(accumulate))
-                                : dnnl::matmul::primitive_desc(lib.engine, a, b, bias, c, attributes(accumulate));
+  const auto desc = empty(bias) ? dnnl::matmul::primitive_desc(lib.engine, a, b, c, with)
+                                : dnnl::matmul::primitive_desc(lib.engine, a, b, bias, c, with);
 #else
   const dnnl::matmul::primitive_desc desc(empty(bias) ? dnnl::matmul::desc(a, b, c) : dnnl::matmul::desc(a, b, bias, c),
-                                          attributes(accumulate), lib.engine);
+                                          with, lib.engine);
 #endif
   return {dnnl::matmul(desc), desc.src_desc(),        desc.weights_desc(),
           desc.dst_desc(),    desc.scratchpad_desc(), desc.impl_info_str()};

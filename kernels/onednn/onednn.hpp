@@ -10,6 +10,7 @@
 
 #include <dnnl.hpp>
 
+#include <lockstep/kernels/activation.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/dtype.hpp>
 #include <lockstep/runtime/error.hpp>
@@ -94,7 +95,8 @@ struct Convolution {
 [[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c);     ///< a = dy, b = weights, out = dx
 [[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c);  ///< a = x, b = dy, out = dweights
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
-                               const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate);
+                               const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
+                               Activation activation);
 /// a -> out, or added to what is there.
 [[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                 bool accumulate);

@@ -199,14 +199,19 @@ class LinearLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return "linear"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
-  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  [[nodiscard]] bool backward_reads_output() const override { return slope_of_output(); }
   void plan(PlanBuilder& builder) const override;
 
  private:
   [[nodiscard]] bool sequence() const { return logical_.rank() == 2; }
   [[nodiscard]] std::string weight_name() const;
   [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
-  /// The product and what follows it in forward; gives the product where backward needs it.
+  /// Backward takes the slope of the activation from the output, so that the product is not kept.
+  [[nodiscard]] bool slope_of_output() const {
+    return options_.activation == ops::Activation::relu && options_.residual.index < 0;
+  }
+  /// The product and what follows it in forward, in one call where the device has one for it; gives what backward takes
+  /// the slope of the activation from: the output, or else the product before the bias was added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
 
   Shape logical_;

@@ -59,35 +59,42 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
 SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const {
   const std::int64_t out = features_;
   const bool residual = options_.residual.index >= 0;
-  const bool epilogue = activates() || residual;
+  const bool slope_of_product = builder.training() && activates() && !slope_of_output();
   const SlotId x = builder.input();
   const SlotId weight = builder.weight(weight_name());
   const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
   const Shape shape = builder.batched(sequence() ? Shape{rows / builder.batch(), out} : Shape{out});
   const SlotId product = builder.activation(name(), shape);
-  const ops::MatmulDesc desc{
-      .dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true, .bias = options_.bias && !epilogue};
-  const auto plan = builder.matmul(name() + " forward", desc);
+  ops::MatmulDesc desc{.dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true};
+  desc.bias = options_.bias;
+  desc.activation = options_.activation;
+  const bool fused = !residual && !slope_of_product && (!activates() || ops::fuses_activation(builder.context(), desc));
+  if (!fused) {
+    desc.bias = false;
+    desc.activation = ops::Activation::identity;
+  }
+  // Under a name of its own: a stored choice of the product alone may not have the activation.
+  const std::string key = concat(name(), " forward", fused && activates() ? " " : "",
+                                 fused && activates() ? ops::name_of(desc.activation) : std::string_view());
+  const auto plan = builder.matmul(key, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
-  const SlotId matmul_bias = epilogue ? SlotId{} : bias;
+  const SlotId matmul_bias = fused ? bias : SlotId{};
   builder.call("matmul forward " + plan->choice(), {x, weight, matmul_bias}, {product, scratch}, desc.flops(),
                [=](Context& context, const Frame& frame) {
                  ops::matmul(context, *plan, frame[x].reshape({rows, in}), frame[weight].reshape({out, in}),
                              frame[matmul_bias], frame[product].reshape({rows, out}), frame[scratch]);
                });
-  if (!epilogue) {
-    builder.set_output(product);
-    return {};
+  SlotId y = product;
+  if (!fused) {
+    y = slope_of_product ? builder.activation(name() + ".y", shape) : builder.alias(product, name() + ".y", shape);
+    const SlotId added = residual ? builder.input(1) : SlotId{};
+    builder.call("linear_epilogue forward", {product, bias, added}, {y}, 0,
+                 [=, kind = options_.activation](Context& context, const Frame& frame) {
+                   ops::linear_epilogue_forward(context, kind, frame[product], frame[bias], frame[added], frame[y]);
+                 });
   }
-  const bool kept = builder.training() && activates();  // the slope is taken from the product
-  const SlotId y = kept ? builder.activation(name() + ".y", shape) : builder.alias(product, name() + ".y", shape);
-  const SlotId added = residual ? builder.input(1) : SlotId{};
-  builder.call("linear_epilogue forward", {product, bias, added}, {y}, 0,
-               [=, kind = options_.activation](Context& context, const Frame& frame) {
-                 ops::linear_epilogue_forward(context, kind, frame[product], frame[bias], frame[added], frame[y]);
-               });
   builder.set_output(y);
-  return kept ? product : SlotId{};
+  return slope_of_product ? product : y;
 }
 
 void LinearLayer::plan(PlanBuilder& builder) const {
@@ -97,7 +104,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
   const std::int64_t out = features_;
   const SlotId x = builder.input();
   const SlotId weight = builder.weight(weight_name());
-  const SlotId product = plan_forward(builder, rows, in);
+  const SlotId kept = plan_forward(builder, rows, in);
 
   builder.on_backward([=, this](PlanBuilder& b) {
     SlotId dy = b.output_gradients()[0];  // becomes that of the product
@@ -108,12 +115,13 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      const SlotId bias = options_.bias ? b.parameter(name() + ".bias") : SlotId{};
+      // relu(product + bias) is above 0 where product + bias is: its slope is that of relu at y
+      const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
-          b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(product)) : 0);
-      b.call("linear_epilogue backward", {product, bias, given, dbias.slot}, {dy, dbias.slot, scratch}, 0,
+          b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);
+      b.call("linear_epilogue backward", {kept, bias, given, dbias.slot}, {dy, dbias.slot, scratch}, 0,
              [=, kind = options_.activation](Context& context, const Frame& frame) {
-               ops::linear_epilogue_backward(context, kind, frame[product], frame[bias], frame[given], dbias.mode,
+               ops::linear_epilogue_backward(context, kind, frame[kept], frame[bias], frame[given], dbias.mode,
                                              frame[dy], frame[dbias.slot], frame[scratch]);
              });
     } else if (options_.bias) {

@@ -98,8 +98,8 @@ Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int6
   int i = 0;
   for (const std::int64_t features : hidden) {
     require<UsageError>(features >= 1, "mlp: hidden size is ", features, ", expected at least 1");
-    x = builder.linear("layers." + std::to_string(i), x, features, {.he_init = true});
-    x = builder.relu("relu." + std::to_string(i++), x);
+    x = builder.linear("layers." + std::to_string(i++), x, features,
+                       {.he_init = true, .activation = ops::Activation::relu});
   }
   builder.linear("layers." + std::to_string(i), x, classes);
   return builder.build();

@@ -68,6 +68,32 @@ TEST(CublasLt, AnotherDescriptionIsAnotherProduct) {
   EXPECT_EQ(multiply(d, description, b, a, {}, {0, 0, 0, 0}), (std::vector<double>{17, 23, 39, 53}));
 }
 
+TEST(CublasLt, TheEpilogueHasBiasAndActivation) {
+  using ops::Activation;
+  using ops::cublaslt::Epilogue;
+  using Function = Epilogue::Function;
+  const auto of = [](DType dtype, bool bias, Activation activation, bool accumulator_output = false) {
+    MatmulDesc d;
+    d.dtype = dtype;
+    d.bias = bias;
+    d.activation = activation;
+    d.accumulator_output = accumulator_output;
+    return ops::cublaslt::epilogue_of(d);
+  };
+  EXPECT_EQ(of(DType::f32, false, Activation::identity), Epilogue{});
+  EXPECT_EQ(of(DType::f32, true, Activation::identity), (Epilogue{true, false, Function::none}));
+  EXPECT_EQ(of(DType::f32, true, Activation::relu), (Epilogue{true, false, Function::relu}));
+  EXPECT_EQ(of(DType::f32, false, Activation::gelu_tanh), (Epilogue{false, false, Function::gelu}));
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_EQ(of(dtype, true, Activation::gelu_tanh), (Epilogue{true, true, Function::gelu}));
+    EXPECT_EQ(of(dtype, true, Activation::relu, true), (Epilogue{true, false, Function::relu}));  // c is f32
+    EXPECT_EQ(of(dtype, false, Activation::relu), (Epilogue{false, false, Function::relu}));
+  }
+  for (const Activation other : {Activation::gelu, Activation::silu, Activation::tanh, Activation::sigmoid}) {
+    EXPECT_THROW((void)of(DType::f32, true, other), UnsupportedError);
+  }
+}
+
 TEST(CublasLt, AChoiceIsTheAlgorithm) {
   const Algorithm algorithm{66, 20, 36, 3, 2, 1, 7, 4, 5};
   const std::string text = ops::cublaslt::choice_text(algorithm);

@@ -9,6 +9,7 @@
 
 #include <lockstep/kernels/matmul.hpp>
 
+#include "tests/kernels/activation_cases.hpp"
 #include "tests/support/op_case.hpp"
 
 namespace lockstep::testing {
@@ -19,6 +20,7 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   OpCase item;
   item.name = concat("matmul ", d.dtype, ' ', d.batch > 0 ? concat(d.batch, " of ") : std::string(), d.m, 'x', d.n, 'x',
                      d.k, d.transpose_a ? " ta" : "", d.transpose_b ? " tb" : "", d.bias ? " bias" : "",
+                     d.activation == ops::Activation::identity ? "" : concat(' ', ops::name_of(d.activation)),
                      accumulate ? " accumulate" : "",
                      d.accumulator_output ? concat(" in ", d.c_dtype()) : std::string(), ' ', choice);
   item.dtype = d.dtype;
@@ -42,8 +44,8 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
   return item;
 }
 
-/// Every transposition and epilogue over sizes of 1, odd and prime, below and above a block of the reference; without a
-/// batch and with one.
+/// Every transposition, bias or accumulation over sizes of 1, odd and prime, below and above a block of the reference;
+/// without a batch and with one.
 inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   std::vector<ops::MatmulDesc> descs;
   const std::int64_t sizes[][4] = {{0, 1, 1, 1},     {0, 2, 3, 1}, {0, 128, 10, 64}, {0, 10, 64, 128}, {0, 5, 67, 31},
@@ -66,7 +68,32 @@ inline std::vector<ops::MatmulDesc> matmul_descs(DType dtype) {
   return descs;
 }
 
-/// For GPUs: a third of matmul_descs(), so that every size and every variant occurs, and sums that are split.
+/// Every activation with and without a bias: on one tile, more than a tile or block of the reference in each direction,
+/// and a batch.
+inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
+  std::vector<ops::MatmulDesc> descs;
+  const std::int64_t sizes[][4] = {{0, 1, 1, 1}, {0, 67, 130, 17}, {3, 5, 67, 31}};
+  for (const auto& [batch, m, n, k] : sizes) {
+    for (const ops::Activation activation : kActivations) {
+      for (const bool bias : {false, true}) {
+        if (activation != ops::Activation::identity) {
+          descs.push_back({.dtype = dtype,
+                           .batch = batch,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .transpose_b = bias,  // as a linear layer has it
+                           .bias = bias,
+                           .activation = activation});
+        }
+      }
+    }
+  }
+  return descs;
+}
+
+/// For GPUs: a third of matmul_descs(), so that every size and every variant occurs, those with an activation, and sums
+/// that are split.
 inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
   std::vector<ops::MatmulDesc> descs;
   std::size_t i = 0;
@@ -77,12 +104,19 @@ inline std::vector<ops::MatmulDesc> matmul_descs_for_devices() {
     }
     ++i;
   }
+  for (const ops::MatmulDesc& d : activated_matmul_descs(DType::f32)) {
+    descs.push_back(d);
+    descs.back().accumulator_output = i++ % 2 == 0;
+  }
   ops::MatmulDesc d;
   d.m = 3;
   d.n = 5;
   d.k = 1101;
   d.bias = true;
   descs.push_back(d);
+  d.activation = ops::Activation::relu;
+  descs.push_back(d);
+  d.activation = ops::Activation::identity;
   d.batch = 2;
   d.bias = false;
   d.transpose_b = true;
@@ -101,6 +135,9 @@ inline std::vector<DeviceCase> matmul_device_cases(
       d.dtype = dtype;
       for (const std::string& choice : choices(d)) {
         items.push_back(device_case(matmul_case(d, choice), host));
+        if (d.bias && choice.starts_with("cublaslt")) {
+          items.back().tolerance += rounding_of(d.c_dtype());  // of the bias
+        }
       }
     }
   }

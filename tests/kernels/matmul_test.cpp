@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <string>
 #include <vector>
+
+#include <lockstep/kernels/linear_epilogue.hpp>
 
 #include "tests/support/op_checks.hpp"
 
@@ -13,11 +17,33 @@ namespace {
 
 using ops::GradMode;
 using ops::MatmulDesc;
+using testing::activated_matmul_descs;
 using testing::GuardedTensor;
 using testing::matmul_case;
 using testing::matmul_descs;
 using testing::OpCase;
 using testing::OpInstance;
+
+/// By the definitions in activation.hpp.
+double activated(ops::Activation kind, double x) {
+  switch (kind) {
+    case ops::Activation::gelu:
+      return x / 2 * (1 + std::erf(x / std::sqrt(2.0)));
+    case ops::Activation::gelu_tanh:
+      return x / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    case ops::Activation::silu:
+      return x / (1 + std::exp(-x));
+    case ops::Activation::tanh:
+      return std::tanh(x);
+    case ops::Activation::sigmoid:
+      return 1 / (1 + std::exp(-x));
+    case ops::Activation::relu:
+      return x > 0 ? x : 0;
+    case ops::Activation::identity:
+      break;
+  }
+  return x;
+}
 
 /// By the definition, in double. expected[0] holds what c held before.
 void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::span<GuardedTensor> expected) {
@@ -36,6 +62,7 @@ void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::spa
           sum += a[static_cast<std::size_t>(p * d.m * d.k + (d.transpose_a ? l * d.m + i : i * d.k + l))] *
                  b[static_cast<std::size_t>(p * d.k * d.n + (d.transpose_b ? j * d.k + l : l * d.n + j))];
         }
+        sum = activated(d.activation, sum);
       }
     }
   }
@@ -54,6 +81,9 @@ void expect_oracle(Context& context, DType dtype) {
   for (const MatmulDesc& d : matmul_descs(dtype)) {
     expect_oracle(context, d);
   }
+  for (const MatmulDesc& d : activated_matmul_descs(dtype)) {
+    expect_oracle(context, d);
+  }
 }
 
 TEST(Matmul, EveryChoiceMatchesTheOracleInF32) {
@@ -68,9 +98,12 @@ TEST(Matmul, ReferenceMatchesTheOracleInF64) {
 
 TEST(Matmul, EveryChoiceMatchesTheOracleInBf16) {
   CpuContext context({.threads = 2});
-  const std::vector<MatmulDesc> descs = matmul_descs(DType::bf16);
-  for (std::size_t i = 0; i < descs.size(); i += 5) {  // all twelve variants
-    MatmulDesc d = descs[i];
+  std::vector<MatmulDesc> descs = activated_matmul_descs(DType::bf16);
+  const std::vector<MatmulDesc> plain = matmul_descs(DType::bf16);
+  for (std::size_t i = 0; i < plain.size(); i += 5) {  // all twelve variants
+    descs.push_back(plain[i]);
+  }
+  for (MatmulDesc& d : descs) {
     for (const bool accumulator_output : {false, true}) {
       d.accumulator_output = accumulator_output;
       expect_oracle(context, d);
@@ -146,9 +179,59 @@ TEST(Matmul, SameBitsInBf16) {
   }
 }
 
+/// The reference has the bits of a product, and then a pass over it that adds the bias and takes the activation.
+TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
+  CpuContext context({.threads = 2});
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const MatmulDesc& d : activated_matmul_descs(dtype)) {
+      OpInstance fused(matmul_case(d, "reference"), context);
+      testing::run_checked(fused);
+      MatmulDesc alone = d;
+      alone.bias = false;
+      alone.activation = ops::Activation::identity;
+      OpInstance product(matmul_case(alone, "reference"), context, &fused.inputs());
+      testing::run_checked(product);
+      const TensorView y = product.output(0);
+      EXPECT_FALSE(testing::has_same_bits(fused.output(0), y));  // a control
+      const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
+      ops::linear_epilogue_forward(context, d.activation, y, bias, {}, y);
+      testing::expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
+    }
+  }
+}
+
+TEST(Matmul, ReluOfNaNIsNaNOrZero) {
+  CpuContext context;
+  const MatmulDesc d{.m = 2, .n = 1, .k = 2, .activation = ops::Activation::relu};
+  for (const std::string& choice : ops::matmul_choices(context, d)) {
+    OpCase item = matmul_case(d, choice);
+    item.inputs[0].start = testing::values({NAN, 1, 1, 1});
+    item.inputs[1].start = testing::values({1, 1});
+    OpInstance instance(item, context);
+    testing::run_checked(instance);
+    const std::vector<double> c = instance.output(0).values();
+    EXPECT_TRUE(choice == "reference" ? std::isnan(c[0]) : c[0] == 0) << choice << ' ' << c[0];
+    EXPECT_EQ(c[1], 2) << choice;
+  }
+}
+
+TEST(Matmul, AnActivationIsFusedWhereTheBestGuessHasIt) {
+  CpuContext context;
+  MatmulDesc d{.m = 8, .n = 8, .k = 8, .bias = true, .activation = ops::Activation::relu};
+  EXPECT_TRUE(ops::fuses_activation(context, d));
+  d.dtype = DType::f64;
+  EXPECT_TRUE(ops::fuses_activation(context, d));
+  d.dtype = DType::f16;  // no host provider has it
+  EXPECT_FALSE(ops::fuses_activation(context, d));
+}
+
 TEST(Matmul, ChoicesMakeTheirPlanAgain) {
   CpuContext context;
-  for (const MatmulDesc& d : matmul_descs(DType::f32)) {
+  std::vector<MatmulDesc> descs = matmul_descs(DType::f32);
+  for (const MatmulDesc& d : activated_matmul_descs(DType::f32)) {
+    descs.push_back(d);
+  }
+  for (const MatmulDesc& d : descs) {
     const auto choices = ops::matmul_choices(context, d);
     ASSERT_FALSE(choices.empty());
     EXPECT_EQ(choices.back(), "reference");
@@ -176,6 +259,12 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
   d.grad_mode = GradMode::accumulate;
   d.bias = true;
+  EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
+  d.bias = false;
+  d.activation = ops::Activation::relu;
+  EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
+  d.grad_mode = GradMode::overwrite;
+  d.activation = static_cast<ops::Activation>(99);
   EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
   d = {};
   d.dtype = DType::u8;

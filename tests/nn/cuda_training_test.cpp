@@ -43,8 +43,7 @@ constexpr std::int64_t kClasses = 4;
 
 Model mlp() {
   ModelBuilder builder("mlp", {8, 8, 3});
-  NodeId x = builder.linear("fc1", builder.input(), 12);
-  x = builder.relu("relu", x);
+  const NodeId x = builder.linear("fc1", builder.input(), 12, {.activation = ops::Activation::relu});
   builder.linear("fc2", x, kClasses);
   return builder.build();
 }

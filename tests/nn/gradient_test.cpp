@@ -1,12 +1,15 @@
 // The gradient of whole models in f64 against central differences of the loss, parameter by parameter.
+#include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/runtime/align.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
@@ -227,6 +230,77 @@ TEST(Gradient, LinearLayersWithAnEpilogue) {
   }
   ModelBuilder b("epilogue", {6});
   EXPECT_THROW(b.linear("l0", b.input(), 5, {.residual = b.input()}), ShapeError);
+}
+
+/// Two linear layers with an activation between them, in the first or as a layer of its own.
+Model two_linear_layers(ops::Activation kind, bool within) {
+  ModelBuilder b("two", {37});
+  NodeId x = b.linear("l0", b.input(), 70, {.activation = within ? kind : ops::Activation::identity});
+  if (!within) {
+    x = b.activation("a0", x, kind);
+  }
+  b.linear("fc", x, 3);
+  return b.build();
+}
+
+/// All products with the reference, so that they differ in nothing but what follows them.
+PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
+  CpuContext context;
+  PlanOptions options;
+  options.uint8_input = false;
+  const Plan plan(context, model, mode, batch, options);
+  for (const LibraryPlan& library : plan.library_plans()) {
+    options.choices[library.key] = "reference";
+  }
+  return options;
+}
+
+Net net_with_reference(const Model& model, Mode mode) {
+  return {model, mode, 4, DType::f32, 1, with_reference(model, mode, 4)};
+}
+
+bool calls(const Plan& plan, std::string_view op) {
+  return std::any_of(plan.calls().begin(), plan.calls().end(), [&](const Call& call) { return call.op == op; });
+}
+
+TEST(Gradient, AnActivationWithinAProductHasTheBitsOfALayerOfItsOwn) {
+  Net relu = net_with_reference(two_linear_layers(ops::Activation::relu, true), Mode::train);
+  Net apart = net_with_reference(two_linear_layers(ops::Activation::relu, false), Mode::train);
+  Net other = net_with_reference(two_linear_layers(ops::Activation::silu, true), Mode::train);
+  EXPECT_EQ(relu.run(), apart.run());
+  testing::expect_same_bits(relu.parameters().gradients(), apart.parameters().gradients());
+  EXPECT_NE(other.run(), relu.run()) << "a control";
+  EXPECT_FALSE(testing::has_same_bits(other.parameters().gradients(), relu.parameters().gradients()));
+  EXPECT_TRUE(relu.plan().choices().contains("l0 forward relu"));
+  EXPECT_FALSE(calls(relu.plan(), "linear_epilogue forward"));
+  EXPECT_TRUE(calls(other.plan(), "linear_epilogue forward")) << "the slope of silu needs the product";
+  for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::silu}) {
+    Net within = net_with_reference(two_linear_layers(kind, true), Mode::evaluate);
+    Net behind = net_with_reference(two_linear_layers(kind, false), Mode::evaluate);
+    EXPECT_EQ(within.run(), behind.run());
+    EXPECT_FALSE(calls(within.plan(), "linear_epilogue forward")) << "nothing is kept in evaluation";
+  }
+}
+
+TEST(Gradient, OfReluNoProductIsKept) {
+  constexpr std::int64_t kBatch = 64;
+  constexpr int kLayers = 5;
+  const auto planned = [&](ops::Activation kind) {
+    ModelBuilder b("deep", {37});
+    NodeId x = b.input();
+    for (int i = 0; i < kLayers; ++i) {
+      x = b.linear("l" + std::to_string(i), x, 70, {.activation = kind});
+    }
+    b.linear("fc", x, 3);
+    const Model model = b.build();
+    CpuContext context;
+    return Plan(context, model, Mode::train, kBatch, with_reference(model, Mode::train, kBatch));
+  };
+  const Plan relu = planned(ops::Activation::relu);
+  const Plan silu = planned(ops::Activation::silu);
+  const std::size_t products = kLayers * align_up(kBatch * 70 * sizeof(float), kAlignment);
+  EXPECT_EQ(silu.unshared_bytes() - relu.unshared_bytes(), products);
+  EXPECT_LE(relu.workspace_bytes() + products / 2, silu.workspace_bytes()) << "most live at once";
 }
 
 TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {

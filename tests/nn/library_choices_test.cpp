@@ -239,6 +239,8 @@ TEST(LibraryChoices, ADescriptionHasAllThatAChoiceDependsOn) {
   matmul({.transpose_a = true});
   matmul({.transpose_b = true});
   matmul({.bias = true});
+  matmul({.activation = ops::Activation::relu});
+  matmul({.activation = ops::Activation::gelu});
   matmul({.grad_mode = ops::GradMode::accumulate});
   matmul({.accumulator_output = true});
   matmul({.tf32 = true});
