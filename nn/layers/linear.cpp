@@ -73,13 +73,12 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
     desc.bias = false;
     desc.activation = ops::Activation::identity;
   }
-  // Under a name of its own: a stored choice of the product alone may not have the activation.
-  const std::string key = concat(name(), " forward", fused && activates() ? " " : "",
-                                 fused && activates() ? ops::name_of(desc.activation) : std::string_view());
-  const auto plan = builder.matmul(key, desc);
+  // A name of its own: a stored choice of the product alone may not have the activation.
+  const std::string pass = fused && activates() ? concat("forward ", ops::name_of(desc.activation)) : "forward";
+  const auto plan = builder.matmul(name() + " " + pass, desc);
   const SlotId scratch = builder.scratch(plan->workspace_bytes());
   const SlotId matmul_bias = fused ? bias : SlotId{};
-  builder.call("matmul forward " + plan->choice(), {x, weight, matmul_bias}, {product, scratch}, desc.flops(),
+  builder.call("matmul " + pass + " " + plan->choice(), {x, weight, matmul_bias}, {product, scratch}, desc.flops(),
                [=](Context& context, const Frame& frame) {
                  ops::matmul(context, *plan, frame[x].reshape({rows, in}), frame[weight].reshape({out, in}),
                              frame[matmul_bias], frame[product].reshape({rows, out}), frame[scratch]);

@@ -272,6 +272,7 @@ TEST(Gradient, AnActivationWithinAProductHasTheBitsOfALayerOfItsOwn) {
   EXPECT_NE(other.run(), relu.run()) << "a control";
   EXPECT_FALSE(testing::has_same_bits(other.parameters().gradients(), relu.parameters().gradients()));
   EXPECT_TRUE(relu.plan().choices().contains("l0 forward relu"));
+  EXPECT_TRUE(calls(relu.plan(), "matmul forward relu reference"));
   EXPECT_FALSE(calls(relu.plan(), "linear_epilogue forward"));
   EXPECT_TRUE(calls(other.plan(), "linear_epilogue forward")) << "the slope of silu needs the product";
   for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::silu}) {
