@@ -48,6 +48,20 @@ void check_workspace(std::string_view op, const Context& context, const TensorVi
   require_workspace(op, workspace, batch_norm_workspace_bytes(context, x), kWorkspaceAlignment);
 }
 
+/// What both backward ops take alike.
+void check_backward(std::string_view op, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                    const TensorView& x, const TensorView& coefficients, const TensorView& valid,
+                    const TensorView& sums) {
+  check_input(op, x);
+  const DType parameters = accumulation_dtype(x.dtype);
+  require_tensor(op, {dy, "dy"}, x.dtype, x.shape);
+  check_given(op, {dy2, "dy2"}, x.dtype, x.shape);
+  check_mask(op, mask, x.numel());
+  require_tensor(op, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
+  check_valid(op, valid);
+  require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
+}
+
 /// No output may share memory with an input or with another output, unless it is exactly one of `in_place`.
 void check_apart(std::string_view op, std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs,
                  std::initializer_list<const TensorView*> in_place = {}) {
@@ -175,15 +189,9 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
                                 const TensorView& dbias, const TensorView& workspace) {
   constexpr std::string_view kOp = "batch_norm_backward_reduce";
   require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &workspace});
-  check_input(kOp, x);
+  check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
   const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
-  require_tensor(kOp, {dy, "dy"}, x.dtype, x.shape);
-  check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
-  check_mask(kOp, mask, x.numel());
-  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
-  check_valid(kOp, valid);
-  require_tensor(kOp, {sums, "sums"}, parameters, Shape{2, channels});
   if (mode != GradMode::ignore) {
     require_tensor(kOp, {dweight, "dweight"}, parameters, Shape{channels});
     require_tensor(kOp, {dbias, "dbias"}, parameters, Shape{channels});
@@ -210,16 +218,8 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                                const TensorView& dresidual) {
   constexpr std::string_view kOp = "batch_norm_backward_apply";
   require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &sums, &stats, &valid, &dx, &dresidual});
-  check_input(kOp, x);
-  const DType parameters = accumulation_dtype(x.dtype);
-  const std::int64_t channels = x.shape.back();
-  require_tensor(kOp, {dy, "dy"}, x.dtype, x.shape);
-  check_given(kOp, {dy2, "dy2"}, x.dtype, x.shape);
-  check_mask(kOp, mask, x.numel());
-  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, channels});
-  require_tensor(kOp, {sums, "sums"}, parameters, Shape{2, channels});
-  require_tensor(kOp, {stats, "stats"}, parameters, Shape{2 * channels + 1});
-  check_valid(kOp, valid);
+  check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
+  require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   require_tensor(kOp, {dx, "dx"}, x.dtype, x.shape);
   check_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);
   check_apart(kOp, {{dx, "dx"}, {dresidual, "dresidual"}},
