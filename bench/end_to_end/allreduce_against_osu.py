@@ -53,6 +53,12 @@ def processor():
     return f"{len(names)} x {names[0]}" if names else platform.processor()
 
 
+def commit():
+    git = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=os.path.dirname(os.path.abspath(__file__)), stdout=subprocess.PIPE,
+                         stderr=subprocess.DEVNULL, text=True)
+    return "commit " + git.stdout.strip() if git.returncode == 0 else "commit not known"
+
+
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--osu", required=True)
 p.add_argument("--program", default="build/bin/bench_allreduce")
@@ -79,19 +85,20 @@ for i in range(a.rounds):
                 figures.setdefault(size, {}).setdefault(name, []).append(values[size])
     print(f"round {i + 1} of {a.rounds}", flush=True)
 
-lines = [f"All-reduce of f32 over {a.ranks} ranks, bench_allreduce beside osu_allreduce, {time.strftime('%Y-%m-%d')}, {context['library']},",
-         f"{processor()}, {context['mpi']}, load before {load:.2f}; {a.rounds} rounds in turns of",
+lines = [f"All-reduce of f32 over {a.ranks} ranks, bench_allreduce beside osu_allreduce, {time.strftime('%Y-%m-%d')}, {commit()},",
+         f"{context['library']}, {processor()},",
+         f"{context['mpi']}, load before {load:.2f}; {a.rounds} rounds in turns of",
          ""]
 for first, last, iterations in ranges:
-    lines += [f"  mpirun -np {a.ranks} [OMPI_MPI_THREAD_LEVEL=3] osu_allreduce -m {first}:{last} -i {iterations}",
+    lines += [f"  [OMPI_MPI_THREAD_LEVEL=3] mpirun -np {a.ranks} osu_allreduce -m {first}:{last} -i {iterations}",
               f"  mpirun -np {a.ranks} bench_allreduce --devices cpu --collectives all_reduce --model '' --min-bytes {first} --max-bytes {last} \\",
               f"    --factor {FACTOR} --pool-bytes 0 --benchmark_filter=/blocking/ --benchmark_min_time={iterations}x"]
-lines += ["", "Microseconds, median of the rounds [least, most]: means over calls and ranks; and ours as the median over calls of the slowest rank.",
-          "The ratio is ours over OSU's with threads, and in brackets over that without.", "",
-          f"{'bytes':>9}" + "".join(f"{name:>25}" for name in COLUMNS) + f"{'ratio':>15}"]
+lines += ["", "Microseconds, median of the rounds [least, most]: means over calls and ranks; and ours as the median over calls of the slowest",
+          "rank. The ratio is ours over OSU's with threads, and in brackets over that without.", "",
+          f"{'bytes':>9}" + "".join(f"{name:>28}" for name in COLUMNS) + f"{'ratio':>15}"]
 for size, values in sorted(figures.items()):
     middle = {name: statistics.median(values[name]) for name in COLUMNS}
-    cells = "".join(f"{middle[name]:>{9}.2f} {'[%.2f, %.2f]' % (min(values[name]), max(values[name])):<15}" for name in COLUMNS)
+    cells = "".join(f"{middle[name]:>{9}.2f} {'[%.2f, %.2f]' % (min(values[name]), max(values[name])):<18}" for name in COLUMNS)
     lines.append(f"{size:>9}{cells} {middle['ours'] / middle['OSU, threads']:>6.2f} ({middle['ours'] / middle['OSU']:.2f})")
 table = "\n".join(lines) + "\n"
 print(table, end="")
