@@ -17,8 +17,7 @@ namespace lockstep::ops {
 /// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself. Sums run in
 /// accumulation_dtype(dtype), which the bias is stored in, too; bias and activation join before c is rounded. (cuBLASLt
 /// rounds the bias to c's type first.)
-/// relu, of a product that is NaN: NaN from our own loops and kernels, 0 from oneDNN and cuBLASLt. What made it, a NaN
-/// in a, still shows in the gradient of b, and the other way round.
+/// relu of a product that is NaN: NaN from our own loops and kernels, 0 from oneDNN (seen) and cuBLASLt (by report).
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< products that are done together; 0: one, and no leading axis

@@ -68,7 +68,9 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   ops::MatmulDesc desc{.dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true};
   desc.bias = options_.bias;
   desc.activation = options_.activation;
-  const bool fused = !residual && !slope_of_product && (!activates() || ops::fuses_activation(builder.context(), desc));
+  // Not in training: a library's relu may turn NaN into 0, and a run would go on with a layer that is dead.
+  const bool fused =
+      !residual && (!activates() || (!builder.training() && ops::fuses_activation(builder.context(), desc)));
   if (!fused) {
     desc.bias = false;
     desc.activation = ops::Activation::identity;
