@@ -18,8 +18,6 @@
 #include <cstdio>
 #include <span>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include <omp.h>
@@ -33,9 +31,9 @@
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/usable_gpus.hpp>
 #include <lockstep/runtime/version.hpp>
 
+#include "devices.hpp"
 #include "replicas.hpp"
 #include "support/command_line.hpp"
 
@@ -63,30 +61,6 @@ nn::Model small_cnn(std::int64_t side, int classes) {
   x = b.relu("relu3", b.conv2d("conv3", x, 64, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
   b.linear("fc", x, classes);
   return b.build();
-}
-
-struct Devices {
-  std::vector<Device> all;
-  UsableGpus usable{};  ///< with usable:N the claims to them, to be held while the program runs
-};
-
-/// The host without an explicit request for GPUs, on which this program has not been tried.
-Devices devices_of(const DeviceRequest& request) {
-  if (std::holds_alternative<DeviceRequest::Automatic>(request.form())) {
-    return {.all = {Device::cpu(), Device::cpu()}};
-  }
-  if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
-    return {.all = std::vector<Device>(static_cast<std::size_t>(host->ranks > 0 ? host->ranks : 2), Device::cpu())};
-  }
-  if (const auto* usable = std::get_if<DeviceRequest::Usable>(&request.form())) {
-    UsableGpus found = find_usable_gpus(usable->count);
-    std::vector<std::string> uuids;
-    for (const GpuInfo& gpu : found.gpus) {
-      uuids.push_back(gpu.uuid);
-    }
-    return {.all = select_devices(request.with_gpus(uuids), list_gpus()).devices, .usable = std::move(found)};
-  }
-  return {.all = select_devices(request, list_gpus()).devices};
 }
 
 double now_ms() {
@@ -152,7 +126,7 @@ void print_row(const std::string& name, const StepTimes& t) {
 }
 
 int run(const Options& options) {
-  const Devices selected = devices_of(DeviceRequest::parse(options.devices));
+  const data_parallel::Devices selected = data_parallel::devices_here(DeviceRequest::parse(options.devices));
   const std::vector<Device>& devices = selected.all;
   const auto count = static_cast<std::int64_t>(devices.size());
   const int threads =
@@ -223,8 +197,9 @@ int parse_and_run(int argc, char** argv) {
       "Data parallelism by hand: one process, several devices, no MPI. Shows what a step is made of and costs.",
       "data_parallel");
   app.option_defaults()->always_capture_default();
-  app.add_option("--devices", options.devices,
-                 "cpu:N: N parts of the host (auto: 2); GPUs as in docs/devices.md, untried there");
+  app.add_option(
+      "--devices", options.devices,
+      "auto: all GPUs, without one two parts of the host; cpu:N: N parts of it; GPUs as in docs/devices.md, untried");
   app.add_option("--batch-size", options.batch, "samples of all devices together");
   app.add_option("--steps", options.steps, "steps that are timed");
   app.add_option("--image-size", options.image_size, "side of the images");

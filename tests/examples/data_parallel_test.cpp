@@ -8,6 +8,7 @@
 #include <lockstep/nn/trainer.hpp>
 #include <lockstep/runtime/error.hpp>
 
+#include "examples/data_parallel/devices.hpp"
 #include "examples/data_parallel/replicas.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/files.hpp"
@@ -163,6 +164,29 @@ TEST(DataParallelByHand, CountsItsCopiesAndRefusesWhatCannotBe) {
   EXPECT_THROW(Replicas(std::vector<Device>(4, Device::cpu()), plain_net(), settings), UsageError);
 }
 
+TEST(DataParallelByHand, AutoIsAllGpusAndTheHostWithoutOne) {
+  std::vector<GpuInfo> three(3);
+  for (int i = 0; i < 3; ++i) {
+    three[static_cast<std::size_t>(i)] = {.index = i, .uuid = concat("GPU-", i)};
+  }
+  const auto of = [](const std::string& text, const std::vector<GpuInfo>& gpus) {
+    return data_parallel::devices_of(DeviceRequest::parse(text), gpus);
+  };
+  const std::vector<Device> halves(2, Device::cpu());
+  const std::vector<Device> all{Device::cuda(0), Device::cuda(1), Device::cuda(2)};
+  EXPECT_EQ(of("auto", three), all);
+  EXPECT_EQ(of("auto", {three[0]}), std::vector<Device>{Device::cuda(0)});
+  EXPECT_EQ(of("auto", {}), halves);
+  EXPECT_EQ(of("gpu", three), all);
+  EXPECT_EQ(of("2,1", three), (std::vector<Device>{Device::cuda(2), Device::cuda(1)}));
+  EXPECT_EQ(of("cpu", three), halves);
+  EXPECT_EQ(of("cpu:5", three), std::vector<Device>(5, Device::cpu()));
+  EXPECT_THROW((void)of("gpu", {}), UsageError);
+  EXPECT_THROW((void)of("4", three), UsageError);
+  EXPECT_THROW((void)of("usable:2", three), StateError);
+  EXPECT_EQ(data_parallel::devices_here(DeviceRequest::parse("cpu")).all, halves);
+}
+
 TEST(DataParallelByHand, TheProgram) {
   const std::string program = DATA_PARALLEL;
   const testing::Ended ended =
@@ -171,6 +195,10 @@ TEST(DataParallelByHand, TheProgram) {
   for (const char* text : {"7 over 3 devices: 1 of 3, 2 of 2", "summed as a ring", "3 devices, star", "copies 0.4"}) {
     testing::expect_holds(ended.output, text);
   }
+  const testing::Ended automatic = testing::run_command("env CUDA_VISIBLE_DEVICES= " + program +
+                                                        " --batch-size 5 --image-size 8 --steps 1 --threads 1");
+  EXPECT_EQ(automatic.code, 0) << automatic.output;
+  testing::expect_holds(automatic.output, "devices    cpu, cpu; ");
   const testing::Ended help = testing::run_command(program + " --help");
   EXPECT_EQ(help.code, 0);
   testing::expect_holds(help.output, "--devices");
