@@ -51,7 +51,8 @@ class NcclEstimator {
 
   /// Seconds of the one operation that `f` calls on the communicator it is given, on a stream of the device: an
   /// all_reduce, reduce_scatter, all_gather or broadcast; messages are not estimated. Nothing is read or written.
-  /// Empty where NCCL estimates none: for one rank, and nothing to exchange. NcclError, and what f throws.
+  /// Empty where NCCL estimates none: for one rank, where f is not called, and for nothing to exchange. NcclError, and
+  /// what f throws. Where the environment sets NCCL_COMM_BLOCKING=0, NCCL executes the operation instead.
   [[nodiscard]] virtual std::optional<double> seconds(const std::function<void(Communicator&)>& f) = 0;
 
  protected:

@@ -1,5 +1,6 @@
 #include <lockstep/kernels/matmul.hpp>
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 
@@ -49,7 +50,11 @@ bool fuses_activation(Context& context, const MatmulDesc& desc) {
   alone.activation = Activation::identity;
   const std::vector<std::string> first = matmul_choices(context, alone);
   const std::vector<std::string> fused = matmul_choices(context, desc);
-  return !first.empty() && !fused.empty() && provider_of(first.front()) == provider_of(fused.front());
+  if (first.empty() || fused.empty() || provider_of(first.front()) != provider_of(fused.front())) {
+    return false;
+  }
+  const auto is_first = [&](const MatmulProvider& provider) { return provider.name == provider_of(first.front()); };
+  return desc.activation != Activation::relu || std::ranges::find_if(matmul_providers(), is_first)->relu_keeps_nan;
 }
 
 std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc, const std::string& choice) {

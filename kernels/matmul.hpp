@@ -69,8 +69,8 @@ class MatmulPlan {
 
 /// Choices that can do this on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
-/// True when the provider of the best guess for this product alone can do its activation, too: what only slower ones
-/// can is better left to a pass of its own.
+/// True when the provider of the best guess for this product alone can do its activation, too, and leaves NaN what it
+/// is. Else a pass of its own is better: a slower provider costs more, and a weight that became NaN should show.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
 /// Plans with the given choice, or the first of matmul_choices() when empty. UsageError for an unknown choice,
 /// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.

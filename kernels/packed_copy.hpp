@@ -23,7 +23,9 @@ struct PackedCopyOptions {
 /// a page-locked block, the copy engine moves it to a block on the GPU, and grouped_copy() spreads it there; from the
 /// GPU the same backwards. N pairs are one cudaMemcpyAsync and one launch for 80 of them, where copies one by one are N
 /// calls; bits are kept. Both blocks are made by the constructor and have room for all pairs that are packed, each
-/// rounded up to 16 bytes: run() allocates nothing. On a CpuContext run() is grouped_copy(), and nothing is allocated.
+/// rounded up to 16 bytes: run() allocates nothing, unless a pageable pair above largest_packed is the first copy that
+/// the context stages (configure_staging() makes that memory before). On a CpuContext run() is grouped_copy(), and
+/// nothing is allocated.
 ///
 /// The plan knows number, shapes and types of the pairs. Addresses and the direction may differ from run to run; one
 /// direction in a run. Order of the pairs, and what may overlap: as in grouped_copy().

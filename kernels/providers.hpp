@@ -34,6 +34,7 @@ struct MatmulProvider {
   std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
   std::string (*version)() = nullptr;
+  bool relu_keeps_nan = true;  ///< false: the relu that it joins to a product makes 0 of NaN
 };
 
 /// The plan of the first choice that plan(choice) does not refuse with UnsupportedError: what a library offers is a

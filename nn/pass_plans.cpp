@@ -1,6 +1,7 @@
 #include <lockstep/nn/pass_plans.hpp>
 
 #include <algorithm>
+#include <string_view>
 
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/matmul.hpp>
@@ -8,13 +9,13 @@
 namespace lockstep::nn {
 namespace {
 
-PlanOptions like(const Plan& train, const PlanOptions& options, const char* ending) {
+PlanOptions like(const Plan& train, const PlanOptions& options, std::string_view ending) {
   PlanOptions later = options;
   later.choices = train.choices();
   later.choices_required = false;
-  for (auto& [call, choice] : later.choices) {
-    if (const auto given = options.choices.find(call + ending); given != options.choices.end()) {
-      choice = given->second;
+  for (const auto& [call, choice] : options.choices) {  // also of calls that training does not make
+    if (call.ends_with(ending)) {
+      later.choices[call.substr(0, call.size() - ending.size())] = choice;
     }
   }
   return later;

@@ -11,7 +11,7 @@ ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request
   DeviceRequest wanted = request;
   ProcessGpus found;
   if (session.size() > 1 || std::holds_alternative<DeviceRequest::Host>(wanted.form())) {
-    const comm::RankDevice placed = comm::device_of_rank(session, wanted);
+    const comm::RankDevice placed = comm::place_rank(session, wanted);
     found = {.devices = {placed.device}, .claims = placed.claims};
   } else {
     session.agree([&] {

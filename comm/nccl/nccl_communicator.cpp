@@ -451,6 +451,9 @@ void NcclCommunicator::first_operation() {
 std::optional<double> NcclCommunicator::estimate(const std::function<void(Communicator&)>& f) {
   require_alive("estimate");
   const DeviceGuard guard(device_);
+  if (size() == 1) {
+    return std::nullopt;  // NCCL copies at once there, also within a group
+  }
   estimating_ = true;
   if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) {
     fail("estimate", begun);

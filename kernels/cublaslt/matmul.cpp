@@ -223,13 +223,15 @@ class Plan final : public MatmulPlan {
     TensorView added = bias;
     if (bias_bytes_ > 0) {
       added = TensorView(base, desc().c_dtype(), device(), bias.shape);
-      strided_copy(context, bias, added);
     }
     const std::pair<const TensorView*, const char*> operands[] = {{&a, "a"}, {&b, "b"}, {&added, "bias"}, {&c, "c"}};
     for (const auto& [view, name] : operands) {
       require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % kAlignment == 0, "matmul: ", name, " at ",
                           view->data, ", expected a multiple of ", kAlignment,
                           ": cublaslt takes no other; the choice 'cuda' does");
+    }
+    if (bias_bytes_ > 0) {
+      strided_copy(context, bias, added);
     }
     const cuda::DeviceGuard guard(device());
     if (desc().bias) {
@@ -289,6 +291,11 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
 
 }  // namespace
 
-constinit const MatmulProvider kMatmul{"cublaslt", DeviceKind::cuda, choices, plan, library_version};
+constinit const MatmulProvider kMatmul{"cublaslt",
+                                       DeviceKind::cuda,
+                                       choices,
+                                       plan,
+                                       library_version,
+                                       /*relu_keeps_nan=*/false};
 
 }  // namespace lockstep::ops::cublaslt

@@ -93,6 +93,11 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
 
 }  // namespace
 
-constinit const MatmulProvider kMatmul{"onednn", DeviceKind::cpu, choices, plan, library_version};
+constinit const MatmulProvider kMatmul{"onednn",
+                                       DeviceKind::cpu,
+                                       choices,
+                                       plan,
+                                       library_version,
+                                       /*relu_keeps_nan=*/false};
 
 }  // namespace lockstep::ops::onednn

@@ -210,7 +210,7 @@ class LinearLayer final : public Layer {
   [[nodiscard]] bool slope_of_output() const {
     return options_.activation == ops::Activation::relu && options_.residual.index < 0;
   }
-  /// The product and what follows it in forward, in evaluation in one call where the device has one; gives what
+  /// The product and what follows it in forward, in one call where ops::fuses_activation() says so; gives what
   /// backward takes the slope of the activation from: the output, or else the product before the bias was added.
   SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
 

@@ -68,9 +68,7 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   ops::MatmulDesc desc{.dtype = builder.dtype(), .m = rows, .n = out, .k = in, .transpose_b = true};
   desc.bias = options_.bias;
   desc.activation = options_.activation;
-  // Not in training: a library's relu may turn NaN into 0, and a run would go on with a layer that is dead.
-  const bool fused =
-      !residual && (!activates() || (!builder.training() && ops::fuses_activation(builder.context(), desc)));
+  const bool fused = !residual && !slope_of_product && (!activates() || ops::fuses_activation(builder.context(), desc));
   if (!fused) {
     desc.bias = false;
     desc.activation = ops::Activation::identity;
@@ -116,7 +114,7 @@ void LinearLayer::plan(PlanBuilder& builder) const {
     if (activates()) {
       const SlotId given = dy;
       dy = b.overwrite_gradient(dy, "d(" + name() + " product)");
-      // relu(product + bias) is above 0 where product + bias is: its slope is that of relu at y
+      // relu(product + bias) is above 0 where product + bias is, but for what rounds to 0: its slope is that at y
       const SlotId bias = options_.bias && !slope_of_output() ? b.parameter(name() + ".bias") : SlotId{};
       const SlotId scratch =
           b.scratch(dbias.wanted() ? ops::linear_epilogue_workspace_bytes(b.context(), b.prototype(kept)) : 0);

@@ -250,7 +250,9 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     expect("all_gather", bytes, [&](Communicator& c) { c.all_gather(stream, part, all); });
     expect("broadcast", 4 * kPart, [&](Communicator& c) { c.broadcast(stream, part, 0); });
     EXPECT_FALSE(estimator->seconds([](Communicator&) {}).has_value());
-    EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
+    if (nccl.size() > 1) {  // NCCL executes those of one rank, so that they are not even called
+      EXPECT_THROW((void)estimator->seconds([&](Communicator& c) { c.broadcast(stream, part, 9); }), UsageError);
+    }
     expect("after an error", 4 * kPart, [&](Communicator& c) { c.all_reduce(stream, part); });
     std::vector<float> values(kPart);
     const auto first_of = [&](const Tensor& tensor) {
@@ -275,6 +277,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
     context.synchronize();
     for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
       const auto estimator = make_nccl_estimator(nccl);
+      meet(control);  // what fails on rank 0 ends a split that rank 1 is still in
       if (nccl.rank() == 0) {
         nccl_standin::fail_call(1, ncclInternalError, call);
         const auto estimate = [&] {
