@@ -17,6 +17,7 @@
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/processors.hpp>
 #include <lockstep/runtime/tensor.hpp>
 #include <lockstep/runtime/version.hpp>
 
@@ -32,9 +33,8 @@ std::string text_of(const comm::RankDevice& placed) {
     const int threads = CpuContext().threads();
     return concat("cpu, ", threads, threads == 1 ? " thread" : " threads");
   }
-  const GpuInfo gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
-  return concat(placed.device, "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci, placed.note.empty() ? "" : "  (",
-                placed.note, placed.note.empty() ? "" : ")");
+  return concat(examples::gpu_text(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
+                placed.note.empty() ? "" : "  (", placed.note, placed.note.empty() ? "" : ")");
 }
 
 /// The options, or a text to print instead of a run (--help, --version). UsageError.
@@ -97,9 +97,10 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
-    const std::string processors = examples::bind_rank(parsed.launch, placed.device);
+    const std::string why = examples::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
-                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed), "  ", processors);
+                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed), "  processors ",
+                  ProcessorSet::of_this_thread().text(), why.empty() ? "" : " (", why, why.empty() ? "" : ")");
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
 

@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/cpu_binding.hpp>
-#include <lockstep/runtime/device_selection.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace examples {
@@ -42,13 +41,17 @@ lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
 }
 
 std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
-  std::string reason;
-  if (options.bind == "gpu" && device != lockstep::Device::cpu()) {
-    const lockstep::GpuInfo gpu = lockstep::list_gpus().at(static_cast<std::size_t>(device.index));
-    reason = lockstep::bind_this_thread_near(gpu.pci).reason;
+  if (device == lockstep::Device::cpu()) {
+    return "";
   }
-  return lockstep::concat("processors ", lockstep::ProcessorSet::of_this_thread().text(), reason.empty() ? "" : " (",
-                          reason, reason.empty() ? "" : ")");
+  if (options.bind != "gpu") {
+    return "not bound: --bind " + options.bind;
+  }
+  return lockstep::bind_this_thread_near(lockstep::list_gpus().at(static_cast<std::size_t>(device.index)).pci).reason;
+}
+
+std::string gpu_text(const lockstep::GpuInfo& gpu) {
+  return lockstep::concat(lockstep::Device::cuda(gpu.index), "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci);
 }
 
 }  // namespace examples

@@ -4,6 +4,7 @@
 
 #include <lockstep/comm/self_start.hpp>
 #include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/device_selection.hpp>
 
 namespace CLI {
 class App;
@@ -27,7 +28,11 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
 /// Binds the calling thread, and those it starts later, as --bind says: on a GPU to the processors next to it, on the
-/// host to nothing. For the header: "processors 0-7 (bound next to the GPU)".
+/// host to nothing. Why the processors of the thread are what they are now, for headers: "bound next to the GPU",
+/// "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
+
+/// A rank's GPU, for headers: "cuda:1  NVIDIA H200  GPU-5f3e..  0000:3b:00.0".
+[[nodiscard]] std::string gpu_text(const lockstep::GpuInfo& gpu);
 
 }  // namespace examples

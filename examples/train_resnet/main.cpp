@@ -276,27 +276,34 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
   return out.str();
 }
 
-std::string compute_text(const Setup& s, const comm::CpuShare& share, nn::Trainer& trainer) {
-  const Device device = trainer.context().device();
-  if (device.kind == DeviceKind::cpu) {
+/// Where a rank computes. On a GPU with a second line about its host threads.
+struct Place {
+  comm::RankDevice device;
+  std::optional<GpuInfo> gpu{};  ///< none on the host
+  std::string binding{};         ///< examples::bind_rank()
+};
+
+std::string compute_text(const Setup& s, const comm::CpuShare& share, const Place& place, nn::Trainer& trainer) {
+  if (!place.gpu) {
     return concat("cpu, ", s.threads, s.threads == 1 ? " thread" : " threads", " a rank; ", share.description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
-  return concat(device, "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle);
+  return concat(examples::gpu_text(*place.gpu), "; steps as a CUDA graph ",
+                obstacle.empty() ? "on" : "off: " + obstacle, "\n             ", share.description(), "; ",
+                place.binding);
 }
 
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
-                  const comm::CpuShare& share, const comm::RankDevice& placed, comm::Session& session,
-                  nn::Trainer& trainer) {
+                  const comm::CpuShare& share, const Place& place, comm::Session& session, nn::Trainer& trainer) {
   std::ostream& out = std::cout;
   const auto& plan = trainer.train_plan();
   out << build_description() << '\n'
       << "  ranks      " << session.size() << " on " << session.nodes()
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  launch     " << session.launch().description() << '\n'
-      << "  compute    " << compute_text(s, share, trainer) << '\n';
-  if (!placed.note.empty()) {
-    out << "             " << placed.note << '\n';
+      << "  compute    " << compute_text(s, share, place, trainer) << '\n';
+  if (!place.device.note.empty()) {
+    out << "             " << place.device.note << '\n';
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, "
       << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
@@ -378,9 +385,14 @@ int run(comm::Session& session, int argc, char** argv) {
   Options& o = parsed.options;
   const comm::RanksRequest ranks = examples::ranks_request(o.launch);
   comm::require_ranks_as_requested(session, ranks);
-  const comm::RankDevice placed = comm::place_rank(session, ranks.devices);
+  Place place{.device = comm::place_rank(session, ranks.devices)};
+  const comm::RankDevice& placed = place.device;
+  const bool on_gpu = placed.device.kind == DeviceKind::cuda;
   session.agree([&] {
-    (void)examples::bind_rank(o.launch, placed.device);  // the header shows the rank's processors
+    place.binding = examples::bind_rank(o.launch, placed.device);
+    if (on_gpu) {
+      place.gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
+    }
   });
 
   // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
@@ -416,7 +428,6 @@ int run(comm::Session& session, int argc, char** argv) {
 
   const comm::CpuShare share = comm::cpu_share(session);
   Setup setup;
-  const bool on_gpu = placed.device.kind == DeviceKind::cuda;
   std::unique_ptr<Context> context;
   std::unique_ptr<comm::Communicator> alone;  // the one rank on a GPU
   std::optional<comm::GpuRanks> gpu_ranks;    // several
@@ -439,9 +450,7 @@ int run(comm::Session& session, int argc, char** argv) {
   });
   nn::RunIdentity identity = identity_of(o, setup, data, session);
   if (on_gpu) {  // rank 0's, so that all ranks go on alike
-    std::string name;
-    session.agree([&] { name = list_gpus().at(static_cast<std::size_t>(placed.device.index)).name; });
-    identity.options["device"] = comm::broadcast_text(session.control(), name);
+    identity.options["device"] = comm::broadcast_text(session.control(), place.gpu->name);
   }
   const bool hold = saved && o.evaluate.empty() && nn::choices_hold(saved->identity, identity);
   const std::vector<double> holds = comm::all_gather_value(session.control(), hold ? 1 : 0);
@@ -466,7 +475,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
 
   if (first) {
-    print_header(o, setup, *model, data, share, placed, session, *trainer);
+    print_header(o, setup, *model, data, share, place, session, *trainer);
     if (tuned) {
       print_choices(*tuned, o.choices);
     }

@@ -91,6 +91,16 @@ TEST(ConfigFile, DevicesKeepTheirType) {
   }
 }
 
+// What headers say of a rank's place.
+TEST(LaunchOptions, WhereARankIs) {
+  EXPECT_EQ(examples::gpu_text({.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
+            "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");
+  examples::LaunchOptions options;
+  EXPECT_EQ(examples::bind_rank(options, lockstep::Device::cpu()), "") << "the host's threads stay where they are";
+  options.bind = "none";
+  EXPECT_EQ(examples::bind_rank(options, lockstep::Device::cuda(7)), "not bound: --bind none") << "and no GPU is asked";
+}
+
 TEST(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(failure<UsageError>("epochs = 1\nepoch = 2"),
             "run.toml:2: epoch is no option (--help lists them, here they have no dashes)");
