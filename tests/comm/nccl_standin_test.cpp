@@ -649,9 +649,9 @@ TEST(NcclStandinItself, SeesRanksThatCallDifferentThings) {
 }
 
 TEST(NcclStandinItself, SeesAnEstimateOfACommunicatorThatDoesNotBlock) {
-  reset(1, 0);
-  run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
-    Floats data(0);
+  reset(2, 0);
+  run_gpu_ranks(2, [](Communicator&, Communicator& nccl) {
+    Floats data(nccl.rank());
     EXPECT_THROW((void)dynamic_cast<NcclCommunicator&>(nccl).estimate(
                      [&](Communicator& c) { c.barrier(data.context.stream()); }),
                  NcclError);
