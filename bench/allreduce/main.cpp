@@ -73,6 +73,8 @@ class CollectiveBenchmarks {
 
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] bool overlaps() const { return grad().can_overlap(); }
+  /// Whether there are products to run beside collectives.
+  [[nodiscard]] bool can_multiply() { return bench::can_load_matmul(context()); }
 
   std::vector<Benchmark> list() {
     std::vector<Collective> collectives(std::begin(bench::kCollectives), std::end(bench::kCollectives));
@@ -110,7 +112,7 @@ class CollectiveBenchmarks {
       }
     }
     add_buckets(all, streams);
-    if (overlaps() && gpus_ == nullptr) {
+    if (overlaps() && can_multiply()) {
       for (const std::int64_t bytes : {64 * 1024L, kMiB, 32 * kMiB}) {
         if (bytes <= options_.sizes.max_bytes) {
           add_beside_matmul(all, bytes);
@@ -182,8 +184,17 @@ class CollectiveBenchmarks {
     Stream& stream = communication_stream();
     all.push_back({bench::collective_name(grad(), stream, item, bytes) + "/beside:matmul",
                    [this, item, &stream, bytes](const bench::MeasureOptions& options) {
-                     CpuContext context({.threads = threads_});
-                     const std::unique_ptr<bench::Load> load = bench::matmul_load(context);
+                     // Where the tensors are: on a GPU a stream of its own, behind the collectives' in priority.
+                     std::unique_ptr<Context> multiplying;
+                     std::unique_ptr<bench::Load> load;
+                     session_.agree([&] {
+                       if (gpus_ != nullptr) {
+                         multiplying = make_context(context().device());
+                       } else {
+                         multiplying = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads_});
+                       }
+                       load = bench::matmul_load(*multiplying);
+                     });
                      bench::Line line = bench::measure_beside(session_.control(), *load,
                                                               [&] { return measure(item, stream, bytes, options); });
                      line.payload_name = "algbw_bytes_per_second";
@@ -302,9 +313,11 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
     context.emplace_back("device", concat(list_gpus().at(static_cast<std::size_t>(placed.device.index)).name,
                                           placed.note.empty() ? "" : ", ", placed.note));
     context.emplace_back("nccl_estimate_ns", "NCCL's own estimate of the time (ncclGroupSimulateEnd)");
-    context.emplace_back("left_out", "beside: products on the same GPU take turns with the collectives");
-  } else if (!benchmarks.overlaps()) {
+  }
+  if (!benchmarks.overlaps()) {
     context.emplace_back("left_out", "stream, beside: MPI calls cannot run beside others here");
+  } else if (!benchmarks.can_multiply()) {
+    context.emplace_back("left_out", "beside: this build has no matrix product for the GPU");
   }
   return bench::run_benchmarks(session, runner, context, all);
 }

@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/cpu_share.hpp>
+#include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/runtime/processors.hpp>
 
@@ -48,6 +49,11 @@ class CopyBenchmarks {
     if (session.size() == 1) {  // the rows of all ranks are the same
       nodes_ = bench::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
+    session.agree([&] {
+      for (const Device& gpu : gpus_) {
+        can_multiply_ = can_multiply_ && bench::can_load_matmul(*make_context(gpu));
+      }
+    });
   }
 
   [[nodiscard]] int threads() const { return threads_; }
@@ -60,6 +66,12 @@ class CopyBenchmarks {
       add("host_to_device, device_to_host, device_to_device, peer: no GPU");
     } else if (gpus_.size() == 1) {
       add("peer: one GPU");
+    }
+    if (!can_multiply_) {
+      add("beside:matmul of GPUs: this build has no matrix product for them");
+    }
+    if (!gpus_.empty() && session_.size() > 1 && !comm::has_nccl()) {
+      add("beside:all_reduce of GPUs: this build has no NCCL");
     }
     if (session_.size() > 1) {
       add("numa: several ranks");
@@ -96,9 +108,12 @@ class CopyBenchmarks {
     }
     for (const CopyPath& path : paths) {
       if (!path.both_ways && (path.mover == bench::Mover::copy || path.mover == bench::Mover::copy_engine)) {
-        add_beside(all, path, "matmul");
-        if (session_.size() > 1 && session_.grad().any_thread()) {
-          add_beside(all, path, "all_reduce");
+        const bool on_gpu = gpu_of(path).has_value();
+        if (!on_gpu || can_multiply_) {
+          add_beside(all, path, Beside::matmul);
+        }
+        if (session_.size() > 1 && (on_gpu ? comm::has_nccl() : session_.grad().any_thread())) {
+          add_beside(all, path, Beside::all_reduce);
         }
       }
     }
@@ -134,23 +149,56 @@ class CopyBenchmarks {
                    }});
   }
 
-  void add_beside(std::vector<Benchmark>& all, const CopyPath& path, const std::string& load) {
+  /// The GPU that a path has to do with, the sender of two; nothing for a path of the host.
+  static std::optional<Device> gpu_of(const CopyPath& path) {
+    for (const bench::CopyEnd* end : {&path.from, &path.to}) {
+      if (end->memory == bench::Memory::device) {
+        return end->device;
+      }
+    }
+    return std::nullopt;
+  }
+
+  enum class Beside : unsigned char { matmul, all_reduce };
+
+  /// What runs beside a copy runs where the path is: on its GPU, on a stream of its own, or on the host.
+  struct Neighbour {
+    std::unique_ptr<Context> context;
+    std::unique_ptr<bench::Load> load;
+  };
+  Neighbour neighbour(const CopyPath& path, Beside beside) {
+    constexpr std::int64_t kHostBytes = 4 * kMiB;
+    constexpr std::int64_t kGpuBytes = 32 * kMiB;
+    Neighbour made;
+    const std::optional<Device> gpu = gpu_of(path);
+    if (gpu && beside == Beside::all_reduce) {
+      made.context = std::make_unique<CudaContext>(
+          *gpu, CudaContext::Options{.stream = nccl_->communication_stream().cuda_handle()});
+      made.load = bench::all_reduce_load(nccl_->grad(), *made.context, kGpuBytes);
+      return made;
+    }
+    if (gpu) {
+      made.context = make_context(*gpu);
+    } else {
+      made.context = std::make_unique<CpuContext>(CpuContext::Options{.threads = 1});
+    }
+    made.load = beside == Beside::matmul ? bench::matmul_load(*made.context)
+                                         : bench::all_reduce_load(session_.grad(), *made.context, kHostBytes);
+    return made;
+  }
+
+  void add_beside(std::vector<Benchmark>& all, const CopyPath& path, Beside beside) {
     const CopySize size{options_.pieces_bytes};
-    all.push_back({concat("copy/", bench::copy_name(path, size), "/beside:", load),
-                   [this, path, size, load](const bench::MeasureOptions& options) {
-                     std::unique_ptr<Context> context;
-                     std::unique_ptr<bench::Load> running;
-                     session_.agree([&] {
-                       if (load == "matmul") {
-                         context = std::make_unique<CpuContext>(CpuContext::Options{.threads = 1});
-                         running = bench::matmul_load(*context);
-                       } else {
-                         running = bench::all_reduce_load(session_.grad(), 4 * kMiB);
-                       }
-                     });
-                     return bench::measure_beside(session_.control(), *running,
-                                                  [&] { return measure(path, size, options); });
-                   }});
+    all.push_back(
+        {concat("copy/", bench::copy_name(path, size), "/beside:", beside == Beside::matmul ? "matmul" : "all_reduce"),
+         [this, path, size, beside](const bench::MeasureOptions& options) {
+           if (gpu_of(path) && beside == Beside::all_reduce && !nccl_) {
+             nccl_.emplace(session_, comm::RankDevice{.device = gpus_.front()});
+           }
+           Neighbour busy;
+           session_.agree([&] { busy = neighbour(path, beside); });
+           return bench::measure_beside(session_.control(), *busy.load, [&] { return measure(path, size, options); });
+         }});
   }
 
   comm::Session& session_;
@@ -158,6 +206,8 @@ class CopyBenchmarks {
   std::vector<Device> gpus_;
   int threads_;
   std::vector<NumaNode> nodes_;
+  std::optional<comm::GpuRanks> nccl_;  ///< of several ranks with GPUs, from its first use on
+  bool can_multiply_ = true;            ///< on every GPU
   std::optional<bench::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;

@@ -5,15 +5,11 @@
 #include <chrono>
 #include <exception>
 #include <limits>
-#include <span>
 #include <thread>
 #include <vector>
 
 #include <lockstep/comm/text.hpp>
-#include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/tensor.hpp>
 
 namespace lockstep::bench {
 
@@ -80,77 +76,6 @@ double Load::stop() {
     std::rethrow_exception(failure);
   }
   return static_cast<double>(pieces) / seconds;
-}
-
-namespace {
-
-class MatmulLoad final : public Load {
- public:
-  explicit MatmulLoad(Context& context)
-      : context_(context),
-        plan_(ops::plan_matmul(context, desc())),
-        a_(Tensor::zeros(context, desc().a_shape(), DType::f32)),
-        b_(Tensor::zeros(context, desc().b_shape(), DType::f32)),
-        c_(Tensor::zeros(context, desc().c_shape(), DType::f32)),
-        workspace_(Tensor::empty(context, Shape{static_cast<std::int64_t>(plan_->workspace_bytes())}, DType::u8)) {
-    context_.synchronize();
-  }
-  ~MatmulLoad() override { end(); }
-
- private:
-  static ops::MatmulDesc desc() {
-    ops::MatmulDesc d;
-    d.m = d.n = d.k = 512;
-    return d;
-  }
-  void run() override {
-    while (!stopped()) {
-      ops::matmul(context_, *plan_, a_, b_, {}, c_, workspace_);
-      context_.synchronize();
-      done();
-    }
-  }
-
-  Context& context_;
-  std::unique_ptr<ops::MatmulPlan> plan_;
-  Tensor a_, b_, c_, workspace_;
-};
-
-class AllReduceLoad final : public Load {
- public:
-  AllReduceLoad(comm::Communicator& communicator, std::int64_t bytes)
-      : communicator_(communicator), data_(static_cast<std::size_t>(std::max<std::int64_t>(bytes / 4, 1))) {}
-  ~AllReduceLoad() override { end(); }
-
- private:
-  void run() override {
-    Stream stream = Stream::host_worker("load");
-    const TensorView view{std::span(data_), Shape{static_cast<std::int64_t>(data_.size())}};
-    // The first element counts the ranks that want to end; the others stay zero.
-    do {
-      data_[0] = stopped() ? 1.0F : 0.0F;
-      communicator_.all_reduce(stream, view);
-      stream.synchronize();
-      done();
-    } while (data_[0] != static_cast<float>(communicator_.size()));
-  }
-
-  comm::Communicator& communicator_;
-  std::vector<float> data_;
-};
-
-}  // namespace
-
-std::unique_ptr<Load> matmul_load(Context& context) {
-  return std::make_unique<MatmulLoad>(context);
-}
-
-std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int64_t bytes) {
-  require<UsageError>(communicator.size() > 1, "all-reduces as a load need several ranks, here is one");
-  require<StateError>(
-      communicator.any_thread(),
-      "all-reduces as a load need a communicator that a thread may use beside others (MPI_THREAD_MULTIPLE)");
-  return std::make_unique<AllReduceLoad>(communicator, bytes);
 }
 
 Line measure_beside(comm::Communicator& ranks, Load& load, const std::function<Measurement()>& measure) {

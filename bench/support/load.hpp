@@ -38,11 +38,17 @@ class Load {
   std::unique_ptr<State> state_;
 };
 
-/// Products of two 512 x 512 matrices, f32, on the device of `context`, which only the load uses until it is gone.
+/// Products of two square matrices, f32, on the device of `context`, which only the load uses until it is gone: 512 x
+/// 512 on the CPU, 2048 x 2048 on a GPU, where one is always enqueued behind the one that runs.
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
-/// All-reduces of `bytes` in host memory over a communicator that only the load uses meanwhile. The ranks agree inside
-/// the all-reduce on when to end. StateError unless any_thread(), UsageError for one rank.
-[[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, std::int64_t bytes);
+/// False where this build has no product for that device.
+[[nodiscard]] bool can_load_matmul(Context& context);
+/// All-reduces of `bytes` over a communicator that only the load uses meanwhile, on the stream and in the memory of
+/// `context`, as the communicator takes them (MPI: the host, an inline stream; NCCL: the rank's GPU). The ranks agree
+/// inside the all-reduce on when to end, so the host waits for each. Beside it no other NCCL communicator of the
+/// process is used. StateError on the host unless any_thread(), UsageError for one rank.
+[[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
+                                                    std::int64_t bytes);
 
 /// What two things do to each other: measure() alone, the load alone for as long, then both. The line is that of
 /// measure() with the load; counters: alone_ns, slowdown (median with / without) and load_slowdown (rate without /

@@ -1,16 +1,55 @@
-// The rows of bench_allreduce that need NCCL, on the stand-ins for CUDA and NCCL: ranks are threads, each with a
-// device.
+// The rows of bench_allreduce and bench_copy that need GPUs or NCCL, on the stand-ins for CUDA and NCCL: ranks are
+// threads, each with a device.
+
+#include <atomic>
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/kernels/matmul.hpp>
 #include <lockstep/runtime/error.hpp>
 
 #include "bench/support/collectives.hpp"
+#include "bench/support/load.hpp"
 #include "control.hpp"
 #include "nccl_control.hpp"
 #include "tests/comm/local_ranks.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+std::atomic<int> products{0};  // that the device has done
+
+/// A provider on the stand-in: the product of zeros is zero, so that it has nothing to write.
+class CountingPlan final : public MatmulPlan {
+ public:
+  CountingPlan(Device device, const MatmulDesc& desc) : MatmulPlan(device, desc) {}
+  [[nodiscard]] std::size_t workspace_bytes() const override { return 64; }
+  [[nodiscard]] bool deterministic() const override { return true; }
+  [[nodiscard]] std::string choice() const override { return "counting"; }
+  void run(Context& context, const TensorView&, const TensorView&, const TensorView&, const TensorView&,
+           const TensorView&) const override {
+    cudaSetDevice(device().index);  // as providers do
+    standin::launch(context.stream().cuda_handle(), [](std::span<const standin::DeviceMemory>) { ++products; });
+  }
+};
+
+}  // namespace
+
+// The kernels floor itself is nvcc's and cannot be linked here.
+std::vector<std::string> matmul_choices(Context&, const MatmulDesc&) {
+  return {"counting"};
+}
+std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc, const std::string&) {
+  return std::make_unique<CountingPlan>(context.device(), desc);
+}
+void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
+            const TensorView& c, const TensorView& workspace) {
+  plan.run(context, a, b, bias, c, workspace);
+}
+
+}  // namespace lockstep::ops
 
 namespace lockstep::bench {
 namespace {
@@ -93,6 +132,53 @@ TEST(Estimates, AreThoseOfNccl) {
       bench.check({Collective::all_reduce}, kMaxBytes);  // and nothing is left over from them
     });
   }
+}
+
+Measurement quick() {
+  Measurement line;
+  line.name = "nothing";
+  line.samples = measure({.target_seconds = 0.01, .min_iterations = 3}, {[] {}});
+  return line;
+}
+
+TEST(GpuLoad, AMatmulKeepsTheDeviceOfItsContextBusy) {
+  standin::reset({.devices = 2, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
+  {
+    CudaContext context(Device::cuda(1));
+    const std::unique_ptr<Load> load = matmul_load(context);
+    for (int round = 0; round < 2; ++round) {
+      ops::products = 0;
+      load->start();
+      EXPECT_GE(ops::products, 1) << "start() returns when one is done";
+      EXPECT_GE(load->stop(), 0);
+      EXPECT_EQ(standin::queued_work(), 0U) << "stop() leaves nothing behind";
+    }
+  }
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
+}
+
+TEST(GpuLoad, AllReducesOverNcclEndOnAllRanksTogether) {
+  constexpr int kRanks = 3;
+  standin::reset({.devices = kRanks, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
+  nccl_standin::reset();
+  const auto failures = comm::run_ranks(kRanks, [&](comm::Communicator& ranks) {
+    const std::unique_ptr<comm::Communicator> control = ranks.split(0, ranks.rank());
+    const Device device = Device::cuda(ranks.rank());
+    const auto nccl = comm::make_nccl_communicator(ranks, device);
+    Stream stream = Stream::cuda(device, -1);
+    CudaContext context(device, {.stream = stream.cuda_handle()});
+    const std::unique_ptr<Load> load = all_reduce_load(*nccl, context, 4096);
+    const Line line = measure_beside(*control, *load, quick);
+    ASSERT_EQ(line.counters.size(), 3U);
+    EXPECT_GT(line.counters[1].value, 0) << line.counters[1].name;
+    load->start();
+    (void)load->stop();  // the ranks are still in step
+  });
+  EXPECT_EQ(failures, comm::none_failed(kRanks));
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
+  EXPECT_EQ(nccl_standin::leaks(), std::vector<std::string>{});
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ Measurement quick() {
 
 TEST(Load, AMatmulRunsUntilItIsStopped) {
   CpuContext context({.threads = 1});
+  ASSERT_TRUE(can_load_matmul(context));
   const std::unique_ptr<Load> load = matmul_load(context);
   for (int round = 0; round < 2; ++round) {
     load->start();
@@ -32,7 +33,8 @@ TEST(Load, AMatmulRunsUntilItIsStopped) {
 TEST(Load, AllReducesEndOnAllRanksTogether) {
   const auto errors = comm::run_ranks(3, [](comm::Communicator& ranks) {
     const std::unique_ptr<comm::Communicator> control = ranks.split(0, ranks.rank());
-    const std::unique_ptr<Load> load = all_reduce_load(ranks, 4096);
+    CpuContext context({.threads = 1});
+    const std::unique_ptr<Load> load = all_reduce_load(ranks, context, 4096);
     const Line line = measure_beside(*control, *load, quick);
     EXPECT_EQ(line.measurement.name, "nothing");
     ASSERT_EQ(line.counters.size(), 3U);
@@ -47,7 +49,8 @@ TEST(Load, AllReducesEndOnAllRanksTogether) {
 
 TEST(Load, OneRankHasNobodyToReduceWith) {
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
-  EXPECT_THROW((void)all_reduce_load(*alone, 4), UsageError);
+  CpuContext context({.threads = 1});
+  EXPECT_THROW((void)all_reduce_load(*alone, context, 4), UsageError);
 }
 
 class Failing final : public Load {
