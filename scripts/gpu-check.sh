@@ -16,7 +16,8 @@ usage: scripts/gpu-check.sh --prepare [options] [CMAKE OPTION...]     with the C
 --part smoke   (default) the device tests once, and a build of runtime and kernels there with cmake, ninja and nvcc
 --part check   the device tests (without the two longest) and those with 1, 2 and 4 ranks over NCCL; the gradient of 1 rank against 2 and 4; the captured
                step against the uncaptured one; Fashion-MNIST in bf16 to 92 %; kernels under compute-sanitizer
---part speed   ResNet-50 throughput beside PyTorch's, kernels and copies with their share of what the GPU can do
+--part speed   ResNet-50 throughput beside PyTorch's, kernels and copies with their share of what the GPU can do, the report
+               of lockstep-cost with one rank and with several over NCCL
 
 --bundle FOLDER  what was brought along, default .bundle
 --seconds N      of one part, default 300 for smoke, else 480; what does not fit is a row "skipped" that says so

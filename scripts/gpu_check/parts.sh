@@ -276,8 +276,8 @@ speed() {
   # PyTorch brings its own libraries: the runner gives it the environment of before.
   export LOCKSTEP_PEER_LIBRARY_PATH=$own_libraries
   mkdir -p "$work/steps"
-  local limit=320
-  if [ "$limit" -gt $(($(seconds_left) - 90)) ]; then limit=$(($(seconds_left) - 90)); fi
+  local limit=320 others=200  # what follows takes about that long
+  if [ "$limit" -gt $(($(seconds_left) - others)) ]; then limit=$(($(seconds_left) - others)); fi
   if [ "$limit" -lt 60 ]; then limit=60; fi
   check "ResNet-50 224x224 steps" 60 "$limit" read_status "$python" "$repository/bench/end_to_end/gpu_against_torch.py" \
     --program "$programs/train_resnet" --peer "$bundle/peer/torch_resnet.py" --seconds $((limit - 15)) \
@@ -292,13 +292,70 @@ speed() {
   if [ -s "$file" ]; then add_table "Kernels" < <(kernel_table "$file"); fi
   add_data kernels "$file"
 
-  file=$work/copies.json
+  moving_data
+}
+
+# What moving data costs: each path alone (lockstep-cost with one rank, bench_copy), then ranks on all GPUs over NCCL; two
+# on one GPU where there is one, which the report says. Rows of their own hold the figures against what they should be.
+moving_data() {
+  local count=$gpus what="$gpus ranks" mind='' most=() alone=$work/cost-alone several=$work/cost-ranks copies=$work/copies.json
+  if [ "$count" -lt 2 ]; then
+    count=2 what="2 ranks on 1 GPU" mind=": times between ranks mean nothing" most=(--max-bytes 1048576)
+  fi
+  # One rank with all GPUs in sight: auto lets some without a rank, so that it copies to the next one, too.
+  on_ranks 1 "$programs/lockstep-cost" --devices auto --seconds 20 --out "$alone"
+  check "lockstep-cost, 1 rank" 35 75 read_status "${ranks[@]}" || true
   check "bench_copy" 15 45 read_status "$programs/bench_copy" --devices 0, --benchmark_filter 'cuda|gpu|device' \
-    --benchmark_min_time 0.05 --min-bytes 1048576 --max-bytes 268435456 --factor 16 --benchmark_out "$file" || true
-  if [ -s "$file" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|name|benchmark)' "$log"); fi
-  add_data copies "$file"
+    --benchmark_min_time 0.05 --min-bytes 4 --max-bytes 268435456 --factor 64 --benchmark_out "$copies" || true
+  if [ -s "$copies" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|name|benchmark)' "$log"); fi
+  add_data copies "$copies"
+
+  on_ranks "$count" "$programs/lockstep-cost" --devices gpu --seconds 20 --out "$several"
+  check "lockstep-cost, $what" 35 75 read_status "${ranks[@]}" || true
+  cost_report cost_alone "lockstep-cost, 1 rank" "$alone"
+  cost_report cost_ranks "lockstep-cost, $what$mind" "$several"
+  limits_of_copies "$alone" "$several" "$copies"
+
+  on_ranks "$count" "$programs/bench_allreduce" --devices gpu --benchmark_filter '^all_reduce/nccl/f32/in_place' \
+    --benchmark_min_time 0.05 "${most[@]}"
+  if check "bench_allreduce, $what" 15 40 read_status "${ranks[@]}"; then
+    add_table "All-reduce, $what$mind" < <(quoted grep -E '^(all_reduce/|benchmark)' "$log")
+  fi
   on_ranks 1 "$programs/bench_allreduce" --devices 0, --benchmark_filter '^all_reduce/nccl' --benchmark_min_time 0.05
   check "bench_allreduce, 1 rank" 15 30 read_status "${ranks[@]}" || true
+  if [ -z "$reason" ] && [ "$gpus" -lt 2 ]; then local reason="one GPU: it has no peer"; fi
+  if check "bench_copy, every two GPUs" 15 40 read_status "$programs/bench_copy" --devices gpu --benchmark_filter \
+    '^copy/peer/.*/copy_engine/67108864$' --benchmark_min_time 0.05 --min-bytes 67108864 --max-bytes 67108864; then
+    add_table "Copies between GPUs" < <(quoted grep -E '^(copy/|benchmark)' "$log")
+  fi
+}
+
+# cost_report NAME TITLE FOLDER: what lockstep-cost wrote there, into both reports. Its plots are files of their own.
+cost_report() {
+  if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
+  add_data "$1" "$3/cost.json"
+}
+
+# limits_of_copies ALONE RANKS COPIES: the rows of cost_rows.py.
+limits_of_copies() {
+  local said name state detail left=$reason
+  if [ -z "$left" ] && ! command -v python3 > /dev/null; then left="no python3 on this machine"; fi
+  if [ -n "$left" ]; then
+    row "copies beside their limits" skipped 0 0 1 0 "$left"
+    return
+  fi
+  if ! said=$(python3 "$parts/cost_rows.py" --alone "$1/cost.json" --ranks "$2/cost.json" --copies "$3" \
+    --kernels "$work/kernels.jsonl" 2> "$work/log/cost_rows.log"); then
+    row "copies beside their limits" failed 0 1 0 0 "cost_rows.py: $(tail -n 1 "$work/log/cost_rows.log")"
+    return
+  fi
+  while IFS=$'\t' read -r name state detail; do
+    case "$state" in
+      passed) row "$name" passed 1 0 0 0 "$detail" ;;
+      failed) row "$name" failed 0 1 0 0 "$detail" ;;
+      *) row "$name" skipped 0 0 1 0 "$detail" ;;
+    esac
+  done <<< "$said"
 }
 
 # kernel_table FILE: the table of bench_kernels' lines. A product is held against the fastest one of its type in the same

@@ -131,6 +131,8 @@ lines 1 '^skipped  ResNet-20 on Fashion-MNIST, bf16 .* no GPU'
 lines 0 '^failed'
 run 77 "speed without a GPU" "${check[@]}" --part=speed
 lines 1 '^skipped  ResNet-50 224x224 steps .* no GPU'
+lines 1 '^skipped  lockstep-cost, 2 ranks on 1 GPU .* no GPU'
+lines 1 '^skipped  copies beside their limits .* no GPU'
 lines 0 '^failed'
 
 program lockstep-devices <<< 'if [ "$1" = --json ]; then echo "{\"gpus\": [{\"uuid\": \"GPU-1\"}]}"; else echo "one card"; fi'
@@ -216,6 +218,80 @@ END
   lines 8 '^- left out: round 1, .* needs about 20 s, [45] s are left' "$work/steps.md"
   run 1 "whole steps with ours failing" "${steps[@]}" --program false --rounds 1
   lines 1 '^error: bf16 64: exit status 1: nothing said'
+
+  # What moving data costs. Copies of 64 MiB: into the GPU, out of it and inside it; the link carries 63 GB/s, and the copy
+  # bandwidth is 3000 GB/s, bytes read and written.
+  program lockstep-cost << 'END'
+arguments="$*"
+while [ $# -gt 0 ]; do if [ "$1" = --out ]; then out=$2; fi; shift; done
+mkdir -p "$out"
+path() {  # path NAME LIMIT GB/S
+  awk -v name="$1" -v limit="$2" -v rate="$3" 'BEGIN {
+    printf "{\"name\": \"%s\", \"limit_text\": \"PCIe 5.0 x16\", \"limit_bytes_per_s\": %s, \"bus_factor\": 1.0, \"points\": [", name, limit
+    printf "{\"bytes\": 8, \"median_s\": 2.5e-6}, {\"bytes\": 67108864, \"median_s\": %.9g}]}", 67108864 / (rate * 1e9) }'
+}
+if [ "$RANKS" = 1 ]; then
+  paths="$(path copy/pinned_to_device "${LINK:-63e9}" "${RATE:-57}"), $(path copy/device_to_pinned "${LINK:-63e9}" 58),
+    $(path copy/device_to_device 0 1200)"
+  [ -z "${PEER:-}" ] || paths+=", $(path copy/peer 450e9 360)"
+  left='"Copies between GPUs: there is one."'
+elif [ -n "${NCCL:-}" ]; then
+  paths='' left='"All-reduces between GPUs: rank 1: no way out"'
+else
+  paths=$(path all_reduce/nccl 0 1) left=''
+fi
+echo "{\"ranks\": $RANKS, \"about\": {\"gpu\": \"card, shared ${LOCKSTEP_ALLOW_SHARED_GPU:-0}\"}, \"paths\": [$paths], \"left_out\": [$left]}" > "$out/cost.json"
+printf '%s\n' '# What moving data costs on this' '' "- asked for $arguments" '' '## To remember' '![copies](copies.svg)' > "$out/cost.md"
+echo "  $out/cost.md and so on"
+END
+  program bench_copy << 'END'
+while [ $# -gt 0 ]; do if [ "$1" = --benchmark_out ]; then out=$2; fi; shift; done
+echo "copy/device_to_device/0/device/one_way/copy_engine/268435456 1 us"
+if [ -n "${out:-}" ]; then
+  for name in one_way/copy_engine/268435456 both_ways/copy_engine/268435456 one_way/copy_engine/268435456/pieces:4; do
+    case $name in *:4 | both*) rate=9e12 ;; *) rate=${INSIDE:-1.4e12} ;; esac
+    echo "{\"name\": \"copy/device_to_device/0/device/$name\", \"bytes_per_second\": $rate}"
+  done | paste -sd , | sed 's/.*/{"benchmarks": [&]}/' > "$out"
+fi
+END
+  program bench_kernels << 'END'
+while [ $# -gt 0 ]; do if [ "$1" = --json ]; then out=$2; fi; shift; done
+echo '{"name":"relu","dtype":"f32","seconds":1e-06,"gb_per_s":10,"gflop_per_s":0,"copy_gb_per_s":3000,"percent_of_copy":10}' > "$out"
+END
+  program bench_allreduce <<< 'echo "all_reduce/nccl/f32/in_place/stream/8 of $RANKS ranks: $*"'
+  run 0 "speed with a GPU" "${check[@]}" --part speed
+  lines 1 '^passed   host to GPU, pinned, of the link .* 57\.0 GB/s, 90\.5 % of PCIe 5\.0 x16, 63\.0 GB/s; at least 90 % wanted$'
+  lines 1 '^passed   GPU to host, pinned, of the link .* 58\.0 GB/s'
+  lines 1 '^passed   inside the GPU, of the copy bandwidth .* 2800\.0 GB/s, 93\.3 % of the copy bandwidth of bench_kernels'
+  lines 1 '^passed   smallest copies .* host to GPU, pinned 2\.50 us \(8 B\), GPU to host, pinned 2\.50 us \(8 B\), inside the GPU'
+  lines 1 '^skipped  GPU to GPU .* Copies between GPUs: there is one\.$'
+  lines 1 '^passed   all-reduce over NCCL .* 2 ranks: 8 B in 2\.5 us, busbw at most 1\.00 GB/s \(67108864 B\); card, shared 1$'
+  lines 1 '^passed   bench_allreduce, 2 ranks on 1 GPU'
+  lines 1 '^skipped  bench_copy, every two GPUs .* one GPU: it has no peer$'
+  lines 0 '^failed'
+  lines 1 '^## lockstep-cost, 2 ranks on 1 GPU: times between ranks mean nothing$' "$work/out/gpu-check-speed.md"
+  lines 2 '^### What moving data costs on this$' "$work/out/gpu-check-speed.md"
+  lines 1 '^- asked for --devices auto ' "$work/out/gpu-check-speed.md"
+  lines 0 'copies\.svg' "$work/out/gpu-check-speed.md"
+  run 0 "  its JSON" json "$work/out/gpu-check-speed.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device;kernels.0.name=relu'
+  rows=(python3 "$source/scripts/gpu_check/cost_rows.py" --copies "$work/copies.json" --kernels "$work/kernels.jsonl")
+  cost() { RANKS=$1 "$work/bundle/programs/lockstep-cost" --out "$work/cost-$1" > /dev/null; }  # cost RANKS
+  "$work/bundle/programs/bench_kernels" --json "$work/kernels.jsonl"
+  RATE=56 PEER=1 cost 1
+  NCCL=off cost 2
+  INSIDE=1.3e12 "$work/bundle/programs/bench_copy" --benchmark_out "$work/copies.json" > /dev/null
+  run 0 "figures below what is wanted" "${rows[@]}" --alone "$work/cost-1/cost.json" --ranks "$work/cost-2/cost.json"
+  lines 1 $'^host to GPU, pinned, of the link\tfailed\t56\\.0 GB/s, 88\\.9 %'
+  lines 1 $'^inside the GPU, of the copy bandwidth\tfailed\t2600\\.0 GB/s, 86\\.7 %'
+  lines 1 $'^GPU to GPU\tpassed\t360\\.0 GB/s, 80\\.0 %'
+  lines 1 $'^all-reduce over NCCL\tfailed\tAll-reduces between GPUs: rank 1: no way out$'
+  LINK=0 cost 1
+  run 0 "a link that nobody knows, and files that are not there" "${rows[@]}" --kernels "$work/none.jsonl" \
+    --alone "$work/cost-1/cost.json" --ranks "$work/none.json"
+  lines 1 $'^host to GPU, pinned, of the link\tskipped\t57\\.0 GB/s; no generation and width'
+  lines 1 $'^inside the GPU, of the copy bandwidth\tskipped\t2600\\.0 GB/s read and written; bench_kernels measured no'
+  lines 1 $'^all-reduce over NCCL\tskipped'
+  lines 0 $'\tfailed\t'
 else
   echo "skipped: no python3, the comparisons"
 fi
