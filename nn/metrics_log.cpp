@@ -15,6 +15,11 @@ void MetricsLog::write(const Json& line) {
   require<DataError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
 }
 
+void MetricsLog::write_event(const std::string& name, Json::Object fields) {
+  fields["event"] = name;
+  write(std::move(fields));
+}
+
 void MetricsLog::on_step(const StepEvent& event) {
   Json::Object line{{"event", "step"},
                     {"epoch", event.epoch},

@@ -29,9 +29,11 @@
 #include <lockstep/nn/precision.hpp>
 #include <lockstep/nn/run_rules.hpp>
 #include <lockstep/nn/training_run.hpp>
+#include <lockstep/runtime/memory_summary.hpp>
 #include <lockstep/runtime/version.hpp>
 
 #include "options.hpp"
+#include "wait_report.hpp"
 
 namespace {
 
@@ -61,6 +63,11 @@ class Reports final : public nn::RunObserver {
     if (log_) {
       console_->on_epoch(event);
       log_->on_epoch(event);
+    }
+  }
+  void write_event(const std::string& name, nn::Json::Object fields) {
+    if (log_) {
+      log_->write_event(name, std::move(fields));
     }
   }
   void on_end(int exit_code, std::int64_t step, const nn::RunResult& result) {
@@ -242,6 +249,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"library_choices", tuned ? json_of(*tuned) : nn::Json()},
                           {"workers", s.rules.workers},
                           {"log_every", o.log_every},
+                          {"report_waits", o.report_waits},
                           {"top_k", o.top_k},
                           {"init", o.init},
                           {"resume", o.resume}};
@@ -274,6 +282,23 @@ std::string optimizer_text(const nn::OptimizerOptions& o) {
     out << ", steps that are not finite skipped";
   }
   return out.str();
+}
+
+std::optional<MemorySummary> memory_now(Context& context) {
+  try {
+    return memory_summary(context);
+  } catch (const UnsupportedError&) {  // this system does not tell; the run needs no answer
+    return std::nullopt;
+  }
+}
+
+/// What has made the host wait, and the memory at the end of the run: rank 0's.
+void report_waits(const Options& o, const train_resnet::WaitCounts& waits, Context& context, Reports& reports) {
+  const std::optional<MemorySummary> memory = memory_now(context);
+  std::cout << waits.text(o.report_waits) << (memory ? "  memory     " + to_string(*memory) + "\n" : "");
+  reports.write_event("waits", {{"first_steps", o.report_waits},
+                                {"calls", waits.json()},
+                                {"memory", memory ? train_resnet::json_of(*memory) : nn::Json()}});
 }
 
 /// Where a rank computes. On a GPU with a second line about its host threads.
@@ -317,8 +342,11 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << ", weight decay " << o.weight_decay << '\n'
       << "  memory     " << megabytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << megabytes(static_cast<double>(plan.workspace_bytes())) << ", "
-      << megabytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n"
-      << "  gradients  " << trainer.reducer().buckets().size() << " bucket(s):";
+      << megabytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
+  if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
+    out << "             " << to_string(*memory) << '\n';
+  }
+  out << "  gradients  " << trainer.reducer().buckets().size() << " bucket(s):";
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
     out << ' '
         << megabytes(static_cast<double>(bucket.end - bucket.begin) *
@@ -540,6 +568,10 @@ int run(comm::Session& session, int argc, char** argv) {
   std::signal(SIGINT, on_signal);
   std::signal(SIGUSR1, on_signal);
 
+  std::optional<train_resnet::WaitWatch> waits;
+  if (first && o.report_waits > 0) {
+    waits.emplace(*context, *trainer, o.report_waits);
+  }
   const nn::RunResult result = nn::run_training(*trainer, session.control(), identity,
                                                 {.epochs = setup.epochs,
                                                  .steps = o.steps,
@@ -549,6 +581,9 @@ int run(comm::Session& session, int argc, char** argv) {
                                                  .stop = &stop_signal},
                                                 progress, reports);
   const int code = result.end == nn::RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
+  if (waits) {
+    report_waits(o, waits->counts(), *context, reports);
+  }
   reports.on_end(code, trainer->position().step, result);
   const auto percent = [](double accuracy) {
     std::ostringstream out;

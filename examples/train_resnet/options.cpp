@@ -165,6 +165,9 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
 
   app.add_option("--out", o.out, "folder for results")->group("Results");
   app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");
+  app.add_option("--report-waits", o.report_waits,
+                 "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not")
+      ->group("Results");
   app.add_option("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none")
       ->group("Results");
   app.add_option("--init", o.init, "start from the weights of this checkpoint")->group("Results");
@@ -206,6 +209,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   o.bucket_mb = o.bucket_auto ? 0 : megabytes(buckets);
   require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", buckets, "' and --cost is '", o.cost,
                       "', expected a file of lockstep-cost with auto, and none with a size");
+  at_least("--report-waits", o.report_waits, 0);
   at_least("--workspace-limit", o.workspace_mb, 0);
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,

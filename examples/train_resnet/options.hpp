@@ -61,6 +61,7 @@ struct Options {
   std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
   int workers = -1;                  ///< -1: by the rule of nn/run_rules.hpp
   std::int64_t log_every = 10;
+  std::int64_t report_waits = 0;  ///< steps that count as the first ones; 0: no report
   std::int64_t checkpoint_every = 0;
   std::string out = "out";
   std::string init;

@@ -16,6 +16,7 @@
 #include <lockstep/nn/file.hpp>
 #include <lockstep/nn/json.hpp>
 
+#include "examples/train_resnet/wait_report.hpp"
 #include "tests/nn/files.hpp"
 #include "tests/support/run_command.hpp"
 
@@ -77,9 +78,15 @@ class TrainResNet : public ::testing::Test {
 
 TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   const int ranks = kMpi ? 2 : 0;
-  const Ended ended = train_resnet(ranks, kTiny + out("run"));
+  const std::string overlap = kMpi ? " --overlap on " : "";  // where the host waits for gradients
+  const Ended ended = train_resnet(ranks, kTiny + overlap + "--report-waits 3" + out("run"));
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
+  EXPECT_NE(ended.output.find(kMpi ? "  waits      first 3 steps: " : "  waits      first 3 steps: none"),
+            std::string::npos)
+      << ended.output;
+  EXPECT_EQ(ended.count(" cpu: "), 2) << "memory, in the header and at the end\n" << ended.output;
+  EXPECT_EQ(ended.count("; others "), 2) << ended.output;
   EXPECT_NE(ended.output.find("devices 'auto': the CPU, because "), std::string::npos) << ended.output;
   const nn::Json config = nn::read_json(path("run/config.json"));
   EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), std::max(ranks, 1));
@@ -97,11 +104,23 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
     } else if (events.back() == "epoch") {
       const auto accuracy = json.get<double>("test_accuracy", line);
       EXPECT_TRUE(accuracy >= 0 && accuracy <= 1) << line;
+    } else if (events.back() == "waits") {
+      EXPECT_EQ(json.get<std::int64_t>("first_steps", line), 3);
+      EXPECT_GT(json.member("memory", line).get<std::int64_t>("in_use", line), 0);
+      const auto calls = json.get<nn::Json::Array>("calls", line);
+      EXPECT_EQ(calls.empty(), !kMpi) << line;
+      std::int64_t waits = 0;
+      for (const nn::Json& call : calls) {
+        EXPECT_EQ(call.get<std::string>("call", line), "wait");
+        EXPECT_EQ(call.get<std::string>("reason", line), "event");
+        waits += call.get<std::int64_t>("count", line);
+      }
+      EXPECT_LE(waits, 2 * 8) << "of two buckets and eight steps: " << line;
     } else {
       EXPECT_EQ(json.get<std::int64_t>("exit_code", line), 0);
     }
   }
-  const std::vector<std::string> expected{"step", "step", "epoch", "step", "step", "epoch", "end"};
+  const std::vector<std::string> expected{"step", "step", "epoch", "step", "step", "epoch", "waits", "end"};
   EXPECT_EQ(events, expected);
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 8);
   EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
@@ -111,6 +130,36 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   EXPECT_EQ(evaluated.output.find("devices 'auto'"), std::string::npos) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" %, top 2 "), std::string::npos) << evaluated.output;
   EXPECT_NE(evaluated.output.find(" of 30)"), std::string::npos) << evaluated.output;
+}
+
+TEST(WaitCounts, CountsByTimeCallAndReason) {
+  using train_resnet::WaitTime;
+  // Resumed at step 100, in the middle of an epoch; two steps count as the first ones.
+  EXPECT_EQ(train_resnet::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
+  EXPECT_EQ(train_resnet::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
+  EXPECT_EQ(train_resnet::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);
+  EXPECT_EQ(train_resnet::wait_time({.epoch = 2, .batch = 0, .step = 105}, 100, 2), WaitTime::between_epochs);
+
+  train_resnet::WaitCounts counts;
+  EXPECT_EQ(counts.text(1),
+            "  waits      first 1 step: none\n             later steps: none\n             between epochs: none\n");
+  EXPECT_EQ(counts.json().text(), "[]");
+  const Device gpu = Device::cuda(0);
+  counts.add(WaitTime::later_steps, {gpu, "synchronize", SyncReason::requested, 0, 0.001});
+  counts.add(WaitTime::later_steps, {gpu, "copy", SyncReason::host_copy, 1024, 0.002});
+  counts.add(WaitTime::later_steps, {gpu, "copy", SyncReason::host_copy, 3072, 0.002});
+  counts.add(WaitTime::first_steps, {gpu, "copy", SyncReason::host_copy, 8, 0.5});
+  EXPECT_EQ(counts.text(20),
+            "  waits      first 20 steps: 1 call, 500 ms\n"
+            "               copy: host copy, 1 time, 500 ms, 8 B\n"
+            "             later steps: 3 calls, 5.00 ms\n"
+            "               copy: host copy, 2 times, 4.00 ms, 4 KiB\n"
+            "               synchronize: requested, 1 time, 1.00 ms\n"
+            "             between epochs: none\n");
+  const nn::Json json = counts.json();
+  ASSERT_EQ(json.if_array()->size(), 3U);
+  EXPECT_EQ(json.if_array()->at(1).text(),
+            R"({"bytes":4096,"call":"copy","count":2,"reason":"host copy","seconds":0.004,"when":"later steps"})");
 }
 
 TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
@@ -353,6 +402,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
+  expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
