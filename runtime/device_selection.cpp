@@ -50,6 +50,10 @@ std::string normal_uuid(std::string_view text) {
   return "GPU-" + lower(text.substr(4));
 }
 
+std::string gpus_here(const std::vector<GpuInfo>& gpus) {
+  return "; GPUs here: " + to_string(gpus);
+}
+
 template <class... Args>
 [[noreturn]] void refuse(std::string_view text, const Args&... why) {
   throw UsageError(concat("devices '", text, "': ", why...));
@@ -103,10 +107,10 @@ const GpuInfo& find(const DeviceRequest& request, const std::variant<int, std::s
   };
   const auto found = std::find_if(gpus.begin(), gpus.end(), is_named);
   if (found == gpus.end()) {
-    refuse(request.text(), "there is no ", name_of(item), "; GPUs here: ", to_string(gpus));
+    refuse(request.text(), "there is no ", name_of(item), gpus_here(gpus));
   }
   if (std::find_if(found + 1, gpus.end(), is_named) != gpus.end()) {
-    refuse(request.text(), name_of(item), " is the beginning of several UUIDs; GPUs here: ", to_string(gpus));
+    refuse(request.text(), name_of(item), " is the beginning of several UUIDs", gpus_here(gpus));
   }
   return *found;
 }
@@ -223,6 +227,20 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
   refuse(text, "expected ", kForms);
 }
 
+DeviceRequest parse_devices(std::string_view text, const std::function<std::vector<GpuInfo>()>& list) {
+  try {
+    return DeviceRequest::parse(text);
+  } catch (const UsageError& refused) {
+    std::string here;
+    try {
+      here = gpus_here(list());
+    } catch (const Error& error) {
+      here = concat("; GPUs here: not known (", error.what(), ")");
+    }
+    throw UsageError(refused.what() + here);
+  }
+}
+
 DeviceRequest DeviceRequest::with_gpus(const std::vector<std::string>& uuids) const {
   std::vector<std::variant<int, std::string>> named;
   named.reserve(uuids.size());
@@ -247,7 +265,7 @@ DeviceSelection select_devices(const DeviceRequest& request, const std::vector<G
                       "': which GPUs are usable was not found out yet, expected the request with_gpus()");
   if (const auto* first = std::get_if<DeviceRequest::FirstGpus>(&form)) {
     if (first->count > static_cast<int>(gpus.size())) {
-      refuse(request.text(), "expected at most ", gpus.size(), "; GPUs here: ", to_string(gpus));
+      refuse(request.text(), "expected at most ", gpus.size(), gpus_here(gpus));
     }
     std::vector<Device> devices = devices_of(gpus);
     devices.resize(static_cast<std::size_t>(first->count));
@@ -259,7 +277,8 @@ DeviceSelection select_devices(const DeviceRequest& request, const std::vector<G
       const GpuInfo& gpu = find(request, item, gpus);
       const Device device = Device::cuda(gpu.index);
       if (std::find(selection.devices.begin(), selection.devices.end(), device) != selection.devices.end()) {
-        refuse(request.text(), "index and UUID of one GPU, ", device.index, ": ", gpu.uuid, ", expected each GPU once");
+        refuse(request.text(), "index and UUID of one GPU, ", device.index, ": ", gpu.uuid, ", expected each GPU once",
+               gpus_here(gpus));
       }
       selection.devices.push_back(device);
     }

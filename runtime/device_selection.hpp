@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +77,11 @@ class DeviceRequest {
   std::string text_ = "auto";
   Form form_ = Automatic{};
 };
+
+/// parse() for the command line of a program: what it refuses ends with the GPUs there are, which `list` is asked for
+/// only then. The UsageError stays one when `list` fails, and says why there is no list.
+[[nodiscard]] DeviceRequest parse_devices(std::string_view text,
+                                          const std::function<std::vector<GpuInfo>()>& list = list_gpus);
 
 /// The devices of a node.
 struct DeviceSelection {

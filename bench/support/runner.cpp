@@ -107,7 +107,7 @@ Parsed parse(const Program& program, int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     throw UsageError(e.what());
   }
-  parsed.devices = DeviceRequest::parse(devices);
+  parsed.devices = parse_devices(devices);
   return parsed;
 }
 

@@ -126,7 +126,7 @@ void print_row(const std::string& name, const StepTimes& t) {
 }
 
 int run(const Options& options) {
-  const data_parallel::Devices selected = data_parallel::devices_here(DeviceRequest::parse(options.devices));
+  const data_parallel::Devices selected = data_parallel::devices_here(parse_devices(options.devices));
   const std::vector<Device>& devices = selected.all;
   const auto count = static_cast<std::int64_t>(devices.size());
   const int threads =

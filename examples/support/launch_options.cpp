@@ -34,7 +34,7 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
 
 lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
   lockstep::require<lockstep::UsageError>(options.nodes >= 0, "--nodes is ", options.nodes, ", expected at least 0");
-  return {.devices = lockstep::DeviceRequest::parse(options.devices),
+  return {.devices = lockstep::parse_devices(options.devices),
           .nodes = options.nodes,
           .hostfile = options.hostfile,
           .launcher = lockstep::comm::parse_launcher(options.launcher)};

@@ -427,6 +427,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(ranks, kTiny + "--top-k 200"), {"top_k is 200"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});
   expect_refused(train_resnet(0, "--devices 0,"), {"devices '0,'", "cpu"});
+  expect_refused(train_resnet(0, "--devices 0"), {"devices '0'", "0, (with a comma)", "; GPUs here: "});
   expect_refused(train_resnet(0, "--data synthetic --classes 1"), {"1"});
 }
 

@@ -198,12 +198,33 @@ TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
   for (const Case& item : cases) {
     expect_says(refusal(item.text, [&] { (void)DeviceRequest::parse(item.text); }), item.says);
   }
+  // A program's command line: the same, and the GPUs there are, or that there is none.
+  for (const Case& item : cases) {
+    const auto with = [&](int there) {
+      return refusal(item.text, [&] { (void)parse_devices(item.text, [&] { return node(there); }); });
+    };
+    expect_says(with(2), item.says);
+    expect_says(with(2), {"; GPUs here: 0: Made-up 80GB", kUuids[0], kUuids[1], "0000:01:00.0"});
+    EXPECT_EQ(with(2).find(kUuids[2]), std::string::npos) << with(2);
+    expect_says(with(0), item.says);
+    EXPECT_TRUE(with(0).ends_with("; GPUs here: none")) << with(0);
+  }
   // What only the machine can tell: the GPUs there are come with it.
   expect_says(refusal("5", [] { (void)select("5"); }), {"expected at most 4", "0: Made-up 80GB", kUuids[3]});
   expect_says(refusal("1,4", [] { (void)select("1,4"); }), {"no GPU 4", "3: Made-up 80GB", "0000:03:00.0"});
   expect_says(refusal("GPU-dead", [] { (void)select("GPU-dead"); }), {"no GPU-dead", kUuids[0]});
   expect_says(refusal("GPU-5f3e", [] { (void)select("GPU-5f3e"); }), {"several UUIDs", kUuids[0], kUuids[1]});
-  expect_says(refusal("2,GPU-b0", [] { (void)select("2,GPU-b0"); }), {"index and UUID of one GPU, 2", kUuids[2]});
+  expect_says(refusal("2,GPU-b0", [] { (void)select("2,GPU-b0"); }),
+              {"index and UUID of one GPU, 2", kUuids[2], kUuids[3]});
+}
+
+TEST(DeviceSelection, GpusAreListedOnlyForARefusal) {
+  const auto broken = []() -> std::vector<GpuInfo> { throw CudaError("the driver answers 999"); };
+  for (const char* text : {"auto", "cpu:4", "3", "1,3", "usable:2"}) {
+    EXPECT_EQ(parse_devices(text, broken).text(), text);
+  }
+  expect_says(refusal("0", [&] { (void)parse_devices("0", broken); }),
+              {"0, (with a comma) for GPU 0", "GPUs here: not known (", "the driver answers 999"});
 }
 
 TEST(DeviceSelection, UsableGpusAreFoundFirst) {
