@@ -274,6 +274,25 @@ END
   lines 1 '^- asked for --devices auto ' "$work/out/gpu-check-speed.md"
   lines 0 'copies\.svg' "$work/out/gpu-check-speed.md"
   run 0 "  its JSON" json "$work/out/gpu-check-speed.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device;kernels.0.name=relu'
+  cat > "$work/moving.sh" << 'END'
+parts=$1/scripts/gpu_check
+source "$1/scripts/lib.sh"
+for file in report checks machine prepare parts; do source "$parts/$file.sh"; done
+work=$2/moving programs=$2/bundle/programs budget=1000 gpus=3
+PATH=$2/bundle/deps/bin:$PATH
+mkdir -p "$work/log"
+moving_data
+grep -h '^## ' "${tables[@]}"
+END
+  run 0 "moving data with three GPUs" env PEER=1 bash "$work/moving.sh" "$source" "$work"
+  lines 1 '^passed   lockstep-cost, 3 ranks \('
+  lines 1 '^passed   GPU to GPU .* 360\.0 GB/s'
+  lines 1 '^passed   all-reduce over NCCL .* 3 ranks: .*; card, shared 0$'
+  lines 1 '^passed   bench_allreduce, 3 ranks \('
+  lines 1 '^passed   bench_copy, every two GPUs'
+  lines 1 '^skipped  inside the GPU, of the copy bandwidth .* bench_kernels measured no copy bandwidth$'
+  lines 1 '^## lockstep-cost, 3 ranks$'
+  lines 0 '^failed|mean nothing'
   rows=(python3 "$source/scripts/gpu_check/cost_rows.py" --copies "$work/copies.json" --kernels "$work/kernels.jsonl")
   cost() { RANKS=$1 "$work/bundle/programs/lockstep-cost" --out "$work/cost-$1" > /dev/null; }  # cost RANKS
   "$work/bundle/programs/bench_kernels" --json "$work/kernels.jsonl"
