@@ -283,6 +283,34 @@ TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
   EXPECT_EQ(nn::read_checkpoint_state(path("a/run/last")).progress.position.step, 4);
 }
 
+// Ranks with folders of their own read data of their own, and options that are in rank 0's folder alone.
+TEST_F(TrainResNet, RanksOnNodesThatShareNoFiles) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const auto images = [](std::size_t count) { return std::string(count * 3073, '\1'); };  // of CIFAR-10, all of class 1
+  const std::vector<std::string> nodes{path("a"), path("b")};
+  for (const std::string& node : nodes) {
+    fs::create_directories(node + "/data");
+    testing::put_file(node + "/data/data_batch_1.bin", images(6));
+    testing::put_file(node + "/data/test_batch.bin", images(2));
+  }
+  testing::put_file(path("a/run.toml"), "data = \"cifar10:data\"\nmodel = \"mlp\"\nbatch-size = 3\nseed = 77\n");
+  const std::string job = "--config run.toml --threads 1 --workers 0 --out run --steps 1";
+  const Ended ended = train_resnet_in(nodes, job);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  const nn::Json config = nn::read_json(path("a/run/config.json"));
+  EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), 2);
+  EXPECT_EQ(config.get<std::int64_t>("seed", "config"), 77);
+  EXPECT_EQ(config.get<std::int64_t>("global_batch", "config"), 3);
+  EXPECT_NE(ended.output.find(": 6 training and 2 test images 32 x 32"), std::string::npos) << ended.output;
+  expect_refused(train_resnet_in({path("b"), path("a")}, job), {"rank 0: ", "run.toml"});  // the control
+
+  testing::put_file(path("b/data/data_batch_1.bin"), images(7));
+  expect_refused(train_resnet_in(nodes, job),
+                 {"the ranks do not agree", "rank 0 has 'training images 6'", "rank 1 has 'training images 7'"});
+}
+
 TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 2" + out("run")).code, 0);
   std::string state = nn::read_file(path("run/last/state.json"), 1 << 20);
