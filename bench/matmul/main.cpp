@@ -10,7 +10,11 @@
 //
 //   matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
 //
-//   matmul/cpu_and_cpu/two/n:1024/at_once   two products at once, each on its device or its half of the threads
+//   matmul/cpu_and_cpu/two_halves/n:1024/at_once   two products at once, each by half of the threads
+//
+//   matmul/cuda:0_and_cuda:0/two_streams/n:1024/at_once   each on a stream of its own of one GPU
+//
+//   matmul/cuda:0_and_cuda:1/two_devices/n:1024/at_once   each on its GPU
 //
 // After the rows: from which size on a GPU is faster, with and without these copies (bench/support/crossover.hpp).
 
@@ -170,6 +174,9 @@ class MatmulBenchmarks {
     if (gpus.empty()) {
       left_out_ = "there is no GPU to compare the CPU with";
     }
+    if (places_.size() > 1) {
+      second_stream_ = {places_[1].name, places_[1].device};
+    }
     half_[0] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
     half_[1] = {"cpu", Device::cpu(), std::max(threads_ / 2, 1)};
   }
@@ -205,13 +212,12 @@ class MatmulBenchmarks {
                        [this, &place, each](const MeasureOptions& o) { return norms(place, each, o); }});
       }
     }
-    Place& first = places_.size() > 2 ? places_[1] : half_[0];
-    Place& second = places_.size() > 2 ? places_[2] : half_[1];
-    for (const bool at_once : {false, true}) {
-      all.push_back(
-          {concat("matmul/", first.name, "_and_", second.name, "/two/n:", options_.pair_size,
-                  at_once ? "/at_once" : "/one_after_the_other"),
-           [this, &first, &second, at_once](const MeasureOptions& o) { return two(first, second, at_once, o); }});
+    add_two(all, "two_halves", half_[0], half_[1]);
+    if (places_.size() > 1) {
+      add_two(all, "two_streams", places_[1], second_stream_);
+    }
+    if (places_.size() > 2) {
+      add_two(all, "two_devices", places_[1], places_[2]);
     }
     return all;
   }
@@ -312,6 +318,15 @@ class MatmulBenchmarks {
     return line;
   }
 
+  void add_two(std::vector<Benchmark>& all, const char* what, Place& first, Place& second) {
+    for (const bool at_once : {false, true}) {
+      all.push_back(
+          {concat("matmul/", first.name, "_and_", second.name, "/", what, "/n:", options_.pair_size,
+                  at_once ? "/at_once" : "/one_after_the_other"),
+           [this, &first, &second, at_once](const MeasureOptions& o) { return two(first, second, at_once, o); }});
+    }
+  }
+
   /// One call: two products. One after the other: the first with all threads of the CPU, or on the first device, then
   /// the second in the same place.
   Line two(Place& first, Place& second, bool at_once, const MeasureOptions& options) {
@@ -345,6 +360,7 @@ class MatmulBenchmarks {
   int threads_;
   std::vector<Place> places_;
   Place half_[2];
+  Place second_stream_;  ///< of the first GPU
   std::string left_out_;
   std::map<std::string, std::map<std::int64_t, double>> best_;  ///< seconds by device and size
 };

@@ -118,8 +118,8 @@ TEST(BenchMatmul, OneRank) {
   EXPECT_GT(entry(root, "matmul/cpu/f32/reference/n:8").at("gflop_per_second"), 0);
   EXPECT_EQ(entry(root, "matmul/cpu/norms/logged_each").at("products"), 5);
   entry(root, "matmul/cpu/norms/kept");
-  entry(root, "matmul/cpu_and_cpu/two/n:16/at_once");
-  entry(root, "matmul/cpu_and_cpu/two/n:16/one_after_the_other");
+  entry(root, "matmul/cpu_and_cpu/two_halves/n:16/at_once");
+  entry(root, "matmul/cpu_and_cpu/two_halves/n:16/one_after_the_other");
   EXPECT_EQ(root["conclusions"].size(), 1U) << root;
   EXPECT_EQ(root["conclusions"][0]["text"], "there is no GPU to compare the CPU with");
   EXPECT_NE(ended.output.find("crossover: there is no GPU to compare the CPU with"), std::string::npos);
