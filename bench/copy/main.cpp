@@ -22,6 +22,7 @@
 #include "bench/support/copy_paths.hpp"
 #include "bench/support/gpus.hpp"
 #include "bench/support/load.hpp"
+#include "bench/support/peer_matrix.hpp"
 #include "bench/support/runner.hpp"
 
 namespace {
@@ -120,6 +121,12 @@ class CopyBenchmarks {
     return all;
   }
 
+  /// All pairs of GPUs.
+  [[nodiscard]] std::vector<bench::Conclusion> conclusions() const {
+    const std::optional<bench::Conclusion> matrix = bench::peer_matrix(gpus_, peers_);
+    return matrix ? std::vector{*matrix} : std::vector<bench::Conclusion>{};
+  }
+
  private:
   /// The memory of the path at hand: kept while sizes of one path follow each other.
   bench::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
@@ -145,8 +152,18 @@ class CopyBenchmarks {
 
   void add(std::vector<Benchmark>& all, const CopyPath& path, const CopySize& size) {
     all.push_back({"copy/" + bench::copy_name(path, size), [this, path, size](const bench::MeasureOptions& options) {
-                     return bench::Line{measure(path, size, options)};
+                     bench::Line line{measure(path, size, options)};
+                     note_peer(path, size, line.measurement);
+                     return line;
                    }});
+  }
+
+  /// Keeps what the table of all pairs is made of: whole copies by the copy engine, one way.
+  void note_peer(const CopyPath& path, const CopySize& size, const bench::Measurement& measured) {
+    if (path.from.memory == bench::Memory::device && path.to.memory == bench::Memory::device && path.over_link() &&
+        !path.both_ways && path.mover == bench::Mover::copy_engine && size.pieces == 1) {
+      peers_.push_back({path.from.device, path.to.device, size.bytes, measured.payload_per_second()});
+    }
   }
 
   /// The GPU that a path has to do with, the sender of two; nothing for a path of the host.
@@ -207,7 +224,8 @@ class CopyBenchmarks {
   int threads_;
   std::vector<NumaNode> nodes_;
   std::optional<comm::GpuRanks> nccl_;  ///< of several ranks with GPUs, from its first use on
-  bool can_multiply_ = true;            ///< on every GPU
+  std::vector<bench::PeerRate> peers_;
+  bool can_multiply_ = true;  ///< on every GPU
   std::optional<bench::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;
@@ -226,7 +244,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (const std::string left_out = benchmarks.left_out(); !left_out.empty()) {
     context.emplace_back("left_out", left_out);
   }
-  return bench::run_benchmarks(session, runner, context, all);
+  return bench::run_benchmarks(session, runner, context, all, [&] { return benchmarks.conclusions(); });
 }
 
 }  // namespace
