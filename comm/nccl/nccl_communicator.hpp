@@ -17,7 +17,8 @@
 namespace lockstep::comm {
 
 /// Kept by whoever holds an ncclComm_t, to its end: NCCL copies the pointer to the communicator's name, not the name
-/// (2.28.9, src/init.cc, parseCommConfig), and hands it to profilers, which may print it when the communicator ends.
+/// (2.28.9, src/init.cc, parseCommConfig), and hands it to profilers, which may print it when the communicator ends. An
+/// abort for which no thread can be had leaves its communicator without them; it never ends then.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
 /// ncclCommAbort() on a thread of its own, which may outlive this: it first ends the kernels that wait for other ranks,
