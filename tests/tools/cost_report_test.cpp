@@ -203,6 +203,14 @@ TEST(CostReport, AllReducesBetweenGpusComeFirst) {
   const std::string text = report(file);
   EXPECT_NE(text.find("### All-reduce between GPUs (`all_reduce/nccl`)"), std::string::npos) << text;
   EXPECT_NE(text.find("### All-reduce (`all_reduce`)"), std::string::npos) << text;
+  EXPECT_NE(text.find("between more than two GPUs depends"), std::string::npos) << text;
+  EXPECT_EQ(report(made_up()).find("No limit"), std::string::npos);
+  file.ranks = 2;
+  EXPECT_NE(report(file).find("what connects the two GPUs is not known"), std::string::npos);
+  file.paths.back().limit_text = "18 NVLinks";
+  file.paths.back().limit_bytes_per_s = 450e9;
+  EXPECT_EQ(report(file).find("No limit"), std::string::npos);
+  EXPECT_NE(report(file).find("Limit: 18 NVLinks, 450 GB/s"), std::string::npos) << report(file);
 }
 
 TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
@@ -232,6 +240,21 @@ TEST(CostLimits, WhatLinksCarry) {
   EXPECT_NEAR(nvlink_limit(10, 18).bytes_per_s, 900e9, 1);
   EXPECT_EQ(nvlink_limit(9, 0).text, "");
   EXPECT_EQ(nvlink_limit(9, {}).text, "");
+}
+
+TEST(CostLimits, WhatTwoGpusSendEachOther) {
+  const KnownLimit fast = pcie_limit(5, 16);
+  const KnownLimit slow = pcie_limit(4, 8);
+  EXPECT_EQ(peer_limit(9, 18, fast, slow).text, "18 NVLinks");
+  EXPECT_EQ(peer_limit(9, 0, fast, slow).text, "PCIe 4.0 x8");
+  EXPECT_EQ(peer_limit(9, 0, slow, fast).text, "PCIe 4.0 x8");
+  EXPECT_EQ(peer_limit(9, 0, fast, {}).text, "");
+  EXPECT_EQ(peer_limit(9, {}, fast, fast).text, "") << "there may be NVLinks";
+
+  EXPECT_EQ(all_reduce_limit(2, 1, fast).bytes_per_s, fast.bytes_per_s);
+  EXPECT_EQ(all_reduce_limit(2, 1, {}).text, "");
+  EXPECT_EQ(all_reduce_limit(2, 2, fast).text, "") << "a network is between them";
+  EXPECT_EQ(all_reduce_limit(4, 1, fast).text, "");
 }
 
 TEST(CostLimits, WhatTheMemoryOfAGpuMoves) {

@@ -30,6 +30,20 @@ KnownLimit nvlink_limit(int major, std::optional<int> links) {
   return {concat(n, n == 1 ? " NVLink" : " NVLinks"), (major >= kBlackwell ? 50e9 : 25e9) * n};
 }
 
+KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine, const KnownLimit& other) {
+  if (nvlinks != 0) {
+    return nvlink_limit(major, nvlinks);
+  }
+  if (mine.bytes_per_s <= 0 || other.bytes_per_s <= 0) {
+    return {};
+  }
+  return mine.bytes_per_s <= other.bytes_per_s ? mine : other;
+}
+
+KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer) {
+  return ranks == 2 && nodes == 1 ? peer : KnownLimit{};
+}
+
 KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits) {
   const int clock = clock_mhz.value_or(0);
   const int bits = bus_bits.value_or(0);

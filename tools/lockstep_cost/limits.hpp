@@ -20,6 +20,17 @@ struct KnownLimit {
 /// to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Nothing without links, or before Volta.
 [[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
 
+/// A copy from one GPU to another, of compute capability `major`: the NVLinks between them (nvlink_limit), or without
+/// any the slower of the links by which both are on PCIe, `mine` and `other`. Nothing while it is not known which it
+/// is.
+[[nodiscard]] KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine,
+                                    const KnownLimit& other);
+
+/// busbw of an all-reduce between the GPUs of this many ranks. Two: what a copy from one to the other cannot pass,
+/// `peer`, since each sends all that the other gets. More: nothing, it depends on the topology and on where sums are
+/// made (in switches each GPU sends less than busbw says). Nor between nodes.
+[[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
+
 /// A copy inside the memory of a GPU, which is read and written: half of 2 transfers a clock * width of the bus, which
 /// holds for HBM and GDDR alike as drivers give the clock. Nothing where either is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);

@@ -141,7 +141,10 @@ comm::RankDevice place(comm::Session& session, const Options& options, lockstep_
       survey.device_memory = lockstep_cost::device_memory_limit(facts.memory_clock_mhz, facts.memory_bus_bits);
       if (survey.peer) {
         const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
-        survey.peer_link = lockstep_cost::nvlink_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks);
+        const tools::PciFacts other = tools::read_pci(next.pci);
+        survey.peer_link =
+            lockstep_cost::peer_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks, survey.host_link,
+                                      lockstep_cost::pcie_limit(other.generation, other.width));
       }
     }
   });

@@ -187,7 +187,18 @@ std::string size_table(const CostPath& path) {
   return text;
 }
 
-std::string path_section(const CostPath& path) {
+/// Where people would look for a limit.
+std::string no_limit_text(const CostPath& path, const CostFile& file) {
+  if (!is_between_gpus(path) || path.limit_bytes_per_s > 0) {
+    return {};
+  }
+  return file.ranks == 2 ? "No limit: what connects the two GPUs is not known.\n"
+                         : "No limit: what busbw cannot pass between more than two GPUs depends on how they are "
+                           "connected and on where "
+                           "sums are made; switches that add pass the rate of a link.\n";
+}
+
+std::string path_section(const CostPath& path, const CostFile& file) {
   std::string text = concat("### ", title_case(path.text), " (`", path.name, "`)\n\n", fit_text(path));
   if (path.limit_bytes_per_s > 0 && !path.points.empty()) {
     const CostPoint& large = path.points.back();
@@ -196,12 +207,15 @@ std::string path_section(const CostPath& path) {
                    percent_text(rate(path, static_cast<double>(large.bytes), large.median_s) / path.limit_bytes_per_s),
                    ". Sizes that a cache holds may pass a limit of memory.\n");
   }
+  text += no_limit_text(path, file);
   return concat(text, "\n", model_table(path), "\n", size_table(path), "\n");
 }
 
 std::string pairs_section(const CostFile& file) {
-  std::string text = concat("### Every two ranks, ", bytes_text(static_cast<double>(file.pairs.bytes)),
-                            "\n\nOne pair at a time, both directions in turn; GB/s one way.\n\n");
+  std::string text = concat(
+      "### Every two ranks, ", bytes_text(static_cast<double>(file.pairs.bytes)),
+      "\n\nMessages over MPI between host memories, also of ranks with GPUs (`bench_copy` has all pairs of GPUs). "
+      "One pair at a time,\nboth directions in turn; GB/s one way.\n\n");
   std::vector<std::string> head{"rank"};
   for (const int rank : file.pairs.ranks) {
     head.push_back(std::to_string(rank));
@@ -324,7 +338,7 @@ std::string report(const CostFile& file) {
   }
   text += "## Paths\n\n";
   for (const CostPath& path : file.paths) {
-    text += path_section(path);
+    text += path_section(path, file);
   }
   if (file.pairs.ranks.size() > 1) {
     text += pairs_section(file);

@@ -283,11 +283,14 @@ class Survey {
       }
     }
     for (nn::CostPath& path : file_.paths) {
-      const bool messages = !path.name.starts_with("copy/") && path.name != nn::all_reduce_name(nn::GradientPath::nccl);
+      const bool between_gpus = path.name == nn::all_reduce_name(nn::GradientPath::nccl);
+      const bool messages = !path.name.starts_with("copy/") && !between_gpus;
       const bool on_host = path.name.starts_with("copy/host/") || (messages && session_.nodes() == 1);
       KnownLimit limit;
       if (on_host) {
         limit = {"streaming copy", memory};
+      } else if (between_gpus) {
+        limit = all_reduce_limit(session_.size(), session_.nodes(), options_.peer_link);
       } else if (path.name == "copy/peer") {
         limit = options_.peer_link;
       } else if (path.name == "copy/device_to_device") {
