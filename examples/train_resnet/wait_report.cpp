@@ -80,12 +80,13 @@ Json WaitCounts::json() const {
   Json::Array all;
   for (const WaitTime time : kTimes) {
     for (const auto& [key, count] : counts_[static_cast<std::size_t>(time)]) {
-      Json::Object object{{"when", name_of(time)},
-                          {"call", key.first},
-                          {"reason", key.second},
-                          {"count", count.calls},
-                          {"bytes", std::uint64_t{count.bytes}},
-                          {"seconds", count.seconds}};
+      Json::Object object;
+      object["when"] = name_of(time);
+      object["call"] = key.first;
+      object["reason"] = key.second;
+      object["count"] = count.calls;
+      object["bytes"] = std::uint64_t{count.bytes};
+      object["seconds"] = count.seconds;
       all.emplace_back(std::move(object));
     }
   }
