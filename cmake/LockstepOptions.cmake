@@ -87,10 +87,8 @@ lockstep_need(nlohmann_json "nn (checkpoints) and the benchmarks"
 if(LOCKSTEP_EXAMPLES OR LOCKSTEP_BENCH)
   lockstep_need(CLI11 "examples and benchmarks" "apt-get install libcli11-dev, \
 or configure with -DLOCKSTEP_EXAMPLES=OFF -DLOCKSTEP_BENCH=OFF.")
-endif()
-if(LOCKSTEP_EXAMPLES)
-  lockstep_need(tomlplusplus "examples (--config)" "apt-get install libtomlplusplus-dev, \
-or configure with -DLOCKSTEP_EXAMPLES=OFF.")
+  lockstep_need(tomlplusplus "examples and benchmarks (--config)" "apt-get install libtomlplusplus-dev, \
+or configure with -DLOCKSTEP_EXAMPLES=OFF -DLOCKSTEP_BENCH=OFF.")
 endif()
 if(LOCKSTEP_TESTS)
   lockstep_need(GTest "the tests" "apt-get install libgtest-dev, or configure with -DLOCKSTEP_TESTS=OFF.")

@@ -20,6 +20,8 @@
 #include <lockstep/runtime/version.hpp>
 
 #include "bench/support/report.hpp"
+#include "examples/support/command_line.hpp"
+#include "examples/support/config_file.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -86,34 +88,27 @@ struct Parsed {
   std::string text{};
 };
 
-/// UsageError.
-Parsed parse(const Program& program, int argc, char** argv) {
+/// UsageError, DataError for a file that is no TOML. `config`: the file of --config.
+Parsed parse(const Program& program, int argc, char** argv, const examples::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";
   CLI::App app(program.description, program.name);
-  app.set_version_flag("--version", build_description());
   app.add_option("--devices", devices,
                  "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host")
       ->capture_default_str();
   program.add_options(app);
   add_runner_options(app, parsed.runner);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    std::ostringstream text;
-    app.exit(e, text, text);
-    parsed.text = text.str();
-    return parsed;
-  } catch (const CLI::ParseError& e) {
-    throw UsageError(e.what());
+  parsed.text = examples::parse_command_line(app, argc, argv, config);
+  if (parsed.text.empty()) {
+    parsed.devices = DeviceRequest::parse(devices);
   }
-  parsed.devices = parse_devices(devices);
   return parsed;
 }
 
 int run(comm::Session& session, const Program& program, int argc, char** argv) {
   Parsed parsed;
-  session.agree([&] { parsed = parse(program, argc, argv); });
+  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  session.agree([&] { parsed = parse(program, argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (parsed.text.empty()) {
     return program.run(session, parsed.devices, parsed.runner);
@@ -130,7 +125,7 @@ int run_program(int argc, char** argv, const Program& program) noexcept {
   return comm::run_program(
       argc, argv, [&](comm::Session& session, int count, char** words) { return run(session, program, count, words); },
       [&]() -> std::optional<comm::RanksRequest> {
-        const Parsed parsed = parse(program, argc, argv);
+        const Parsed parsed = parse(program, argc, argv, examples::read_config_file(argc, argv));
         return parsed.text.empty() ? program.ranks(parsed.devices) : std::nullopt;
       });
 }

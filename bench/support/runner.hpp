@@ -65,8 +65,8 @@ using RunContext = std::vector<std::pair<std::string, std::string>>;
 struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
-  /// Adds the options that are its own to a command line that has --devices, --benchmark_* and --version. What they are
-  /// read into is read anew each time.
+  /// Adds the options that are its own to a command line that has --devices, --benchmark_*, --config and --version.
+  /// What they are read into is read anew each time.
   std::function<void(CLI::App&)> add_options;
   /// Which ranks it starts itself when no launcher did (comm/self_start.hpp); nothing: it goes on alone.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks;

@@ -100,6 +100,15 @@ TEST(BenchCopy, NamesAndBadInput) {
     const std::string program = " -np 1 " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
     expect_refused(run_command(kMpirun + program + " : " + program + " --min-bytes 8"), "the ranks do not agree");
   }
+  const TemporaryFolder folder;
+  const auto configured = [&](const std::string& text) {
+    std::ofstream(folder / "bench.toml") << text;
+    return run(0, "bench_copy", "--benchmark_list_tests --benchmark_filter=memcpy/ --config " + folder / "bench.toml");
+  };
+  EXPECT_EQ(configured("devices = \"cpu\"\nmin-bytes = 8\nmax-bytes = 8\n").output,
+            "copy/host_to_host/pageable/one_way/memcpy/8\ncopy/host_to_host/pageable/both_ways/memcpy/8\n");
+  expect_refused(configured("devices = 0\n"), "0,");
+  expect_refused(configured("device = 1\n"), "bench.toml:1: device is no option");
   expect_refused(run(0, "bench_copy", "--min-bytes 64 --max-bytes 4"), "sizes are 64 to 4 bytes");
   expect_refused(run(0, "bench_copy", "--min-bytes -4"), "--min-bytes");
   expect_refused(run(0, "bench_copy", "--benchmark_filter='('"), "no regular expression");
