@@ -264,11 +264,11 @@ int run_benchmarks(comm::Session& session, const RunnerOptions& options, const R
       }
     }
   }
-  const std::vector<Conclusion> conclusions = prints && conclude ? conclude() : std::vector<Conclusion>{};
-  for (const Conclusion& each : conclusions) {
-    std::printf("%s: %s\n", each.name.c_str(), each.text.c_str());
-  }
   session.agree([&] {
+    const std::vector<Conclusion> conclusions = prints && conclude ? conclude() : std::vector<Conclusion>{};
+    for (const Conclusion& each : conclusions) {
+      std::printf("%s: %s\n", each.name.c_str(), each.text.c_str());
+    }
     if (file.is_open()) {
       file << report_json(all, lines, conclusions);
       file.close();
