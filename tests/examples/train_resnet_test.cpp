@@ -231,10 +231,10 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
     expect_refused(train_resnet(0, kTiny + "--devices cpu:2"), {"'cpu:2'", "no MPI"});
     return;
   }
-  nn::replace_file(path("run.toml"), "devices = \"cpu:2\"\nepochs = 100000\n");
+  nn::replace_file(path("run.toml"), "devices = \"cpu:2\"\n");
   // SIGTERM goes to the program, which waits for mpirun, which would kill the ranks.
   const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --config " + path("run.toml") +
-                              " --log-every 1" + out("run") + "> " + path("log") +
+                              " --epochs 100000 --log-every 1" + out("run") + "> " + path("log") +
                               " & pid=$!; while kill -0 $pid && ! grep -q images/s " + path("log") +
                               " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
   const Ended ended = run_command(command);
