@@ -12,6 +12,10 @@ function(lockstep_compile_settings target)
                               -Wno-missing-field-initializers>  # designated initialisers name what is not the default
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT APPLE)
+    # Libraries of which a program uses nothing are not loaded, as with Debian's g++: hello_ranks needs no oneDNN.
+    target_link_options(${target} PRIVATE $<HOST_LINK:LINKER:--as-needed>)
+  endif()
   if(LOCKSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE}
                            -fno-sanitize-recover=all -fno-omit-frame-pointer>)
