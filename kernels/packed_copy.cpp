@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/copy_loops.hpp>
 #include <lockstep/runtime/error.hpp>
@@ -44,7 +45,7 @@ PackedCopy::PackedCopy(Context& context, std::span<const CopyPair> pairs, const 
       alone_.push_back(i);
     } else if (bytes > 0) {
       packed_.push_back({.pair = i, .offset = packed_bytes_, .bytes = bytes});
-      packed_bytes_ += (bytes + kBoundary - 1) / kBoundary * kBoundary;
+      packed_bytes_ += align_up(bytes, kBoundary);
     }
   }
   if (packed_.empty()) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <limits>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/error.hpp>
 #include <lockstep/runtime/graph.hpp>
@@ -269,7 +270,7 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
     now.in.data = static_cast<std::byte*>(first.in.data) + s->next;
     now.out.data = static_cast<std::byte*>(first.out.data) + s->next;
     s->enqueue(item, now);
-    s->next += (all + kAlignment - 1) / kAlignment * kAlignment;
+    s->next += align_up(all, kAlignment);
   };
   Work work{.start = start, .wait = {}, .prepare = {}};
   if (!s->stream.is_inline()) {

@@ -13,6 +13,7 @@
 #include <lockstep/kernels/grouped_copy.hpp>
 #include <lockstep/kernels/packed_copy.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/buffer.hpp>
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/copy.hpp>
@@ -176,7 +177,7 @@ class Lane {
     packed_.reset();
     groups_.clear();
     place_ = 0;
-    const std::int64_t step = (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    const std::int64_t step = align_up(size.bytes, kAlignment);
     const std::int64_t lists = !size.grouped ? 0 : std::max(kMostPairs / size.pieces, std::int64_t{1});
     for (std::int64_t at = 0; std::ssize(groups_) < lists && (at == 0 || at + size.bytes <= pool_bytes_); at += step) {
       std::vector<ops::CopyPair>& group = groups_.emplace_back();
@@ -202,7 +203,7 @@ class Lane {
         wait();
       }
     });
-    next_ += (size.bytes + kAlignment - 1) / kAlignment * kAlignment;
+    next_ += align_up(size.bytes, kAlignment);
   }
   void wait() { context_->synchronize(); }
 

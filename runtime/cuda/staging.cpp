@@ -1,3 +1,4 @@
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/cuda/staging.hpp>
 
 #include <algorithm>
@@ -94,7 +95,7 @@ void Staging::allocate() {
     }
   }
   host_.emplace(CpuContextOptions{.threads = options_.threads});
-  const std::size_t size = (options_.half_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t size = align_up(options_.half_bytes, kAlignment);
   memory_ = Buffer(2 * size, resource_, context_.stream());
   halves_[0].data = memory_.data();
   halves_[1].data = memory_.data() + size;
