@@ -245,6 +245,10 @@ void Session::agree(const std::function<void()>& phase) {
 
 void Session::abort(std::string_view text, int code) noexcept {
   print_error(size() > 1 ? rank() : -1, text);
+  abort(code);
+}
+
+void Session::abort(int code) noexcept {
   state_->world->abort(code);
   std::_Exit(code);  // not reached; the compiler does not take a virtual function's word for it
 }

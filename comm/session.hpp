@@ -64,6 +64,8 @@ class Session {
   /// A failure that the others do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with `code`
   /// (MPI_Abort; in a world of one the process ends). Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
+  /// The same for a failure that was printed already.
+  [[noreturn]] void abort(int code) noexcept;
 
  private:
   struct State;

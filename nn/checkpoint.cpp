@@ -343,6 +343,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
   trainer.reduce_buffers();
   const std::vector<double> rank_buffers = trainer.gather_rank_buffers();
   std::string failure;
+  trainer.doing("writing a checkpoint after step");  // ranks beyond the first: waiting for it
   if (control.rank() == 0) {
     try {
       AtomicFolder folder(dir);

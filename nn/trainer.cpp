@@ -191,7 +191,11 @@ struct Trainer::State {
         reducer(r.grad, ctx.stream(), r.comm_stream, gradient_ranges(parameters),
                 comm::plan_buckets(gradient_ranges(parameters), with_element_bytes(o)), parameters.gradients(),
                 {.reduce_dtype = o.reduce_dtype}),
-        written([this](int parameter) { reducer.written(parameter); }),
+        written([this](int parameter) {
+          doing("reducing gradients of step", position.step + 1);
+          reducer.written(parameter);
+          doing("computing step", position.step + 1);
+        }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), r.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
         choices(plans.choices()),
@@ -228,8 +232,17 @@ struct Trainer::State {
     return {.workers = options.loader_workers, .prefetch = options.prefetch, .epoch = 0, .batch = 0};
   }
 
+  void doing(const char* what, std::int64_t number) const noexcept {
+    if (ranks.watchdog != nullptr) {
+      ranks.watchdog->begin(what, number);
+    }
+  }
+
   /// Waits for the context's stream, where operations of ranks.grad may be.
-  void synchronize() { comm::wait(context.stream(), drained, ranks.grad); }
+  void synchronize() {
+    doing("waiting for the device after step", position.step);
+    comm::wait(context.stream(), drained, ranks.grad);
+  }
 
   /// The loader of the training set, from the current position on.
   void open_loader() {
@@ -268,6 +281,7 @@ struct Trainer::State {
     reducer.begin_step();
     try {
       plan.run(context, written);
+      doing("waiting for the gradients of step", position.step + 1);
       reducer.finish();
     } catch (...) {
       reducer.abandon_step();
@@ -347,6 +361,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
 Trainer::~Trainer() = default;
 
 void Trainer::start() {
+  state_->doing("agreeing on options and parameters after step", state_->position.step);
   comm::require_same_on_all_ranks(state_->ranks.control, state_->contract);
   broadcast_state();
   state_->open_loader();  // last: it may fail on one rank alone
@@ -379,13 +394,18 @@ void Trainer::step() {
     s.synchronize();
     s.open_loader();
   }
+  const std::int64_t number = s.position.step + 1;
+  s.doing("reading the batch of step", number);
   const Batch& batch = s.loader->next();
   const std::int64_t last = s.options.accumulate - 1;
   std::int64_t pass = 0;
   try {
     for (; pass <= last; ++pass) {
-      s.pass(batch, pass, learning_rate(), s.window,
-             [&](int state) { s.run_training(state, pass == 0, pass == last); });
+      s.doing("waiting for the device before step", number);
+      s.pass(batch, pass, learning_rate(), s.window, [&](int state) {
+        s.doing("computing step", number);
+        s.run_training(state, pass == 0, pass == last);
+      });
     }
   } catch (...) {
     s.pipeline.forget(pass);
@@ -424,7 +444,9 @@ std::int64_t Trainer::skipped_updates() {
 
 Metrics Trainer::take_metrics() {
   State& s = *state_;
+  s.doing("waiting for the device after step", s.position.step);
   s.pipeline.flush();
+  s.doing("adding up metrics of all ranks after step", s.position.step);
   return sum_over_ranks(s.ranks.control, std::exchange(s.window, Metrics{}));
 }
 
@@ -464,6 +486,7 @@ Metrics Trainer::evaluate() {
   Loader loader(*s.data.test, s.test_sampler, s.pipeline.host_memory(), s.loader_options());
   const IdleAtEnd idle(s.context.stream());  // it waits for the copies
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
+    s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
     for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
       s.pass(batch, pass, 0, s.evaluated, [&](int state) {
@@ -472,11 +495,14 @@ Metrics Trainer::evaluate() {
       });
     }
   }
+  s.doing("waiting for the device after the evaluation, after step", s.position.step);
   s.pipeline.flush();
+  s.doing("adding up metrics of all ranks after step", s.position.step);
   return sum_over_ranks(s.ranks.control, s.evaluated);
 }
 
 std::vector<double> Trainer::samples_seen() {
+  doing("gathering statistics of all ranks after step");
   return comm::all_gather_value(state_->ranks.control, state_->samples_seen);
 }
 
@@ -488,6 +514,7 @@ std::vector<double> Trainer::gather_rank_buffers() {
   s.synchronize();  // before the copy, as in skipped_updates()
   copy(s.context, s.parameters.buffer_arena(), TensorView(std::span<double>(own), {n}));
   s.synchronize();
+  doing("gathering statistics of all ranks after step");
   Stream inline_stream = Stream::host_inline();
   s.ranks.control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
                              TensorView(std::span<double>(all), {n * s.ranks.control.size()}));
@@ -558,6 +585,9 @@ comm::GradientReducer& Trainer::reducer() {
 }
 Context& Trainer::context() {
   return state_->context;
+}
+void Trainer::doing(const char* what) const noexcept {
+  state_->doing(what, state_->position.step);
 }
 
 const std::string& Trainer::graph_obstacle() const {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/model.hpp>
@@ -24,11 +25,13 @@ namespace lockstep::nn {
 [[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
 
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
-/// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps.
+/// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps. The watchdog, if there
+/// is one, is told what the trainer is doing.
 struct Ranks {
   comm::Communicator& grad;
   comm::Communicator& control;
   Stream& comm_stream;
+  comm::Watchdog* watchdog = nullptr;
 };
 
 /// Whether a step is captured into a CUDA graph once and launched from then on; the numbers are the same.
@@ -139,6 +142,9 @@ class Trainer {
   [[nodiscard]] std::size_t planned_bytes() const;
   [[nodiscard]] const std::string& graph_obstacle() const;  ///< why steps are not captured; empty: they are
   [[nodiscard]] Context& context();
+  /// Tells the ranks' watchdog, if there is one, what the caller is about to do between steps: "writing a checkpoint
+  /// after step", to which the number is added. A string literal.
+  void doing(const char* what) const noexcept;
 
  private:
   struct State;

@@ -18,6 +18,7 @@
 #include <lockstep/comm/self_start.hpp>
 #include <lockstep/comm/session.hpp>
 #include <lockstep/comm/text.hpp>
+#include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/atomic_folder.hpp>
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/console.hpp>
@@ -250,6 +251,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                           {"workers", s.rules.workers},
                           {"log_every", o.log_every},
                           {"report_waits", o.report_waits},
+                          {"watchdog", o.watchdog},
                           {"top_k", o.top_k},
                           {"init", o.init},
                           {"resume", o.resume}};
@@ -460,6 +462,7 @@ int run(comm::Session& session, int argc, char** argv) {
   std::unique_ptr<comm::Communicator> alone;  // the one rank on a GPU
   std::optional<comm::GpuRanks> gpu_ranks;    // several
   std::optional<nn::Model> model;
+  std::optional<comm::Watchdog> watchdog;
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
     setup = resolve(o, data, on_gpu, share, session);
@@ -493,9 +496,13 @@ int run(comm::Session& session, int argc, char** argv) {
   Stream& comm_stream = !setup.overlap ? context->stream()
                         : gpu_ranks    ? gpu_ranks->communication_stream()
                                        : session.communication_stream();
+  if (o.watchdog > 0 && !o.dry_run) {
+    watchdog.emplace(session, o.watchdog);
+  }
   session.agree([&] {
     comm::Communicator& grad = gpu_ranks ? gpu_ranks->grad() : on_gpu ? *alone : session.grad();
-    trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream}, *model, data, setup.trainer);
+    trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream, watchdog ? &*watchdog : nullptr}, *model,
+                    data, setup.trainer);
   });
   identity.choices = trainer->choices();
   for (const comm::Bucket& bucket : trainer->reducer().buckets()) {

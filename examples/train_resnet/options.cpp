@@ -32,7 +32,7 @@ constexpr const char* kFooter =
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), and the\n"
     "checkpoints last/ and best/ (model.safetensors, optimizer.safetensors, state.json).\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
-    "(--resume auto goes on from there).\n"
+    "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
 
@@ -163,6 +163,10 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       ->group("Ranks");
   app.add_option("--workspace-limit", o.workspace_mb, "tuning: most MB of workspace for one call")->group("Ranks");
 
+  app.add_option("--watchdog", o.watchdog,
+                 "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never")
+      ->group("Ranks");
+
   app.add_option("--out", o.out, "folder for results")->group("Results");
   app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");
   app.add_option("--report-waits", o.report_waits,
@@ -210,6 +214,8 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", buckets, "' and --cost is '", o.cost,
                       "', expected a file of lockstep-cost with auto, and none with a size");
   at_least("--report-waits", o.report_waits, 0);
+  require<UsageError>(std::isfinite(o.watchdog) && o.watchdog >= 0, "--watchdog is ", o.watchdog,
+                      ", expected seconds, or 0 for none");
   at_least("--workspace-limit", o.workspace_mb, 0);
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,

@@ -67,6 +67,7 @@ struct Options {
   std::string init;
   std::string resume;
   std::string evaluate;
+  double watchdog = 600;  ///< seconds without progress; 0: none
   bool dry_run = false;
 };
 

@@ -431,6 +431,8 @@ TEST_F(TrainResNet, BadOptions) {
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
   expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});
+  expect_refused(train_resnet(0, "--watchdog -1"), {"--watchdog", "-1", "0 for none"});
+  expect_refused(train_resnet(0, "--watchdog inf"), {"--watchdog", "inf", "0 for none"});
   expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
@@ -510,6 +512,27 @@ TEST_F(TrainResNet, ARankThatFailsInAStepEndsTheJob) {
     ASSERT_EQ(lines.size(), 1U) << ended.output;
     EXPECT_EQ(lines[0], "lockstep: error: rank " + std::to_string(rank) + ": the disk is gone");
     EXPECT_LT(ended.seconds, 60) << "the others do not wait for ever";
+  }
+}
+
+TEST_F(TrainResNet, ARankThatHangsEndsTheJob) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const Ended ended = run_command(std::string(MPIRUN) + " -np 3 " + std::string(FAILING_RANK) + " 2 hang");
+  EXPECT_EQ(ended.code, 76) << ended.output;
+  EXPECT_LT(ended.seconds, 60) << "5 s of nothing, and 2 s for the lines of all ranks";
+  std::vector<std::string> lines = ended.error_lines();
+  std::sort(lines.begin(), lines.end());
+  ASSERT_EQ(lines.size(), 3U) << ended.output;
+  const std::string step = lines[2].substr(lines[2].find_last_of(' '));
+  EXPECT_EQ(lines[2], "lockstep: error: rank 2: no progress for 5 s while reading the batch of step" + step);
+  for (const std::size_t rank : {0U, 1U}) {
+    const std::string& line = lines[rank];
+    const std::string begin = "lockstep: error: rank " + std::to_string(rank) + ": no progress for 5 s while ";
+    EXPECT_TRUE(line == begin + "waiting for the gradients of step" + step ||
+                line == begin + "reducing gradients of step" + step)
+        << line;
   }
 }
 

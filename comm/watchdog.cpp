@@ -1,0 +1,110 @@
+#include <lockstep/comm/watchdog.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/detail/error_line.hpp>
+
+namespace lockstep::comm {
+
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+constexpr std::int64_t kNoNumber = -1;
+constexpr Seconds kLongestLook(1);
+constexpr int kLooks = 10;
+constexpr Seconds kForOthers(2);  ///< between a rank's line and the end of the job: other ranks print theirs
+constexpr Seconds kForAbort(10);
+
+/// MPI_Abort from this thread, while another may be inside of MPI: where it hangs too, the process ends without it.
+[[noreturn]] void end_job(Session& session, const std::string& text) {
+  detail::print_error(session.size() > 1 ? session.rank() : -1, text);
+  std::this_thread::sleep_for(kForOthers);
+  std::thread([] {
+    std::this_thread::sleep_for(kForAbort);
+    std::_Exit(exit_code::kWatchdog);
+  }).detach();
+  session.abort(exit_code::kWatchdog);
+}
+
+}  // namespace
+
+struct Watchdog::State {
+  State(double s, std::function<void(const std::string&)> e) : seconds(s), expired(std::move(e)) {
+    require<UsageError>(std::isfinite(s) && s > 0, "watchdog: ", s, " seconds, expected a positive number");
+    thread = std::thread([this] { watch(); });
+  }
+
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      over = true;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+
+  void begin(const char* what, std::int64_t of) noexcept {
+    doing.store(what, std::memory_order_relaxed);
+    number.store(of, std::memory_order_relaxed);
+    changes.fetch_add(1, std::memory_order_release);
+  }
+
+  void watch() {
+    const Seconds look = std::min(Seconds(seconds / kLooks), kLongestLook);
+    std::uint64_t seen = changes.load(std::memory_order_acquire);
+    Seconds still(0);
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, look, [this] { return over; })) {
+      const std::uint64_t now = changes.load(std::memory_order_acquire);
+      still = now == seen ? still + look : Seconds(0);
+      seen = now;
+      if (still.count() >= seconds * (1 - 1e-9)) {
+        lock.unlock();
+        expired(text());
+        return;
+      }
+    }
+  }
+
+  [[nodiscard]] std::string text() const {
+    const std::int64_t of = number.load(std::memory_order_relaxed);
+    const std::string what = doing.load(std::memory_order_relaxed);
+    return concat("no progress for ", seconds, " s while ", what, of == kNoNumber ? "" : concat(' ', of));
+  }
+
+  double seconds;
+  std::function<void(const std::string&)> expired;
+  std::atomic<const char*> doing = "setting up";
+  std::atomic<std::int64_t> number = kNoNumber;
+  std::atomic<std::uint64_t> changes = 0;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool over = false;
+  std::thread thread;
+};
+
+Watchdog::Watchdog(Session& session, double seconds)
+    : Watchdog(seconds, [&session](const std::string& text) { end_job(session, text); }) {}
+
+Watchdog::Watchdog(double seconds, std::function<void(const std::string& text)> expired)
+    : state_(std::make_unique<State>(seconds, std::move(expired))) {}
+
+Watchdog::~Watchdog() = default;
+
+void Watchdog::begin(const char* doing, std::int64_t number) noexcept {
+  state_->begin(doing, number);
+}
+void Watchdog::begin(const char* doing) noexcept {
+  state_->begin(doing, kNoNumber);
+}
+
+}  // namespace lockstep::comm
