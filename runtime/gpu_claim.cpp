@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cerrno>
 #include <chrono>
@@ -17,6 +16,7 @@
 #include <utility>
 
 #include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/lock_holder.hpp>
 
 namespace lockstep {
 namespace {
@@ -110,27 +110,6 @@ bool in_place(int folder_file, const std::string& name, int file) {
          own.st_dev == named.st_dev && own.st_ino == named.st_ino;
 }
 
-/// What the holder wrote; anybody may write to the file, so only text comes through.
-std::string holder_of(int file) {
-  std::array<char, 200> text{};
-  const ssize_t bytes = ::pread(file, text.data(), text.size(), 0);
-  std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
-  holder.erase(std::remove_if(holder.begin(), holder.end(),
-                              [](char c) { return std::isprint(static_cast<unsigned char>(c)) == 0; }),
-               holder.end());
-  return holder.empty() ? "a process that is not known" : holder;
-}
-
-void write_holder(int file) {
-  std::array<char, 256> host{};
-  static_cast<void>(::gethostname(host.data(), host.size() - 1));
-  const std::string text = concat("pid ", ::getpid(), " on ", host.data(), ", user ", ::getuid(), '\n');
-  // Only for messages: without it the claim is as good.
-  if (::ftruncate(file, 0) == 0) {
-    [[maybe_unused]] const ssize_t written = ::pwrite(file, text.data(), text.size(), 0);
-  }
-}
-
 }  // namespace
 
 std::string default_claim_folder() {
@@ -160,9 +139,9 @@ GpuClaim::Attempt GpuClaim::attempt(const std::string& folder, const std::string
       continue;
     }
     if (status != 0) {
-      return {.holder = holder_of(file.get())};
+      return {.holder = read_lock_holder(file.get())};
     }
-    write_holder(file.get());
+    write_lock_holder(file.get());
     return {.claim = GpuClaim(file.release(), name)};
   }
   refuse(folder, name, "it comes and goes");

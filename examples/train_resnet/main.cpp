@@ -24,6 +24,7 @@
 #include <lockstep/nn/console.hpp>
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
+#include <lockstep/nn/folder_lock.hpp>
 #include <lockstep/nn/library_choices.hpp>
 #include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/pass_plans.hpp>
@@ -557,6 +558,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
 
   Reports reports;
+  std::optional<nn::FolderLock> lock;  // rank 0's
   session.agree([&] {
     if (!first) {
       return;
@@ -564,6 +566,7 @@ int run(comm::Session& session, int argc, char** argv) {
     std::error_code error;
     std::filesystem::create_directories(o.out, error);
     require<DataError>(!error, o.out, ": cannot be made: ", error.message());
+    lock.emplace(o.out);
     nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
                  {.terminal = nn::output_is_terminal(),

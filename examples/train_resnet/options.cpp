@@ -29,8 +29,9 @@ constexpr const char* kAbout =
     "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
 
 constexpr const char* kFooter =
-    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), and the\n"
-    "checkpoints last/ and best/ (model.safetensors, optimizer.safetensors, state.json).\n"
+    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
+    "checkpoints last/ and best/ (model.safetensors, optimizer.safetensors, state.json), and\n"
+    "run.lock, which keeps other runs out.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
     "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"

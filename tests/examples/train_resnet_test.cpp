@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/cost_file.hpp>
 #include <lockstep/nn/file.hpp>
+#include <lockstep/nn/folder_lock.hpp>
 #include <lockstep/nn/json.hpp>
 
 #include "examples/train_resnet/wait_report.hpp"
@@ -534,6 +536,17 @@ TEST_F(TrainResNet, ARankThatHangsEndsTheJob) {
                 line == begin + "reducing gradients of step" + step)
         << line;
   }
+}
+
+TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
+  fs::create_directories(path("run"));
+  std::optional<nn::FolderLock> other(std::in_place, path("run"));
+  const std::string options = kTiny + "--steps 1" + out("run");
+  expect_refused(train_resnet(kMpi ? 2 : 0, options),
+                 {path("run"), "another run writes there (pid ", "of this run's own"});
+  EXPECT_FALSE(fs::exists(path("run/config.json")));
+  other.reset();
+  EXPECT_EQ(train_resnet(kMpi ? 2 : 0, options).code, 0);
 }
 
 TEST_F(TrainResNet, AFullDiskEndsTheJob) {
