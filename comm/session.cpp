@@ -36,7 +36,7 @@ std::unique_ptr<World> make_world_of_one() {
   return std::make_unique<WorldOfOne>();
 }
 
-void print_error(int rank, std::string_view text) noexcept {
+void write_error(int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
                       : std::snprintf(line, sizeof line, "lockstep: error: rank %d: ", rank);
@@ -47,9 +47,13 @@ void print_error(int rank, std::string_view text) noexcept {
     line[used++] = c == '\n' || c == '\r' ? ' ' : c;
   }
   line[used++] = '\n';
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<std::size_t>(used));
+}
+
+void print_error(int rank, std::string_view text) noexcept {
   std::fflush(stdout);
-  std::fwrite(line, 1, static_cast<std::size_t>(used), stderr);
   std::fflush(stderr);
+  write_error(rank, text);
 }
 
 }  // namespace detail

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <lockstep/comm/detail/error_line.hpp>
+#include <lockstep/runtime/error.hpp>
 
 namespace lockstep::comm {
 
@@ -19,19 +20,27 @@ namespace {
 using Seconds = std::chrono::duration<double>;
 
 constexpr std::int64_t kNoNumber = -1;
+constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr Seconds kForOthers(2);  ///< between a rank's line and the end of the job: other ranks print theirs
 constexpr Seconds kForAbort(10);
 
-/// MPI_Abort from this thread, while another may be inside of MPI: where it hangs too, the process ends without it.
-[[noreturn]] void end_job(Session& session, const std::string& text) {
-  detail::print_error(session.size() > 1 ? session.rank() : -1, text);
-  std::this_thread::sleep_for(kForOthers);
-  std::thread([] {
-    std::this_thread::sleep_for(kForAbort);
-    std::_Exit(exit_code::kWatchdog);
-  }).detach();
+/// Between a rank's line and the end of the job: other ranks, which noticed later, print theirs.
+Seconds for_others(double seconds) {
+  return Seconds(std::clamp(seconds / kLooks, 2.0, 30.0));
+}
+
+/// Whatever the rank hangs in, MPI and the C library's streams included, the process ends.
+[[noreturn]] void end_job(Session& session, const std::string& text, Seconds grace) noexcept {
+  try {
+    std::thread([grace] {
+      std::this_thread::sleep_for(grace + kForAbort);
+      std::_Exit(exit_code::kWatchdog);
+    }).detach();
+  } catch (...) {  // no thread left: MPI_Abort alone
+  }
+  detail::write_error(session.size() > 1 ? session.rank() : -1, text);
+  std::this_thread::sleep_for(grace);
   session.abort(exit_code::kWatchdog);
 }
 
@@ -39,7 +48,7 @@ constexpr Seconds kForAbort(10);
 
 struct Watchdog::State {
   State(double s, std::function<void(const std::string&)> e) : seconds(s), expired(std::move(e)) {
-    require<UsageError>(std::isfinite(s) && s > 0, "watchdog: ", s, " seconds, expected a positive number");
+    require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: ", s, " seconds, expected at least ", kShortest);
     thread = std::thread([this] { watch(); });
   }
 
@@ -65,7 +74,7 @@ struct Watchdog::State {
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, look, [this] { return over; })) {
       const std::uint64_t now = changes.load(std::memory_order_acquire);
-      still = now == seen ? still + look : Seconds(0);
+      still = now == seen && now > 0 ? still + look : Seconds(0);
       seen = now;
       if (still.count() >= seconds * (1 - 1e-9)) {
         lock.unlock();
@@ -83,7 +92,7 @@ struct Watchdog::State {
 
   double seconds;
   std::function<void(const std::string&)> expired;
-  std::atomic<const char*> doing = "setting up";
+  std::atomic<const char*> doing = "";
   std::atomic<std::int64_t> number = kNoNumber;
   std::atomic<std::uint64_t> changes = 0;
   std::mutex mutex;
@@ -93,7 +102,8 @@ struct Watchdog::State {
 };
 
 Watchdog::Watchdog(Session& session, double seconds)
-    : Watchdog(seconds, [&session](const std::string& text) { end_job(session, text); }) {}
+    : Watchdog(seconds, [&session, seconds](const std::string& text) { end_job(session, text, for_others(seconds)); }) {
+}
 
 Watchdog::Watchdog(double seconds, std::function<void(const std::string& text)> expired)
     : state_(std::make_unique<State>(seconds, std::move(expired))) {}

@@ -12,9 +12,8 @@ namespace lockstep::nn {
 ///
 /// Files go to PATH.tmp-HOST-PID-N beside it. commit() makes them durable and swaps the two names (renameat2 with
 /// RENAME_EXCHANGE); where the file system cannot swap, the old folder is called PATH.old-... for the moment between
-/// two renames, and find_folder() knows that name. One writer at a time for one path
-/// (nn/folder_lock.hpp). Every error is a DataError that
-/// names path and reason, and leaves the old folder as it was.
+/// two renames, and find_folder() knows that name. One writer at a time for one path (nn/folder_lock.hpp). Every error
+/// is a DataError that names path and reason, and leaves the old folder as it was.
 class AtomicFolder {
  public:
   enum class Replace : unsigned char { swap, two_renames };

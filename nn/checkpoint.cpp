@@ -343,7 +343,8 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
   trainer.reduce_buffers();
   const std::vector<double> rank_buffers = trainer.gather_rank_buffers();
   std::string failure;
-  trainer.doing("writing a checkpoint after step");  // ranks beyond the first: waiting for it
+  trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
+                                    : "waiting for rank 0's checkpoint after step");
   if (control.rank() == 0) {
     try {
       AtomicFolder folder(dir);

@@ -586,9 +586,6 @@ comm::GradientReducer& Trainer::reducer() {
 Context& Trainer::context() {
   return state_->context;
 }
-void Trainer::doing(const char* what) const noexcept {
-  state_->doing(what, state_->position.step);
-}
 
 const std::string& Trainer::graph_obstacle() const {
   return state_->graph_obstacle;
@@ -598,6 +595,10 @@ std::size_t Trainer::planned_bytes() const {
   const State& s = *state_;
   return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes() +
          s.loader_bytes;
+}
+
+void Trainer::doing(const char* what) const noexcept {
+  state_->doing(what, state_->position.step);
 }
 
 }  // namespace lockstep::nn

@@ -101,6 +101,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
       add(epoch_metrics, lap);
       train_s += seconds;
       exposed_s += lap_exposed_s;
+      trainer.doing("reporting after step");
       observer.on_step({.epoch = epoch,
                         .step = at.step,
                         .batch = at.epoch == epoch ? at.batch : per_epoch,
@@ -110,6 +111,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                         .images_per_second = lap.samples / seconds,
                         .comm_exposed_s = timed ? lap_exposed_s / static_cast<double>(steps_in_lap) : -1});
       steps_in_lap = 0;
+      trainer.doing("waiting for other ranks after step");
       // A signal reaches the ranks at different steps: they agree here.
       const double stop = options.stop != nullptr && options.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
       const std::vector<double> stops = comm::all_gather_value(control, stop);
@@ -128,6 +130,8 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
     progress.test_accuracy = test.accuracy();
     const bool best = progress.test_accuracy > progress.best_accuracy && std::isfinite(test.loss());
     progress.best_accuracy = best ? progress.test_accuracy : progress.best_accuracy;
+    const std::int64_t skipped_updates = trainer.skipped_updates();
+    trainer.doing("reporting after step");
     observer.on_epoch({.epoch = epoch + 1,
                        .step = trainer.position().step,
                        .train_loss = epoch_metrics.loss(),
@@ -139,7 +143,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                        .images_per_second = epoch_metrics.samples / train_s,
                        .comm_exposed_s = timed ? exposed_s : -1,
                        .seconds = now_s() - epoch_begin,
-                       .skipped_updates = trainer.skipped_updates(),
+                       .skipped_updates = skipped_updates,
                        .best = best});
     save("last");
     if (best) {

@@ -426,6 +426,22 @@ int run(comm::Session& session, int argc, char** argv) {
     }
   });
 
+  // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
+  std::optional<nn::FolderLock> lock;  // rank 0's
+  const auto lock_results = [&] {
+    try {
+      lock.emplace(o.out);
+    } catch (UsageError& error) {
+      error.annotate("--out");
+      throw;
+    }
+  };
+  session.agree([&] {
+    if (first && !o.dry_run && o.evaluate.empty() && nn::FolderLock::known(o.out)) {
+      lock_results();
+    }
+  });
+
   // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
   // file system of its own.
   std::string resume_from = o.resume;
@@ -523,10 +539,19 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
 
+  const auto doing = [&watchdog](const char* what) {
+    if (watchdog) {
+      watchdog->begin(what);
+    }
+  };
   session.agree([&] { trainer->start(); });
   nn::RunProgress progress;
   if (!o.evaluate.empty()) {
-    session.agree([&] { nn::load_model(o.evaluate, *context, trainer->parameters()); });
+    session.agree([&] {
+      doing("reading the checkpoint");
+      nn::load_model(o.evaluate, *context, trainer->parameters());
+      doing("waiting for other ranks");
+    });
     session.agree([&] { trainer->require_same_state(); });
     const nn::Metrics test = trainer->evaluate();
     if (first) {
@@ -541,11 +566,13 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   std::string differences;
   session.agree([&] {
+    doing("reading the checkpoint");
     if (!o.init.empty()) {
       nn::load_model(o.init, *context, trainer->parameters());
     } else if (!resume_from.empty()) {
       differences = nn::resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
     }
+    doing("waiting for other ranks");
   });
   session.agree([&] { trainer->require_same_state(); });
   if (first && !resume_from.empty()) {
@@ -558,15 +585,17 @@ int run(comm::Session& session, int argc, char** argv) {
   }
 
   Reports reports;
-  std::optional<nn::FolderLock> lock;  // rank 0's
   session.agree([&] {
+    doing("opening the files of results");
     if (!first) {
       return;
     }
     std::error_code error;
     std::filesystem::create_directories(o.out, error);
     require<DataError>(!error, o.out, ": cannot be made: ", error.message());
-    lock.emplace(o.out);
+    if (!lock) {
+      lock_results();
+    }
     nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
                  {.terminal = nn::output_is_terminal(),

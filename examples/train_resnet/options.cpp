@@ -215,8 +215,8 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   require<UsageError>(o.bucket_auto == !o.cost.empty(), "--bucket-mb is '", buckets, "' and --cost is '", o.cost,
                       "', expected a file of lockstep-cost with auto, and none with a size");
   at_least("--report-waits", o.report_waits, 0);
-  require<UsageError>(std::isfinite(o.watchdog) && o.watchdog >= 0, "--watchdog is ", o.watchdog,
-                      ", expected seconds, or 0 for none");
+  require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
+                      ", expected seconds, at least 1, or 0 for none");
   at_least("--workspace-limit", o.workspace_mb, 0);
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,

@@ -434,6 +434,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
   expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--watchdog -1"), {"--watchdog", "-1", "0 for none"});
+  expect_refused(train_resnet(0, "--watchdog 0.5"), {"--watchdog", "0.5", "at least 1"});
   expect_refused(train_resnet(0, "--watchdog inf"), {"--watchdog", "inf", "0 for none"});
   expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
@@ -543,8 +544,9 @@ TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   std::optional<nn::FolderLock> other(std::in_place, path("run"));
   const std::string options = kTiny + "--steps 1" + out("run");
   expect_refused(train_resnet(kMpi ? 2 : 0, options),
-                 {path("run"), "another run writes there (pid ", "of this run's own"});
+                 {"--out", path("run"), "another run writes there (pid ", "of this run's own"});
   EXPECT_FALSE(fs::exists(path("run/config.json")));
+  EXPECT_EQ(train_resnet(0, options + "--dry-run").code, 0) << "it writes nothing";
   other.reset();
   EXPECT_EQ(train_resnet(kMpi ? 2 : 0, options).code, 0);
 }

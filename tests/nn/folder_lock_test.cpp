@@ -23,12 +23,15 @@ using testing::expect_holds;
 TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   const testing::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");
+  EXPECT_FALSE(FolderLock::known(folder / "run"));
   std::optional<FolderLock> first(std::in_place, folder / "run");
+  EXPECT_TRUE(FolderLock::known(folder / "run"));
   const std::string text = error_of<UsageError>([&] { const FolderLock second(folder / "run"); });
   expect_holds(text, folder / "run");
   expect_holds(text, "another run writes there (pid " + std::to_string(::getpid()) + " on ");
   expect_holds(error_of<UsageError>([&] { const FolderLock third(folder / "run"); }), std::to_string(::getpid()));
   first.reset();
+  EXPECT_TRUE(FolderLock::known(folder / "run"));
   const FolderLock next(folder / "run");
 }
 
@@ -68,7 +71,7 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
 TEST(FolderLock, AFolderThatIsNotThere) {
   const testing::TemporaryFolder folder;
   expect_holds(error_of<DataError>([&] { const FolderLock lock(folder / "none"); }),
-               "none/run.lock: cannot be made: No such");
+               "none/run.lock: cannot be opened: No such");
 }
 
 }  // namespace
