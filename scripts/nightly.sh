@@ -37,7 +37,8 @@ more_schedules() {
   local program
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan || return
   for program in race asan; do
-    LOCKSTEP_EMULATION_FIRST=4 "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 \
+    LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=4 \
+      "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 \
       --gtest_brief=1 || return
   done
 }
