@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <variant>
 
 #include <unistd.h>
@@ -21,6 +23,8 @@ namespace {
 /// How the names begin of what ranks on other nodes need too.
 constexpr std::array kForAllNodes{
     "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER"};
+/// A mistyped number is an error, not a machine that does nothing else for an hour.
+constexpr int kMostRanksPerCore = 64;
 
 bool has(const Environment& environment, std::string_view name) {
   const auto found = environment.find(name);
@@ -114,6 +118,10 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
 
 SelfStart mpirun(const RanksRequest& request, const Environment& environment, const StartSite& site, int ranks,
                  bool managed) {
+  const bool here = request.nodes <= 1 && request.hostfile.empty() && !managed;
+  require_start(!here || ranks <= kMostRanksPerCore * site.cores, "devices '", request.devices.text(), "' asks for ",
+                ranks, " ranks, expected at most ", kMostRanksPerCore, " for each core that this process may use (",
+                site.cores, "); start more by mpirun");
   SelfStart start{{"mpirun"}};
   std::vector<std::string>& arguments = start.arguments;
   if (site.root &&
@@ -121,7 +129,6 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
     arguments.emplace_back("--allow-run-as-root");
     add_note(start, "--allow-run-as-root since this process is root's");
   }
-  const bool here = request.nodes <= 1 && request.hostfile.empty() && !managed;
   if (here) {
     if (!has(environment, "OMPI_MCA_plm")) {
       // Nothing is started elsewhere: no ssh is looked for.
@@ -237,6 +244,12 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
                        .root = ::geteuid() == 0});
   if (!start) {
     return std::nullopt;
+  }
+  if (!asked->hostfile.empty()) {
+    errno = 0;
+    const bool there = ::access(asked->hostfile.c_str(), R_OK) == 0;
+    require_start(there, "--hostfile is '", asked->hostfile, "': ", std::strerror(errno),
+                  "; expected a file with a node and its slots on each line");
   }
   const std::string& launcher = start->arguments.front();
   const std::string what = concat("devices '", asked->devices.text(), "' asks for several ranks: ");

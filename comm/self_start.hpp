@@ -47,9 +47,9 @@ struct SelfStart {
 /// mpirun is allowed to run as root where this process does (unless the environment says so already), and to start more
 /// ranks than cores.
 ///
-/// UsageError: nodes below 0; more than 2^20 ranks in all; several nodes, and neither a host file nor an allocation; a
-/// host file for srun; srun outside of an allocation; a process that was started so before and still finds itself
-/// alone.
+/// UsageError: nodes below 0; more than 2^20 ranks in all, or, on this machine alone, 64 a core; several nodes, and
+/// neither a host file nor an allocation; a host file for srun; srun outside of an allocation; a process that was
+/// started so before and still finds itself alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
@@ -61,7 +61,8 @@ struct SelfStart {
 /// While it waits, SIGUSR1 and SIGUSR2 are passed on. SIGTERM, SIGINT and SIGHUP reach the ranks as SIGUSR1, which
 /// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second one of these
 /// more than a second later goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
-/// Ctrl-C takes the same way. UsageError when the launcher is not installed, or this build has no MPI.
+/// Ctrl-C takes the same way. UsageError when the launcher is not installed, the host file cannot be read, or this
+/// build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 

@@ -85,7 +85,8 @@ void require_same_on_all_ranks(Communicator& communicator, const std::string& te
 std::string arguments_text(int argc, const char* const* argv) {
   std::string text;
   for (int i = 1; i < argc; ++i) {
-    text += concat("argument ", i, ": ", argv[i], '\n');
+    const std::string_view before = i > 1 ? argv[i - 1] : "";
+    text += concat("argument ", i, before.starts_with("--") ? concat(", after ", before) : "", ": ", argv[i], '\n');
   }
   return text;
 }

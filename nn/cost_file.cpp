@@ -222,8 +222,8 @@ comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, in
       path != nullptr, source, ": has no path '", name, "', expected one: run lockstep-cost with ", ranks, " ranks",
       gradients == GradientPath::nccl ? " and the GPUs that train (--devices), in a build with NCCL" : "");
   require<DataError>(file.ranks == ranks && file.nodes == nodes, source, ": was measured with ", file.ranks,
-                     " ranks on ", file.nodes, " nodes, expected ", ranks, " on ", nodes,
-                     ": run lockstep-cost with the ranks that train");
+                     " ranks on ", file.nodes, file.nodes == 1 ? " node" : " nodes", ", expected ", ranks, " on ",
+                     nodes, ": run lockstep-cost with the ranks that train");
   return path->model;
 }
 

@@ -23,7 +23,7 @@ fi
 build=$(build_folder "$preset")
 options=()
 if [ "$preset" = release ]; then
-  options=(-DLOCKSTEP_TESTS=ON -DLOCKSTEP_BENCH=ON)  # scripts/train.sh may have left them off
+  options=(-DLOCKSTEP_TESTS=ON)  # scripts/train.sh may have left them off
 fi
 while [[ ${1:-} == -D* ]]; do
   options+=("$1")

@@ -37,7 +37,7 @@ say "building train_resnet in $build (log: $log)"
 # Tests are left as they were configured: scripts/test.sh uses the same folder.
 test_options=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
-  test_options=(-DLOCKSTEP_TESTS=OFF -DLOCKSTEP_BENCH=OFF)
+  test_options=(-DLOCKSTEP_TESTS=OFF)
 fi
 if ! { configure release "${test_options[@]}" && cmake --build "$build" --target train_resnet --parallel "$(jobs)"; } > "$log" 2>&1; then
   tail -n 40 "$log" >&2

@@ -28,9 +28,8 @@ namespace {
 
 using namespace lockstep;
 
-std::string text_of(const comm::RankDevice& placed) {
+std::string text_of(const comm::RankDevice& placed, int threads) {
   if (placed.device == Device::cpu()) {
-    const int threads = CpuContext().threads();
     return concat("cpu, ", threads, threads == 1 ? " thread" : " threads");
   }
   return concat(examples::gpu_text(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
@@ -95,11 +94,12 @@ int run(comm::Session& session, int argc, char** argv) {
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }
+  const int threads = examples::compute_threads(comm::cpu_share(session));
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     const std::string why = examples::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
-                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed), "  processors ",
+                  session.local_rank(), " of ", session.local_size(), "  ", text_of(placed, threads), "  processors ",
                   ProcessorSet::of_this_thread().text(), why.empty() ? "" : " (", why, why.empty() ? "" : ")");
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);

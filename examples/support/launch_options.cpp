@@ -1,7 +1,10 @@
 #include "launch_options.hpp"
 
+#include <cstdlib>
+
 #include <CLI/CLI.hpp>
 
+#include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/cpu_binding.hpp>
 #include <lockstep/runtime/error.hpp>
 
@@ -48,6 +51,10 @@ std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
     return "not bound: --bind " + options.bind;
   }
   return lockstep::bind_this_thread_near(lockstep::list_gpus().at(static_cast<std::size_t>(device.index)).pci).reason;
+}
+
+int compute_threads(const lockstep::comm::CpuShare& share) {
+  return std::getenv("OMP_NUM_THREADS") != nullptr ? lockstep::CpuContext().threads() : share.threads();
 }
 
 std::string gpu_text(const lockstep::GpuInfo& gpu) {

@@ -9,8 +9,6 @@
 #include <optional>
 #include <sstream>
 
-#include <omp.h>
-
 #include <lockstep/comm/cpu_share.hpp>
 #include <lockstep/comm/gpu_ranks.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
@@ -126,8 +124,7 @@ Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const co
              .height = data.train->height(),
              .width = data.train->width(),
              .hidden = o.hidden};
-  s.threads =
-      o.threads > 0 ? o.threads : (std::getenv("OMP_NUM_THREADS") != nullptr ? omp_get_max_threads() : share.threads());
+  s.threads = o.threads > 0 ? o.threads : examples::compute_threads(share);
   resolve_overlap(o, on_gpu, share, session, s);
 
   const train_resnet::BaseRate rate = train_resnet::base_learning_rate(o);
@@ -261,7 +258,11 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
 
 std::string megabytes(double bytes) {
   std::ostringstream out;
-  out << std::fixed << std::setprecision(bytes < 1e7 ? 2 : 0) << bytes / 1e6 << " MB";
+  if (bytes < 1e5) {
+    out << std::fixed << std::setprecision(1) << bytes / 1e3 << " kB";
+  } else {
+    out << std::fixed << std::setprecision(bytes < 1e7 ? 2 : 0) << bytes / 1e6 << " MB";
+  }
   return out.str();
 }
 

@@ -16,6 +16,7 @@
 #include <lockstep/comm/detail/run_launcher.hpp>
 #include <lockstep/runtime/error.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::comm {
@@ -87,6 +88,19 @@ TEST(SelfStart, WhatIsAllowedIsSaid) {
   const auto quiet = plan_self_start(ask("cpu:4"), set, small);
   EXPECT_EQ(joined(quiet), "mpirun -np 4") << "what the environment says is not said again";
   EXPECT_EQ(quiet->note, "");
+}
+
+TEST(SelfStart, ANumberThatCannotBeMeantIsRefused) {
+  StartSite small = kSite;
+  small.cores = 2;
+  EXPECT_NE(joined(plan_self_start(ask("cpu:128"), {}, small)).find("-np 128 "), std::string::npos);
+  const std::string text = testing::error_of<UsageError>([&] { (void)plan_self_start(ask("cpu:129"), {}, small); });
+  for (const char* part : {"'cpu:129'", "at most 64", "(2)", "mpirun"}) {
+    testing::expect_holds(text, part);
+  }
+  RanksRequest elsewhere = ask("cpu:129");
+  elsewhere.hostfile = "hosts";
+  EXPECT_TRUE(plan_self_start(elsewhere, {}, small)) << "the nodes may have more cores than this one";
 }
 
 TEST(SelfStart, SeveralNodes) {

@@ -247,6 +247,9 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
 
   expect_refused(train_resnet(0, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "--hostfile"});
   expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
+  expect_refused(train_resnet(0, kTiny + "--devices cpu:2 --hostfile " + path("none")),
+                 {"--hostfile", path("none"), "No such file", "a node and its slots on each line"});
+  expect_refused(train_resnet(0, kTiny + "--devices cpu:99999"), {"'cpu:99999'", "at most 64", "core"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
   expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs
   const std::string rank = std::string(" -np 1 ") + TRAIN_RESNET + kTiny + "--steps ";
@@ -425,6 +428,8 @@ TEST_F(TrainResNet, BadOptions) {
   if (kMpi) {  // the rank that only prints its help would leave the other alone
     const std::string one = std::string(" -np 1 ") + TRAIN_RESNET;
     expect_refused(run_command(MPIRUN + one + " --help :" + one + kTiny), {"do not agree", "argument 1: --help"});
+    expect_refused(run_command(MPIRUN + one + kTiny + "--lr 0.1 :" + one + kTiny + "--lr 0.2"),
+                   {"do not agree", "after --lr: 0.1", "after --lr: 0.2"});
   }
   expect_refused(train_resnet(0, "--bucket-mb auto"), {"--bucket-mb", "auto", "lockstep-cost"});
   expect_refused(train_resnet(0, "--bucket-mb 0 --cost c.json"), {"--bucket-mb", "'0'", "c.json", "auto"});
