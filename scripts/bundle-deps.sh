@@ -58,7 +58,7 @@ take_libraries() {
 
 # xz unpacks the programs that scripts/gpu-check.sh --prepare packs; a small system has none.
 for name in orterun orted xz; do
-  file=$(command -v "$name") || die "bundle-deps.sh: no $name on this machine"
+  file=$(command -v "$name") || die "bundle-deps.sh: no $name on this machine; Debian: apt-get install openmpi-bin xz-utils"
   cp -L "$file" "$folder/bin/$name"
 done
 take_libraries "$folder"/bin/*
