@@ -5,12 +5,10 @@
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
 
-#include <lockstep/comm/detail/error_line.hpp>
 #include <lockstep/runtime/error.hpp>
 
 namespace lockstep::comm {
@@ -23,26 +21,6 @@ constexpr std::int64_t kNoNumber = -1;
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr Seconds kForAbort(10);
-
-/// Between a rank's line and the end of the job: other ranks, which noticed later, print theirs.
-Seconds for_others(double seconds) {
-  return Seconds(std::clamp(seconds / kLooks, 2.0, 30.0));
-}
-
-/// Whatever the rank hangs in, MPI and the C library's streams included, the process ends.
-[[noreturn]] void end_job(Session& session, const std::string& text, Seconds grace) noexcept {
-  try {
-    std::thread([grace] {
-      std::this_thread::sleep_for(grace + kForAbort);
-      std::_Exit(exit_code::kWatchdog);
-    }).detach();
-  } catch (...) {  // no thread left: MPI_Abort alone
-  }
-  detail::write_error(session.size() > 1 ? session.rank() : -1, text);
-  std::this_thread::sleep_for(grace);
-  session.abort(exit_code::kWatchdog);
-}
 
 }  // namespace
 
@@ -100,10 +78,6 @@ struct Watchdog::State {
   bool over = false;
   std::thread thread;
 };
-
-Watchdog::Watchdog(Session& session, double seconds)
-    : Watchdog(seconds, [&session, seconds](const std::string& text) { end_job(session, text, for_others(seconds)); }) {
-}
 
 Watchdog::Watchdog(double seconds, std::function<void(const std::string& text)> expired)
     : state_(std::make_unique<State>(seconds, std::move(expired))) {}

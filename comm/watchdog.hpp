@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include <lockstep/comm/session.hpp>
-
 namespace lockstep::comm {
+
+class Session;
 
 /// Ends a job that hangs. A rank tells it what it is doing with begin(); when a rank has not begun anything for
 /// `seconds`, its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of
