@@ -246,7 +246,6 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
     return std::nullopt;
   }
   if (!asked->hostfile.empty()) {
-    errno = 0;
     const bool there = ::access(asked->hostfile.c_str(), R_OK) == 0;
     require_start(there, "--hostfile is '", asked->hostfile, "': ", std::strerror(errno),
                   "; expected a file with a node and its slots on each line");

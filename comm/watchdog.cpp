@@ -52,6 +52,7 @@ struct Watchdog::State {
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, look, [this] { return over; })) {
       const std::uint64_t now = changes.load(std::memory_order_acquire);
+      // 0 changes: nothing has begun.
       still = now == seen && now > 0 ? still + look : Seconds(0);
       seen = now;
       if (still.count() >= seconds * (1 - 1e-9)) {

@@ -495,7 +495,7 @@ Metrics Trainer::evaluate() {
       });
     }
   }
-  s.doing("waiting for the device after the evaluation, after step", s.position.step);
+  s.doing("waiting for the device at the end of the evaluation after step", s.position.step);
   s.pipeline.flush();
   s.doing("adding up metrics of all ranks after step", s.position.step);
   return sum_over_ranks(s.ranks.control, s.evaluated);

@@ -38,8 +38,7 @@ more_schedules() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan || return
   for program in race asan; do
     LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=4 \
-      "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 \
-      --gtest_brief=1 || return
+      "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
 }
 run_part() {

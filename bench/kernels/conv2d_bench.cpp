@@ -2,6 +2,7 @@
 #include <lockstep/runtime/device.hpp>
 
 #include "tests/kernels/conv2d_cases.hpp"
+#include "tests/kernels/conv2d_networks.hpp"
 
 namespace lockstep::bench {
 

@@ -92,13 +92,14 @@ void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 
 void stream_copy(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kLeast = 4 * kLine;  // fewer lines take longer to leave the core than to copy in its cache
+  constexpr std::int64_t kLeast = 4 * kLine;  // fewer are copied by memcpy: they take longer to leave the core
   const auto bytes = static_cast<std::int64_t>(src.bytes());
   const auto* from = static_cast<const std::byte*>(src.data);
   auto* to = static_cast<std::byte*>(dst.data);
+  // So is a piece of an odd size, which these stores do not take.
   if (bytes < kLeast || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
-    std::memcpy(to, from, static_cast<std::size_t>(bytes));  // or a piece of an odd size
+    std::memcpy(to, from, static_cast<std::size_t>(bytes));
     return;
   }
   parallel_ranges(context, (bytes + kLine - 1) / kLine, kGrainBytes / kLine,

@@ -256,7 +256,8 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
   return nn::Json(std::move(config)).text(2) + "\n";
 }
 
-std::string megabytes(double bytes) {
+/// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/units.hpp).
+std::string decimal_bytes(double bytes) {
   std::ostringstream out;
   if (bytes < 1e5) {
     out << std::fixed << std::setprecision(1) << bytes / 1e3 << " kB";
@@ -344,17 +345,17 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
       << "  optimizer  " << o.optimizer << ", learning rate " << s.trainer.schedule.base << " (" << o.schedule
       << ", warm-up " << s.trainer.schedule.warmup_steps << " steps), " << optimizer_text(s.trainer.optimizer)
       << ", weight decay " << o.weight_decay << '\n'
-      << "  memory     " << megabytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
-      << megabytes(static_cast<double>(plan.workspace_bytes())) << ", "
-      << megabytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
+      << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
+      << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
+      << decimal_bytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
     out << "             " << to_string(*memory) << '\n';
   }
   out << "  gradients  " << trainer.reducer().buckets().size() << " bucket(s):";
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
     out << ' '
-        << megabytes(static_cast<double>(bucket.end - bucket.begin) *
-                     static_cast<double>(size_of(trainer.reducer().sent_as())));
+        << decimal_bytes(static_cast<double>(bucket.end - bucket.begin) *
+                         static_cast<double>(size_of(trainer.reducer().sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
       << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
@@ -587,7 +588,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   Reports reports;
   session.agree([&] {
-    doing("opening the files of results");
+    doing(first ? "opening the files of results" : "waiting for rank 0's files of results");
     if (!first) {
       return;
     }

@@ -1,10 +1,10 @@
-#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/cuda/staging.hpp>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
+#include <lockstep/runtime/align.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/error.hpp>

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,91 +13,11 @@
 #include <lockstep/runtime/stream.hpp>
 #include <lockstep/runtime/tensor.hpp>
 
-#include "tests/support/guarded.hpp"
+#include "communicator_data.hpp"
 
 // What every communicator must do, with data whose results are known exactly.
 
 namespace lockstep::comm::cases {
-
-/// Small whole numbers that every type holds exactly, and so the sums of five ranks.
-inline double number(DType dtype, int rank, std::int64_t i) {
-  const auto value = static_cast<double>((rank * 37 + i * 11 + 5) % 97);
-  return dtype == DType::u8 || dtype == DType::u64 ? value : value - 48;
-}
-
-/// Where the communicator's tensors are. This one: on the host.
-class Place {
- public:
-  Place() = default;
-  Place(const Place&) = delete;
-  Place& operator=(const Place&) = delete;
-  virtual ~Place() = default;
-  [[nodiscard]] virtual Device device() const { return Device::cpu(); }
-  [[nodiscard]] virtual Device elsewhere() const { return Device::cuda(0); }
-  /// Bytes there with this content, and what is in them now. Both wait.
-  [[nodiscard]] virtual Tensor upload(std::span<const std::byte> /*image*/) const { return {}; }
-  virtual void download(const Tensor& /*there*/, std::span<std::byte> /*image*/) const {}
-  /// Enqueues adding 1 to an i64 tensor.
-  virtual void add_one(Stream& stream, const TensorView& view) const {
-    stream.enqueue([view] {
-      for (std::int64_t& v : view.span<std::int64_t>()) {
-        v += 1;
-      }
-    });
-  }
-};
-
-inline const Place& host() {
-  static const Place place;
-  return place;
-}
-
-/// n elements, poisoned and guarded.
-class Data {
- public:
-  Data(DType dtype, std::int64_t n) : Data(host(), dtype, n) {}
-  template <class Value>
-  Data(DType dtype, std::int64_t n, Value&& value) : Data(host(), dtype, n, std::forward<Value>(value)) {}
-  Data(const Place& place, DType dtype, std::int64_t n)
-      : Data(
-            place, dtype, n, [](std::int64_t) { return 0; }, false) {}
-  template <class Value>
-  Data(const Place& place, DType dtype, std::int64_t n, Value&& value, bool assigned = true)
-      : place_(place), tensor_(Shape{n}, dtype), view_(tensor_.view()) {
-    std::vector<double> values;
-    for (std::int64_t i = 0; i < n && assigned; ++i) {
-      values.push_back(value(i));
-    }
-    if (assigned) {
-      tensor_.assign(values);
-    }
-    if (place.device() != Device::cpu()) {
-      there_ = place.upload(tensor_.image());
-      const auto offset = static_cast<std::byte*>(view_.data) - tensor_.image().data();
-      view_ = TensorView(static_cast<std::byte*>(there_.view().data) + offset, dtype, place.device(), Shape{n});
-    }
-  }
-  [[nodiscard]] const TensorView& view() const { return view_; }
-  /// Elements [index * n, (index + 1) * n).
-  [[nodiscard]] TensorView part(int index, std::int64_t n) const { return view().slice(0, index * n, (index + 1) * n); }
-
-  template <class Expected>
-  void expect(const char* what, int rank, Expected&& expected) const {
-    place_.download(there_, tensor_.image());
-    ASSERT_EQ(tensor_.check(), "") << what;
-    const std::vector<double> values = tensor_.values();
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i], expected(static_cast<std::int64_t>(i)))
-          << what << " of " << view() << ", rank " << rank << ": element " << i;
-    }
-  }
-
- private:
-  const Place& place_;
-  testing::GuardedTensor tensor_;
-  Tensor there_;
-  TensorView view_;
-};
 
 inline void check_sums(Communicator& comm, Stream& stream, DType dtype, std::int64_t n, const Place& place = host()) {
   const int me = comm.rank();

@@ -5,7 +5,7 @@
 #include <lockstep/runtime/context.hpp>
 #include <lockstep/runtime/copy.hpp>
 
-#include "communicator_cases.hpp"
+#include "communicator_data.hpp"
 
 namespace lockstep::comm::cases {
 

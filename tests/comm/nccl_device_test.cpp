@@ -15,6 +15,7 @@
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/graph.hpp>
 
+#include "communicator_cases.hpp"
 #include "gpu_place.hpp"
 #include "gradient_data.hpp"
 #include "report_of_ranks.hpp"

@@ -18,6 +18,7 @@
 #include <lockstep/runtime/copy.hpp>
 #include <lockstep/runtime/graph.hpp>
 
+#include "communicator_cases.hpp"
 #include "control.hpp"
 #include "gpu_place.hpp"
 #include "gradient_data.hpp"

@@ -1,4 +1,5 @@
 #include "tests/kernels/conv2d_cases.hpp"
+#include "tests/kernels/conv2d_networks.hpp"
 
 #include <gtest/gtest.h>
 #include <omp.h>

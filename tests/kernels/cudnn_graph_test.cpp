@@ -9,6 +9,7 @@
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
 #include "tests/kernels/conv2d_cases.hpp"
+#include "tests/kernels/conv2d_networks.hpp"
 
 namespace lockstep::ops::cudnn {
 namespace {

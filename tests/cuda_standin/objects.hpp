@@ -1,0 +1,140 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "control.hpp"
+
+/// What CUDA's handles stand for; Machine owns them all.
+namespace lockstep::standin {
+
+/// One recording of an event. Waits hold the ticket that was current when they were queued.
+struct Ticket {
+  bool done = false;
+  struct Queue* queue = nullptr;  ///< where it was recorded
+  std::uint64_t time = 0;         ///< of completion, in executed pieces of work
+};
+
+struct EventObject {
+  int device = 0;
+  bool timing = false;
+  std::shared_ptr<Ticket> ticket;                ///< latest recording; empty before the first
+  std::shared_ptr<struct Capture> capture = {};  ///< latest recording was in this one, after these nodes
+  std::set<std::size_t> after = {};
+};
+
+struct Range {
+  const std::byte* begin;
+  std::size_t bytes;
+};
+
+/// What a copy moves: `depth` slices of `height` rows of `width` bytes, at distances in bytes.
+struct Rows {
+  std::size_t width;
+  std::size_t height = 1;
+  std::size_t depth = 1;
+  std::size_t dst_pitch = 0;
+  std::size_t src_pitch = 0;
+  std::size_t dst_slice = 0;
+  std::size_t src_slice = 0;
+  /// From the first byte to the last.
+  [[nodiscard]] std::size_t dst_bytes() const { return (depth - 1) * dst_slice + (height - 1) * dst_pitch + width; }
+  [[nodiscard]] std::size_t src_bytes() const { return (depth - 1) * src_slice + (height - 1) * src_pitch + width; }
+};
+
+/// Work that several streams do together, as the kernels of a collective operation do: it runs once, for all of them,
+/// when every one of them has come to it. The streams may be filled by threads of their own.
+struct Meeting {
+  std::size_t size = 0;                    ///< streams that take part
+  std::vector<struct Queue*> queues = {};  ///< that have it in their work
+  std::function<void()> run = {};          ///< under the lock
+  bool done = false;
+};
+
+/// One piece of work on a stream.
+struct Work {
+  const char* name = "";
+  std::function<void()> run = {};          ///< copies and memsets, under the lock
+  std::vector<Range> uses = {};            ///< memory that it touches
+  std::shared_ptr<Ticket> awaits = {};     ///< cudaStreamWaitEvent
+  std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
+  cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
+  void* data = nullptr;
+  std::vector<std::shared_ptr<Meeting>> meetings = {};  ///< all of them, in any order
+  std::shared_ptr<const bool> given_up = {};            ///< true: nothing is done any more, and nobody waited for
+  std::function<Work()> again = {};                     ///< captured in a graph: makes what a launch runs instead
+};
+
+/// One piece of work of a graph and those it comes after.
+struct Node {
+  Work work;
+  int device = 0;
+  std::set<std::size_t> after;
+};
+
+/// A graph that is being captured.
+struct Capture {
+  struct Queue* origin = nullptr;
+  std::thread::id thread;
+  bool active = true;
+  bool spoilt = false;
+  std::vector<Node> nodes = {};
+};
+
+struct GraphObject {
+  std::vector<Node> nodes;
+};
+
+struct ExecutableObject {
+  std::vector<Node> nodes;
+  std::shared_ptr<Ticket> last = {};  ///< end of the latest launch
+};
+
+struct Queue {
+  int device = 0;
+  int number = 0;
+  std::shared_ptr<Capture> capture = {};  ///< that the stream belongs to
+  std::set<std::size_t> tail = {};        ///< nodes that what it gets next comes after
+  bool of_graphs = false;                 ///< holds a node of a launched graph, no stream
+  bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
+  bool busy = false;                      ///< its host function is running or about to
+  int priority = 0;                       ///< of the schedule, not CUDA's
+  std::deque<Work> work;
+};
+
+/// A memory pool: what it holds of the device, and how much of that was given out.
+struct Pool {
+  int device = 0;
+  std::size_t reserved = 0;
+  std::size_t used = 0;
+  std::size_t threshold = 0;  ///< what it keeps when somebody waited for a stream or an event
+  bool destroyed = false;     ///< by its owner; memory that is still out comes back later
+};
+
+/// Memory that a caller owns. Freed blocks keep their addresses, so that a late use is recognised.
+struct Block {
+  std::byte* map = nullptr;  ///< first guard page
+  std::size_t map_bytes = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  int device = 0;
+  bool pinned = false;
+  bool freed = false;
+  Pool* pool = nullptr;             ///< that it came from
+  std::shared_ptr<Ticket> given{};  ///< cudaMallocFromPoolAsync: done when its stream has come there
+  bool free_queued = false;         ///< by cudaFreeAsync
+};
+
+}  // namespace lockstep::standin
