@@ -2,12 +2,13 @@
 
 include(CMakePackageConfigHelpers)
 
-# lockstep::lockstep is everything; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
-# with MPI's own header) or ::nn.
+# lockstep::lockstep is everything that a host program embeds; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
+# with MPI's own header) or ::nn;
+# programs that start their own ranks link lockstep::launch too.
 add_library(lockstep INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep)
 target_link_libraries(lockstep INTERFACE lockstep_nn)
-set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_nn)
+set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_launch lockstep_nn)
 if(TARGET lockstep_comm_mpi)
   target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)
@@ -21,12 +22,10 @@ endif()
 set(_floors runtime kernels comm nn)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Internal: the folders of backends and of CUDA, state behind pimpls, who can plan an op. What needs MPI goes with it.
+# Not installed: the folders of backends and of CUDA, and detail/. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
-  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE
-  PATTERN "stream_state.hpp" EXCLUDE PATTERN "providers.hpp" EXCLUDE PATTERN "*_internal.hpp" EXCLUDE
-  PATTERN "*_backend.hpp" EXCLUDE)
+  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()

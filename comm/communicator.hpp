@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include <lockstep/runtime/stream.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::comm {
 
@@ -43,7 +43,8 @@ class Communicator {
   /// order).
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
-  /// True when operations may be captured from a CUDA stream into a Graph (runtime/graph.hpp) and be launched again.
+  /// True when operations may be captured from a CUDA stream into a Graph (runtime/stream/graph.hpp) and be launched
+  /// again.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
 
   virtual void all_reduce(Stream& stream, const TensorView& data) = 0;  ///< in place: data = sum over ranks

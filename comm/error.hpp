@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -45,12 +45,6 @@ std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank
       {"NCCL_RAS_ENABLE", "0"},
       {"NCCL_CUMEM_HOST_ENABLE", "0"},
   };
-}
-
-void set_shared_gpu_environment(int rank) {
-  for (const auto& [name, value] : shared_gpu_environment(rank)) {
-    setenv(name.c_str(), value.c_str(), 0);
-  }
 }
 
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 namespace lockstep::comm {
 
@@ -69,11 +69,9 @@ class NcclEstimator {
 [[nodiscard]] bool shared_gpu_allowed();
 
 /// Environment variables with which NCCL runs several ranks on one GPU, one process each: for tests, slow. NCCL refuses
-/// such ranks unless it takes each for a host of its own, which then talk through sockets.
+/// such ranks unless it takes each for a host of its own, which then talk through sockets. A program sets them with
+/// set_shared_gpu_environment() (comm/launch/rank_device.hpp).
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
-/// Sets them for this process, except those that are set already. For programs, before their first NCCL call and before
-/// other threads read the environment: place_rank() (comm/rank_device.hpp), which nothing else in the library calls.
-void set_shared_gpu_environment(int rank);
 
 /// What make_nccl_communicator() compares before it starts NCCL.
 struct NcclRank {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
 
 namespace lockstep::comm {
 

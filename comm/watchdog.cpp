@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 

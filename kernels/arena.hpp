@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include <lockstep/kernels/operands.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

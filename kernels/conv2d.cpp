@@ -3,7 +3,7 @@
 #include <exception>
 #include <string_view>
 
-#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 
 namespace lockstep::ops {
 namespace {

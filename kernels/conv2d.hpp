@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/kernels/dispatch.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/dispatch.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

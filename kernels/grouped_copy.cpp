@@ -1,6 +1,6 @@
 #include <lockstep/kernels/grouped_copy.hpp>
 
-#include <lockstep/runtime/copy_loops.hpp>
+#include <lockstep/runtime/detail/copy_loops.hpp>
 
 namespace lockstep::ops {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 namespace lockstep::ops {
 

@@ -4,8 +4,8 @@
 #include <exception>
 #include <string_view>
 
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/operands.hpp>
-#include <lockstep/kernels/providers.hpp>
 
 namespace lockstep::ops {
 namespace {

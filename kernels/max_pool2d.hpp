@@ -2,7 +2,7 @@
 
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/kernels/pool2d.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <string_view>
 
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/copy_loops.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/graph.hpp>
-#include <lockstep/runtime/parallel.hpp>
-#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/detail/copy_loops.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::ops {
 namespace {

@@ -1,6 +1,6 @@
 #include <lockstep/kernels/pool2d.hpp>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::ops {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <lockstep/runtime/shape.hpp>
+#include <lockstep/runtime/tensor/shape.hpp>
 
 namespace lockstep::ops {
 

@@ -1,6 +1,6 @@
 #include <lockstep/kernels/strided_copy.hpp>
 
-#include <lockstep/runtime/copy_loops.hpp>
+#include <lockstep/runtime/detail/copy_loops.hpp>
 
 namespace lockstep::ops {
 

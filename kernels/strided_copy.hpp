@@ -1,7 +1,7 @@
 #pragma once
 
 #include <lockstep/kernels/dispatch.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
 

@@ -21,17 +21,17 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/bucket_plan.hpp>
-#include <lockstep/comm/cpu_share.hpp>
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/rank_device.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/comm/text.hpp>
-#include <lockstep/nn/model.hpp>
+#include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/parameter_set.hpp>
-#include <lockstep/nn/trainer.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/load.hpp"

@@ -14,10 +14,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/cpu_share.hpp>
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/runtime/processors.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 
 #include "bench/support/copy_paths.hpp"
 #include "bench/support/gpus.hpp"

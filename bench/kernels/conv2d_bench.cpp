@@ -1,5 +1,5 @@
-#include <lockstep/kernels/providers.hpp>
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 #include "tests/kernels/conv2d_cases.hpp"
 #include "tests/kernels/conv2d_networks.hpp"

@@ -1,6 +1,6 @@
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
-#include <lockstep/kernels/providers.hpp>
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 #include "tests/kernels/matmul_cases.hpp"
 

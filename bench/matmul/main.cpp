@@ -28,14 +28,14 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/cpu_share.hpp>
-#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/session.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "bench/support/crossover.hpp"
 #include "bench/support/gpus.hpp"

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <span>
 
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "bench/support/load.hpp"
 

@@ -4,11 +4,11 @@
 #include <cstddef>
 #include <limits>
 
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/graph.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep::bench {
 namespace {

@@ -9,8 +9,8 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/dtype.hpp>
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 #include "bench/support/measure.hpp"
 

@@ -13,14 +13,14 @@
 #include <lockstep/kernels/grouped_copy.hpp>
 #include <lockstep/kernels/packed_copy.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/cpu_binding.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::bench {
 namespace {

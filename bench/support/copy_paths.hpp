@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/device.hpp>
-#include <lockstep/runtime/processors.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 
 #include "bench/support/measure.hpp"
 

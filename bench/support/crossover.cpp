@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::bench {
 namespace {

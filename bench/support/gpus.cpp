@@ -3,7 +3,7 @@
 #include <string>
 #include <variant>
 
-#include <lockstep/comm/rank_device.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
 
 namespace lockstep::bench {
 

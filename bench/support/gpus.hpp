@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/comm/session.hpp>
-#include <lockstep/runtime/device.hpp>
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/usable_gpus.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 
 namespace lockstep::bench {
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::bench {
 

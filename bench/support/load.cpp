@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/comm/text.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::bench {
 

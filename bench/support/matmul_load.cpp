@@ -1,5 +1,5 @@
 #include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "bench/support/load.hpp"
 

@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/comm/run_alone.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/comm/launch/run_alone.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
 
 #include "bench/support/json_lines.hpp"
 #include "bench/support/measure.hpp"

@@ -2,8 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep::bench {
 

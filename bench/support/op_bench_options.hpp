@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 namespace lockstep::bench {
 

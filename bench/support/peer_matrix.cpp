@@ -5,8 +5,8 @@
 #include <limits>
 #include <string>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::bench {
 namespace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <span>
 
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 #include "bench/support/runner.hpp"
 

@@ -15,13 +15,13 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/text.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
 
 #include "bench/support/report.hpp"
-#include "examples/support/command_line.hpp"
-#include "examples/support/config_file.hpp"
+#include "cli/command_line.hpp"
+#include "cli/config_file.hpp"
 
 namespace lockstep::bench {
 namespace {
@@ -89,7 +89,7 @@ struct Parsed {
 };
 
 /// UsageError, DataError for a file that is no TOML. `config`: the file of --config.
-Parsed parse(const Program& program, int argc, char** argv, const examples::ConfigFile& config) {
+Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";
   CLI::App app(program.description, program.name);
@@ -98,7 +98,7 @@ Parsed parse(const Program& program, int argc, char** argv, const examples::Conf
       ->capture_default_str();
   program.add_options(app);
   add_runner_options(app, parsed.runner);
-  parsed.text = examples::parse_command_line(app, argc, argv, config);
+  parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
   if (parsed.text.empty()) {
     parsed.devices = DeviceRequest::parse(devices);
   }
@@ -107,7 +107,7 @@ Parsed parse(const Program& program, int argc, char** argv, const examples::Conf
 
 int run(comm::Session& session, const Program& program, int argc, char** argv) {
   Parsed parsed;
-  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
   session.agree([&] { parsed = parse(program, argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (parsed.text.empty()) {
@@ -125,7 +125,7 @@ int run_program(int argc, char** argv, const Program& program) noexcept {
   return comm::run_program(
       argc, argv, [&](comm::Session& session, int count, char** words) { return run(session, program, count, words); },
       [&]() -> std::optional<comm::RanksRequest> {
-        const Parsed parsed = parse(program, argc, argv, examples::read_config_file(argc, argv));
+        const Parsed parsed = parse(program, argc, argv, lockstep::cli::read_config_file(argc, argv));
         return parsed.text.empty() ? program.ranks(parsed.devices) : std::nullopt;
       });
 }

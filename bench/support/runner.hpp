@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/self_start.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "bench/support/measure.hpp"
 
@@ -68,7 +68,7 @@ struct Program {
   /// Adds the options that are its own to a command line that has --devices, --benchmark_*, --config and --version.
   /// What they are read into is read anew each time.
   std::function<void(CLI::App&)> add_options;
-  /// Which ranks it starts itself when no launcher did (comm/self_start.hpp); nothing: it goes on alone.
+  /// Which ranks it starts itself when no launcher did (comm/launch/self_start.hpp); nothing: it goes on alone.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks;
   std::function<int(comm::Session&, const DeviceRequest&, const RunnerOptions&)> run;
 };

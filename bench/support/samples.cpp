@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::bench {
 namespace {

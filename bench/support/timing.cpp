@@ -1,7 +1,7 @@
 #include "bench/support/timing.hpp"
 
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "bench/support/measure.hpp"
 

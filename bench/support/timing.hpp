@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::bench {
 

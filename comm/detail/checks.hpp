@@ -4,8 +4,8 @@
 #include <string_view>
 #include <type_traits>
 
-#include <lockstep/runtime/stream.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::comm::detail {
 

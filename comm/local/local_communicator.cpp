@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <lockstep/comm/detail/checks.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {

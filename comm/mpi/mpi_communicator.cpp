@@ -8,8 +8,8 @@
 #include <utility>
 
 #include <lockstep/comm/detail/checks.hpp>
-#include <lockstep/comm/mpi/mpi_internal.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/comm/mpi/detail/mpi_internal.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {

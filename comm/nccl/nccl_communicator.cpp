@@ -16,11 +16,11 @@
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/comm/error.hpp>
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/wait.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 namespace lockstep::comm {
 namespace {

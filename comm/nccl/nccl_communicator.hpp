@@ -10,9 +10,9 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/device.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep::comm {
 

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/usable_gpus.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 
 namespace data_parallel {
 

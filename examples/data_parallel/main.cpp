@@ -24,18 +24,18 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/launch.hpp>
-#include <lockstep/comm/run_alone.hpp>
+#include <lockstep/comm/launch/launch.hpp>
+#include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/nn/data/loader.hpp>
-#include <lockstep/nn/run_rules.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
+#include "cli/command_line.hpp"
 #include "devices.hpp"
 #include "replicas.hpp"
-#include "support/command_line.hpp"
 
 namespace {
 
@@ -204,7 +204,8 @@ int parse_and_run(int argc, char** argv) {
   app.add_option("--steps", options.steps, "steps that are timed");
   app.add_option("--image-size", options.image_size, "side of the images");
   app.add_option("--threads", options.threads, "of each part of the host; 0: processors / parts");
-  const std::string text = examples::parse_command_line(app, argc, argv, examples::read_config_file(argc, argv));
+  const std::string text =
+      lockstep::cli::parse_command_line(app, argc, argv, lockstep::cli::read_config_file(argc, argv));
   if (!text.empty()) {
     std::printf("%s", text.c_str());
     return exit_code::kFinished;

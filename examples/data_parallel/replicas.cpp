@@ -1,9 +1,9 @@
 #include "replicas.hpp"
 
 #include <lockstep/kernels/add.hpp>
-#include <lockstep/nn/run_rules.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace data_parallel {
 

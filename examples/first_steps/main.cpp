@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/run_alone.hpp>
+#include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/kernels/add.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/nn/parameter_set.hpp>
-#include <lockstep/nn/plan.hpp>
-#include <lockstep/nn/step_state.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/print.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/print.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace {
 

@@ -9,20 +9,20 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/rank_device.hpp>
-#include <lockstep/comm/self_start.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/processors.hpp>
-#include <lockstep/runtime/tensor.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "support/command_line.hpp"
-#include "support/launch_options.hpp"
+#include "cli/command_line.hpp"
+#include "cli/launch_options.hpp"
 
 namespace {
 
@@ -32,26 +32,26 @@ std::string text_of(const comm::RankDevice& placed, int threads) {
   if (placed.device == Device::cpu()) {
     return concat("cpu, ", threads, threads == 1 ? " thread" : " threads");
   }
-  return concat(examples::gpu_text(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
+  return concat(lockstep::cli::gpu_text(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
                 placed.note.empty() ? "" : "  (", placed.note, placed.note.empty() ? "" : ")");
 }
 
 /// The options, or a text to print instead of a run (--help, --version). UsageError.
 struct Parsed {
-  examples::LaunchOptions launch;
+  lockstep::cli::LaunchOptions launch;
   comm::RanksRequest ranks;
   std::string text;
 };
 
-Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
+Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
   CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
-  examples::LaunchOptions launch;
-  examples::add_launch_options(app, launch, "Ranks");
-  const std::string text = examples::parse_command_line(app, argc, argv, config);
+  lockstep::cli::LaunchOptions launch;
+  lockstep::cli::add_launch_options(app, launch, "Ranks");
+  const std::string text = lockstep::cli::parse_command_line(app, argc, argv, config);
   if (!text.empty()) {
     return {.text = text};
   }
-  return {.launch = launch, .ranks = examples::ranks_request(launch)};
+  return {.launch = launch, .ranks = lockstep::cli::ranks_request(launch)};
 }
 
 std::int64_t sum_over_mpi(comm::Session& session) {
@@ -80,7 +80,7 @@ std::int64_t sum_over_nccl(comm::Session& session, const comm::RankDevice& place
 
 int run(comm::Session& session, int argc, char** argv) {
   Parsed parsed;
-  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
   session.agree([&] { parsed = parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
@@ -94,10 +94,10 @@ int run(comm::Session& session, int argc, char** argv) {
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }
-  const int threads = examples::compute_threads(comm::cpu_share(session));
+  const int threads = lockstep::cli::compute_threads(comm::cpu_share(session));
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
-    const std::string why = examples::bind_rank(parsed.launch, placed.device);
+    const std::string why = lockstep::cli::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
                   session.local_rank(), " of ", session.local_size(), "  ", text_of(placed, threads), "  processors ",
                   ProcessorSet::of_this_thread().text(), why.empty() ? "" : " (", why, why.empty() ? "" : ")");
@@ -127,7 +127,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const Parsed parsed = parse(argc, argv, examples::read_config_file(argc, argv));
+    const Parsed parsed = parse(argc, argv, lockstep::cli::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(parsed.ranks) : std::nullopt;
   });
 }

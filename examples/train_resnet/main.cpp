@@ -9,28 +9,28 @@
 #include <optional>
 #include <sstream>
 
-#include <lockstep/comm/cpu_share.hpp>
-#include <lockstep/comm/gpu_ranks.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/comm/rank_device.hpp>
-#include <lockstep/comm/self_start.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/comm/text.hpp>
 #include <lockstep/comm/watchdog.hpp>
-#include <lockstep/nn/atomic_folder.hpp>
-#include <lockstep/nn/checkpoint.hpp>
-#include <lockstep/nn/console.hpp>
-#include <lockstep/nn/cost_file.hpp>
-#include <lockstep/nn/file.hpp>
-#include <lockstep/nn/folder_lock.hpp>
-#include <lockstep/nn/library_choices.hpp>
-#include <lockstep/nn/metrics_log.hpp>
-#include <lockstep/nn/pass_plans.hpp>
-#include <lockstep/nn/precision.hpp>
-#include <lockstep/nn/run_rules.hpp>
-#include <lockstep/nn/training_run.hpp>
-#include <lockstep/runtime/memory_summary.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/precision.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/console.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/folder_lock.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
 
 #include "options.hpp"
 #include "wait_report.hpp"
@@ -124,7 +124,7 @@ Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const co
              .height = data.train->height(),
              .width = data.train->width(),
              .hidden = o.hidden};
-  s.threads = o.threads > 0 ? o.threads : examples::compute_threads(share);
+  s.threads = o.threads > 0 ? o.threads : lockstep::cli::compute_threads(share);
   resolve_overlap(o, on_gpu, share, session, s);
 
   const train_resnet::BaseRate rate = train_resnet::base_learning_rate(o);
@@ -256,7 +256,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
   return nn::Json(std::move(config)).text(2) + "\n";
 }
 
-/// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/units.hpp).
+/// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/base/units.hpp).
 std::string decimal_bytes(double bytes) {
   std::ostringstream out;
   if (bytes < 1e5) {
@@ -310,7 +310,7 @@ void report_waits(const Options& o, const train_resnet::WaitCounts& waits, Conte
 struct Place {
   comm::RankDevice device;
   std::optional<GpuInfo> gpu{};  ///< none on the host
-  std::string binding{};         ///< examples::bind_rank()
+  std::string binding{};         ///< lockstep::cli::bind_rank()
 };
 
 std::string compute_text(const Setup& s, const comm::CpuShare& share, const Place& place, nn::Trainer& trainer) {
@@ -318,7 +318,7 @@ std::string compute_text(const Setup& s, const comm::CpuShare& share, const Plac
     return concat("cpu, ", s.threads, s.threads == 1 ? " thread" : " threads", " a rank; ", share.description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
-  return concat(examples::gpu_text(*place.gpu), "; steps as a CUDA graph ",
+  return concat(lockstep::cli::gpu_text(*place.gpu), "; steps as a CUDA graph ",
                 obstacle.empty() ? "on" : "off: " + obstacle, "\n             ", share.description(), "; ",
                 place.binding);
 }
@@ -406,7 +406,7 @@ void print_choices(const nn::ChoiceReport& report, const std::string& file) {
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   train_resnet::Parsed parsed;
-  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
   session.agree([&] { parsed = train_resnet::parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
@@ -416,13 +416,13 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   Options& o = parsed.options;
-  const comm::RanksRequest ranks = examples::ranks_request(o.launch);
+  const comm::RanksRequest ranks = lockstep::cli::ranks_request(o.launch);
   comm::require_ranks_as_requested(session, ranks);
   Place place{.device = comm::place_rank(session, ranks.devices)};
   const comm::RankDevice& placed = place.device;
   const bool on_gpu = placed.device.kind == DeviceKind::cuda;
   session.agree([&] {
-    place.binding = examples::bind_rank(o.launch, placed.device);
+    place.binding = lockstep::cli::bind_rank(o.launch, placed.device);
     if (on_gpu) {
       place.gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
     }
@@ -645,7 +645,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const train_resnet::Parsed parsed = train_resnet::parse(argc, argv, examples::read_config_file(argc, argv));
-    return parsed.text.empty() ? std::optional(examples::ranks_request(parsed.options.launch)) : std::nullopt;
+    const train_resnet::Parsed parsed = train_resnet::parse(argc, argv, lockstep::cli::read_config_file(argc, argv));
+    return parsed.text.empty() ? std::optional(lockstep::cli::ranks_request(parsed.options.launch)) : std::nullopt;
   });
 }

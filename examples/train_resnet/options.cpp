@@ -8,9 +8,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
-#include "support/command_line.hpp"
+#include "cli/command_line.hpp"
 
 namespace train_resnet {
 
@@ -50,7 +50,7 @@ constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the 
 
 }  // namespace
 
-Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
+Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   Options& o = parsed.options;
   std::optional<std::string> bucket_mb;
@@ -139,7 +139,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
       })
       ->group("Training");
 
-  examples::add_launch_options(app, o.launch, "Ranks");
+  lockstep::cli::add_launch_options(app, o.launch, "Ranks");
   app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
       ->group("Ranks");
   app.add_option("--bucket-mb", bucket_mb,
@@ -180,7 +180,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test set")->group("Results");
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 
-  parsed.text = examples::parse_command_line(app, argc, argv, config);
+  parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
   if (!parsed.text.empty()) {
     return parsed;
   }
@@ -221,7 +221,7 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
-  (void)examples::ranks_request(o.launch);
+  (void)lockstep::cli::ranks_request(o.launch);
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");

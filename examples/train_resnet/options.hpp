@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/json.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/trainer.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
-#include "support/config_file.hpp"
-#include "support/launch_options.hpp"
+#include "cli/config_file.hpp"
+#include "cli/launch_options.hpp"
 
 namespace train_resnet {
 
@@ -48,7 +48,7 @@ struct Options {
   bool keep_last = false;
   std::uint64_t seed = 1;
   std::string dtype = "fp32";
-  examples::LaunchOptions launch;
+  lockstep::cli::LaunchOptions launch;
   int threads = 0;
   double bucket_mb = 0;
   bool bucket_auto = false;  ///< buckets by the costs in `cost`
@@ -59,7 +59,7 @@ struct Options {
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of what was timed; empty: none
   std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
-  int workers = -1;                  ///< -1: by the rule of nn/run_rules.hpp
+  int workers = -1;                  ///< -1: by the rule of nn/run/run_rules.hpp
   std::int64_t log_every = 10;
   std::int64_t report_waits = 0;  ///< steps that count as the first ones; 0: no report
   std::int64_t checkpoint_every = 0;
@@ -78,7 +78,7 @@ struct Parsed {
 };
 
 /// UsageError naming the option and what was expected. `config`: the file of --config.
-[[nodiscard]] Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config);
+[[nodiscard]] Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config);
 
 /// The --lr that was given; none for "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const Options& options);

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace train_resnet {
 

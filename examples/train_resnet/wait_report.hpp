@@ -8,11 +8,11 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/nn/json.hpp>
-#include <lockstep/nn/trainer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/memory_summary.hpp>
-#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
 
 /// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").
 namespace train_resnet {

@@ -4,8 +4,8 @@
 #include <array>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/parallel.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -8,8 +8,8 @@
 #include <type_traits>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 #if defined(__AVX2__)
 #include <immintrin.h>

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 /// Sums over the rows of something that is computed row by row, in double, in fixed chunks of rows that are joined in
 /// order: the bits do not depend on the number of threads.

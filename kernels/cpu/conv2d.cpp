@@ -4,9 +4,9 @@
 #include <vector>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/kernels/providers.hpp>
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 // Plain loops that do everything a ConvDesc can say, in a fixed order whatever the number of threads: the oracle of
 // the other providers, and what finite differences run on in f64. Any spatial rank is handled as three axes, missing

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include <lockstep/runtime/dtype.hpp>
+#include <lockstep/runtime/base/dtype.hpp>
 
 /// Elements as host loops see them: float, double or BFloat16 in memory; in registers, and in sums, parameters and
 /// statistics beside the tensor, a Value of it. BFloat16 has no arithmetic, so that a loop that forgets to convert does

@@ -3,9 +3,9 @@
 
 #include <lockstep/kernels/cpu/activation.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/kernels/providers.hpp>
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 // Plain loops in a fixed order whatever the number of threads: the oracle of the other providers.
 

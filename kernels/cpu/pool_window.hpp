@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/pool2d.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 /// Which elements belong to which pooling window, for the loops of max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {

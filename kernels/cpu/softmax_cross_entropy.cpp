@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

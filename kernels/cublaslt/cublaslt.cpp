@@ -1,8 +1,8 @@
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/shared_library.hpp>
+#include <lockstep/runtime/machine/shared_library.hpp>
 
 namespace lockstep::ops::cublaslt {
 namespace {

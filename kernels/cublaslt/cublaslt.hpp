@@ -6,7 +6,7 @@
 
 #include <cublasLt.h>
 
-#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 /// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it has
 /// no implementation of, OutOfMemory, else Error; the text has the call and the status in words.

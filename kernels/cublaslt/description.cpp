@@ -3,7 +3,7 @@
 #include <charconv>
 #include <system_error>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::ops::cublaslt {
 namespace {

@@ -7,9 +7,9 @@
 
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 #include <lockstep/kernels/cublaslt/description.hpp>
-#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
 namespace lockstep::ops::cublaslt {

@@ -2,7 +2,7 @@
 #include <vector>
 
 #include <lockstep/kernels/cuda/tile_product.hpp>
-#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 
 // Each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor cores:
 // the oracle of cuDNN, and what builds without it use. A product is a group.

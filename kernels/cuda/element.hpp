@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <lockstep/kernels/cuda/port.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 /// Elements as kernels see them: float, __nv_bfloat16 or __half in memory, float in registers, 16 bytes an access.
 namespace lockstep::gpu {

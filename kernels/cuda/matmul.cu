@@ -2,7 +2,7 @@
 #include <vector>
 
 #include <lockstep/kernels/cuda/tile_product.hpp>
-#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 
 // Plain tiles in f32, without tensor cores: the oracle of cuBLASLt, and what builds without it use.
 

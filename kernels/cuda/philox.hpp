@@ -3,11 +3,11 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cuda/port.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::gpu {
 
-/// philox() of runtime/random.hpp on the device.
+/// philox() of runtime/base/random.hpp on the device.
 __device__ inline uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -29,14 +29,14 @@ __device__ inline std::uint32_t high_word(std::uint64_t value) {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
-/// random_key() of runtime/random.hpp on the device.
+/// random_key() of runtime/base/random.hpp on the device.
 __device__ inline uint2 random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part = 0) {
   const uint4 words = philox(make_uint4(static_cast<std::uint32_t>(use), low_word(a), high_word(a), part),
                              make_uint2(low_word(seed), high_word(seed)));
   return make_uint2(words.x, words.y);
 }
 
-/// Random of runtime/random.hpp on the device: the same key gives the same draws.
+/// Random of runtime/base/random.hpp on the device: the same key gives the same draws.
 class Random {
  public:
   __device__ Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)

@@ -12,13 +12,13 @@
 #include <tuple>
 #include <utility>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/dtype.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// gpu::detail::enqueue and the two macros as below, and CUDA's device functions, from tests/cuda_emulation/.
+// gpu::detail::enqueue and the two macros as below, and CUDA's device functions, from tests/virtual_gpu/kernels/.
 #include <lockstep/emulation/launch.hpp>
 
 #else

@@ -2,7 +2,7 @@
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/runtime/copy_loops.hpp>
+#include <lockstep/runtime/detail/copy_loops.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

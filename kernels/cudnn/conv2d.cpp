@@ -11,12 +11,12 @@
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
-#include <lockstep/kernels/providers.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/error.hpp>
 
 // Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph; in "cudnn:split:eng35:.." cuDNN does the
 // convolution alone, and kernels of ours add the bias, add to the gradient, or store a 16-bit gradient of the weights

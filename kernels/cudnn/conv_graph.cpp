@@ -5,7 +5,7 @@
 #include <charconv>
 #include <mutex>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::ops::cudnn {
 namespace {

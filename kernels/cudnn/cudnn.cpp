@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/shared_library.hpp>
+#include <lockstep/runtime/machine/shared_library.hpp>
 
 namespace lockstep::ops::cudnn {
 namespace {

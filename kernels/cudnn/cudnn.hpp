@@ -9,7 +9,7 @@
 
 #include <cudnn.h>
 
-#include <lockstep/runtime/context.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 /// cuDNN 9 as its graph ("backend") C interface gives it: descriptors whose attributes are set one by one and that are
 /// then finalised. Errors are thrown: UnsupportedError for what cuDNN has no implementation of, OutOfMemory, else

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/onednn/onednn.hpp>
-#include <lockstep/kernels/providers.hpp>
 
 // Outside, activations are channels last and weights (K, R, S, C). oneDNN chooses the layout of the weights by itself,
 // and with the choice "onednn:blocked" that of the activations too; whatever differs from ours is reordered on the way

@@ -1,8 +1,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/onednn/onednn.hpp>
-#include <lockstep/kernels/providers.hpp>
 
 namespace lockstep::ops::onednn {
 namespace {

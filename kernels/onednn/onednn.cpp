@@ -4,7 +4,7 @@
 
 #include <omp.h>
 
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::ops::onednn {
 namespace {

@@ -11,9 +11,9 @@
 #include <dnnl.hpp>
 
 #include <lockstep/kernels/activation.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/dtype.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 /// What the oneDNN providers share. The differences between oneDNN 2 and 3 are in onednn.cpp and nowhere else.
 namespace lockstep::ops::onednn {

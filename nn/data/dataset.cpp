@@ -6,8 +6,8 @@
 #include <limits>
 #include <utility>
 
-#include <lockstep/nn/data/sources_internal.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 namespace {

@@ -8,9 +8,9 @@
 
 #include <zlib.h>
 
-#include <lockstep/nn/data/sources_internal.hpp>
-#include <lockstep/nn/file.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn::detail {
 namespace {

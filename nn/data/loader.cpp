@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
 
 namespace lockstep::nn {
 namespace {

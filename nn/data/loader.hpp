@@ -6,8 +6,8 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/sampler.hpp>
-#include <lockstep/runtime/memory_resource.hpp>
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/memory/memory_resource.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {
 

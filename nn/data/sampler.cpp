@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::nn {
 namespace {

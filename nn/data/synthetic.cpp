@@ -9,9 +9,9 @@
 #include <array>
 #include <cmath>
 
-#include <lockstep/nn/data/sources_internal.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::nn::detail {
 namespace {

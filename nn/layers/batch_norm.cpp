@@ -1,6 +1,6 @@
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 

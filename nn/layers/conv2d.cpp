@@ -3,7 +3,7 @@
 
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 

@@ -4,8 +4,8 @@
 #include <lockstep/kernels/relu.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 

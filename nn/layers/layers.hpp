@@ -6,8 +6,8 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
-#include <lockstep/nn/layer.hpp>
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/model/layer.hpp>
+#include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::nn {
 

@@ -5,7 +5,7 @@
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 

@@ -1,7 +1,7 @@
 #include <lockstep/kernels/average_pool2d.hpp>
 #include <lockstep/kernels/max_pool2d.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 

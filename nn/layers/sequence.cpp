@@ -5,8 +5,8 @@
 #include <lockstep/kernels/softmax.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/plan_builder.hpp>
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 

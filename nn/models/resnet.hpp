@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::nn {
 

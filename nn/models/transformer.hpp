@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::nn {
 

@@ -1,6 +1,6 @@
 #include <lockstep/runtime/cuda/check.hpp>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::cuda {
 

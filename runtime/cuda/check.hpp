@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 namespace lockstep::cuda {
 

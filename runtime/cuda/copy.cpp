@@ -2,12 +2,12 @@
 #include <optional>
 #include <utility>
 
-#include <lockstep/runtime/copy_blocks.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/cuda/staging.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/tensor/copy_blocks.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 #include <algorithm>
 #include <array>
@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 namespace lockstep {
 

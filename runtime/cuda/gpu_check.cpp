@@ -1,8 +1,8 @@
-#include <lockstep/runtime/gpu_check.hpp>
+#include <lockstep/runtime/machine/gpu_check.hpp>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
 
 namespace lockstep {
 namespace {

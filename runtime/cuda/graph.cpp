@@ -1,10 +1,10 @@
 #include <utility>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
 
 namespace lockstep::detail {
 namespace {

@@ -3,11 +3,11 @@
 #include <new>
 #include <string>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
 
 namespace lockstep {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <string>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/usable_gpus.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,10 @@
 #include <exception>
 #include <utility>
 
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/error.hpp>
 
 namespace lockstep::cuda {
 namespace {

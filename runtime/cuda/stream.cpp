@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/cuda_backend.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
 
 // A CUDA stream waits for a host event in a host function. When the host event failed, nothing on the device can be
 // skipped any more: the stream remembers the failure, synchronize() and the points recorded after the wait rethrow it.

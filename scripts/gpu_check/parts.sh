@@ -81,9 +81,9 @@ END
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+#include <lockstep/runtime/base/version.hpp>
 
 int main() {
   using namespace lockstep;

@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/load.hpp"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <lockstep/runtime/processors.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,4 +1,4 @@
-#include <lockstep/comm/bucket_cost.hpp>
+#include <lockstep/comm/gradients/bucket_cost.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::comm {
 namespace {

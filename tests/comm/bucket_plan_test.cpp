@@ -1,4 +1,4 @@
-#include <lockstep/comm/bucket_plan.hpp>
+#include <lockstep/comm/gradients/bucket_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::comm {
 namespace {

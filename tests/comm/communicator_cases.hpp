@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/stream.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "communicator_data.hpp"
 

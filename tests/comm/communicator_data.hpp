@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/stream.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/guarded.hpp"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 // What needs neither NCCL nor a GPU.
 

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "communicator_data.hpp"
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/bucket_plan.hpp>
-#include <lockstep/runtime/half.hpp>
+#include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/runtime/base/half.hpp>
 
 // Gradients for tests of the reducer, with sums that are known exactly.
 

@@ -1,4 +1,4 @@
-#include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
 
 #include <algorithm>
 #include <latch>
@@ -12,7 +12,7 @@
 #include "local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::comm {
 namespace {

@@ -1,11 +1,11 @@
-#include <lockstep/comm/launch.hpp>
+#include <lockstep/comm/launch/launch.hpp>
 
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {

@@ -7,7 +7,7 @@
 #include "communicator_cases.hpp"
 #include "local_ranks.hpp"
 
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/host_exchange.hpp>
 
 namespace lockstep::comm {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 

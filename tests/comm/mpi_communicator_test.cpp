@@ -15,9 +15,9 @@
 #include "communicator_cases.hpp"
 #include "report_of_ranks.hpp"
 
-#include <lockstep/comm/gradient_reducer.hpp>
-#include <lockstep/comm/mpi/mpi_internal.hpp>
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/mpi/detail/mpi_internal.hpp>
 
 namespace lockstep::comm {
 namespace {

@@ -8,12 +8,12 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/gradient_reducer.hpp>
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "communicator_cases.hpp"
 #include "gpu_place.hpp"

@@ -11,12 +11,12 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/gradient_reducer.hpp>
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/nccl/nccl_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "communicator_cases.hpp"
 #include "control.hpp"

@@ -1,12 +1,12 @@
 // Which device each rank of a node gets, on made-up nodes.
-#include <lockstep/comm/rank_device.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/comm/self_start.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -13,8 +13,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/detail/run_launcher.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/comm/launch/detail/run_launcher.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/comm/rank_device.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/comm/text.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/session.hpp>
 
 #if LOCKSTEP_TEST_MPI
 #include <mpi.h>

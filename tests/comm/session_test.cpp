@@ -1,4 +1,4 @@
-#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/launch/session.hpp>
 
 #include <string>
 

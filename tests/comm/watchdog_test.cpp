@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include <lockstep/comm/watchdog.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/error_of.hpp"
 

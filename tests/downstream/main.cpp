@@ -6,8 +6,8 @@
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 #include <lockstep/kernels/dispatch.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 struct Pool final : lockstep::MemoryResource {
   int calls = 0;

@@ -7,11 +7,11 @@
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
-#include "support/command_line.hpp"
-#include "support/launch_options.hpp"
+#include "cli/command_line.hpp"
+#include "cli/launch_options.hpp"
 
 namespace {
 
@@ -22,15 +22,16 @@ using lockstep::UsageError;
 struct Read {
   explicit Read(const std::string& toml, std::vector<const char*> arguments = {}) {
     CLI::App app;
-    examples::add_launch_options(app, launch, "");
+    lockstep::cli::add_launch_options(app, launch, "");
     app.add_option("--hidden", hidden)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--epochs", epochs);
     app.add_option("--lr", rate);
     app.add_flag("--nesterov", nesterov);
     arguments.insert(arguments.begin(), "program");
-    text = examples::parse_command_line(app, static_cast<int>(arguments.size()), arguments.data(), {"run.toml", toml});
+    text = lockstep::cli::parse_command_line(app, static_cast<int>(arguments.size()), arguments.data(),
+                                             {"run.toml", toml});
   }
-  examples::LaunchOptions launch;
+  lockstep::cli::LaunchOptions launch;
   std::vector<int> hidden;
   int epochs = 0;
   double rate = 0;
@@ -93,12 +94,13 @@ TEST(ConfigFile, DevicesKeepTheirType) {
 
 // What headers say of a rank's place.
 TEST(LaunchOptions, WhereARankIs) {
-  EXPECT_EQ(examples::gpu_text({.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
+  EXPECT_EQ(lockstep::cli::gpu_text({.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");
-  examples::LaunchOptions options;
-  EXPECT_EQ(examples::bind_rank(options, lockstep::Device::cpu()), "") << "the host's threads stay where they are";
+  lockstep::cli::LaunchOptions options;
+  EXPECT_EQ(lockstep::cli::bind_rank(options, lockstep::Device::cpu()), "") << "the host's threads stay where they are";
   options.bind = "none";
-  EXPECT_EQ(examples::bind_rank(options, lockstep::Device::cuda(7)), "not bound: --bind none") << "and no GPU is asked";
+  EXPECT_EQ(lockstep::cli::bind_rank(options, lockstep::Device::cuda(7)), "not bound: --bind none")
+      << "and no GPU is asked";
 }
 
 TEST(ConfigFile, ErrorsNameFileAndLine) {
@@ -118,24 +120,24 @@ TEST(ConfigFile, IsReadFromItsName) {
   const std::string joined = "--config=" + path;
   for (const std::vector<const char*>& line :
        {std::vector<const char*>{"p", "--config", path.c_str()}, {"p", "--lr", "1", joined.c_str()}}) {
-    const examples::ConfigFile file = examples::read_config_file(static_cast<int>(line.size()), line.data());
+    const lockstep::cli::ConfigFile file = lockstep::cli::read_config_file(static_cast<int>(line.size()), line.data());
     EXPECT_EQ(file.name, path);
     EXPECT_EQ(file.text, "epochs = 2\n");
   }
   std::ofstream(path, std::ios::trunc).close();  // without a byte: no options, and no error
   const char* const empty[] = {"p", "--config", path.c_str()};
-  const examples::ConfigFile nothing = examples::read_config_file(3, empty);
+  const lockstep::cli::ConfigFile nothing = lockstep::cli::read_config_file(3, empty);
   EXPECT_EQ(nothing.name, path);
   EXPECT_EQ(nothing.text, "");
-  EXPECT_TRUE(examples::parse_config(nothing).empty());
+  EXPECT_TRUE(lockstep::cli::parse_config(nothing).empty());
   const std::string folder = testing::TempDir();
   const char* const directory[] = {"p", "--config", folder.c_str()};
-  EXPECT_THROW((void)examples::read_config_file(3, directory), DataError);
+  EXPECT_THROW((void)lockstep::cli::read_config_file(3, directory), DataError);
   std::filesystem::remove(path);
   const char* const gone[] = {"p", "--config", path.c_str()};
-  EXPECT_THROW((void)examples::read_config_file(3, gone), DataError);
-  EXPECT_THROW((void)examples::read_config_file(2, gone), UsageError);
-  EXPECT_TRUE(examples::read_config_file(1, gone).name.empty());
+  EXPECT_THROW((void)lockstep::cli::read_config_file(3, gone), DataError);
+  EXPECT_THROW((void)lockstep::cli::read_config_file(2, gone), UsageError);
+  EXPECT_TRUE(lockstep::cli::read_config_file(1, gone).name.empty());
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/trainer.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "examples/data_parallel/devices.hpp"
 #include "examples/data_parallel/replicas.hpp"

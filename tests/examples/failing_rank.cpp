@@ -8,10 +8,10 @@
 #include <string_view>
 #include <thread>
 
-#include <lockstep/comm/session.hpp>
+#include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/trainer.hpp>
+#include <lockstep/nn/run/trainer.hpp>
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/device.hpp>
+#include <lockstep/runtime/machine/device.hpp>
 
 #include "tests/support/run_command.hpp"
 

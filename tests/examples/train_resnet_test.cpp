@@ -12,11 +12,11 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/checkpoint.hpp>
-#include <lockstep/nn/cost_file.hpp>
-#include <lockstep/nn/file.hpp>
-#include <lockstep/nn/folder_lock.hpp>
-#include <lockstep/nn/json.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/folder_lock.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
 #include "examples/train_resnet/wait_report.hpp"
 #include "tests/nn/files.hpp"

@@ -140,7 +140,7 @@ run 0 "smoke with a GPU" "${check[@]}" --part smoke --no-build
 lines 1 '^Everything passed\.$'
 lines 1 '^one card$' "$work/out/gpu-check-smoke.md"
 run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'budget_seconds=300'
-(cd "$source" && sha256sum CMakeLists.txt runtime/error.hpp) > "$work/bundle/sources"
+(cd "$source" && sha256sum CMakeLists.txt runtime/base/error.hpp) > "$work/bundle/sources"
 run 0 "a bundle of this tree" "${check[@]}" --no-build
 lines 1 '^passed   sources'
 sed -i '2s/^................/0000000000000000/' "$work/bundle/sources"

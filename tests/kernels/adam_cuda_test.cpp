@@ -2,7 +2,7 @@
 #include <vector>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/adam_cases.hpp"
 #include "tests/kernels/arena_checks.hpp"

@@ -2,7 +2,7 @@
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/add_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -1,6 +1,6 @@
 // Augmentation on a GPU beyond the cases that all ops share: draws that are rejected, values out of range on the
 // device, the places of samples in the batch, what is refused.
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/kernels/augment_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/op_checks.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/batch_norm_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/kernels/providers.hpp>
+#include <lockstep/kernels/detail/providers.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"

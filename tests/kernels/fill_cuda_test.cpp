@@ -2,7 +2,7 @@
 #include <array>
 #include <cmath>
 
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/fill_cases.hpp"
 #include "tests/support/cuda_test.hpp"

@@ -21,7 +21,7 @@
 #include <lockstep/kernels/softmax.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/kernels/top_k.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/cuda_test.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/max_pool2d_cases.hpp"
 #include "tests/support/cuda_test.hpp"

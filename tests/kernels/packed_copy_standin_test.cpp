@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/graph.hpp>
-#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
 
 #include <lockstep/emulation/launch.hpp>
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <lockstep/kernels/packed_copy.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep::testing {
 

@@ -1,4 +1,4 @@
-// Every planted fault (tests/cuda_emulation/faults.cmake) must make the tests fail that are there to find it.
+// Every planted fault (tests/virtual_gpu/kernels/faults.cmake) must make the tests fail that are there to find it.
 #include <sys/wait.h>
 
 #include <cstdio>

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 #include "tests/support/op_checks.hpp"
 

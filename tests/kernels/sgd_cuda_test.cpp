@@ -3,7 +3,7 @@
 #include <array>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/arena_checks.hpp"
 #include "tests/kernels/sgd_cases.hpp"

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/strided_copy_cases.hpp"
 #include "tests/support/cuda_test.hpp"

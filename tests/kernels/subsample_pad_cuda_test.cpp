@@ -1,6 +1,6 @@
 // subsample_pad on a GPU beyond 2^31 elements.
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/kernels/subsample_pad_cases.hpp"
 #include "tests/support/cuda_test.hpp"

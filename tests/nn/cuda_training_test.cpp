@@ -12,14 +12,14 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/checkpoint.hpp>
-#include <lockstep/nn/model.hpp>
-#include <lockstep/nn/trainer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include <lockstep/emulation/launch.hpp>
 

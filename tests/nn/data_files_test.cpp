@@ -8,7 +8,7 @@
 #include <zlib.h>
 
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/files.hpp"
 

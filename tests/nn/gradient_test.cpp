@@ -9,7 +9,7 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/runtime/align.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"

@@ -1,13 +1,13 @@
 // Which library computes what: candidates, a clock that is made up, the file, two ranks.
-#include <lockstep/nn/library_choices.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
 
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/pass_plans.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/files.hpp"

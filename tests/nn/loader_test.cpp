@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/files.hpp"
 

@@ -1,11 +1,11 @@
-#include <lockstep/nn/memory_plan.hpp>
+#include <lockstep/nn/plan/memory_plan.hpp>
 
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::nn {
 namespace {

@@ -10,9 +10,9 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/checkpoint.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/optimizer.hpp>
+#include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/files.hpp"

@@ -1,4 +1,4 @@
-#include <lockstep/nn/model.hpp>
+#include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
 #include <set>
@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/parameter_set.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"

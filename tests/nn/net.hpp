@@ -5,13 +5,13 @@
 #include <span>
 #include <vector>
 
-#include <lockstep/nn/model.hpp>
-#include <lockstep/nn/parameter_set.hpp>
-#include <lockstep/nn/plan.hpp>
-#include <lockstep/nn/step_state.hpp>
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 #include "tests/support/guarded.hpp"
 

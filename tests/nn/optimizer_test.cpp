@@ -7,9 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/optimizer.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"

@@ -1,5 +1,5 @@
 // What a run computes in: names, models in bf16 beside f32, loss scales, and plans that nobody computes.
-#include <lockstep/nn/precision.hpp>
+#include <lockstep/nn/plan/precision.hpp>
 
 #include <cmath>
 #include <span>
@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
-#include <lockstep/nn/loss_scale.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/optimizer.hpp>
-#include <lockstep/nn/plan.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/optim/loss_scale.hpp>
+#include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/files.hpp"
 #include "tests/nn/net.hpp"

@@ -8,12 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/trainer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/synchronisation.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 

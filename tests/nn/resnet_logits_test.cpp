@@ -10,7 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/nn/golden/torch_logits.inc"
 #include "tests/nn/net.hpp"

@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/sampler.hpp>
-#include <lockstep/nn/run_rules.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/files.hpp"
 

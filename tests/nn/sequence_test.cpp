@@ -9,7 +9,7 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/optimizer.hpp>
+#include <lockstep/nn/optim/optimizer.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"

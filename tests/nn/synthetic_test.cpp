@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/sources_internal.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/files.hpp"
 

@@ -13,16 +13,16 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/nn/checkpoint.hpp>
-#include <lockstep/nn/metrics_log.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/pass_pipeline.hpp>
-#include <lockstep/nn/safetensors.hpp>
-#include <lockstep/nn/training_run.hpp>
-#include <lockstep/runtime/align.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/nn/step/microbatch_pipeline.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/comm/count_allocations.hpp"
 #include "tests/comm/local_ranks.hpp"

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/copy_loops.hpp>
+#include <lockstep/runtime/detail/copy_loops.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/cpu_binding.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 #include <filesystem>
 #include <fstream>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/temporary_folder.hpp"
 

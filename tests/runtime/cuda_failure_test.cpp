@@ -1,8 +1,8 @@
 // What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
 
-#include <lockstep/runtime/device_selection.hpp>
-#include <lockstep/runtime/gpu_check.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/machine/gpu_check.hpp>
 
 #include "cuda_support.hpp"
 

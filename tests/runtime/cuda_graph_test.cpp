@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
 
 #include "cuda_support.hpp"
 

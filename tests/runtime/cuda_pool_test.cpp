@@ -1,4 +1,4 @@
-#include <lockstep/runtime/graph.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
 
 #include "cuda_support.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/usable_gpus.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 
 #include "cuda_support.hpp"
 #include "tests/support/temporary_folder.hpp"

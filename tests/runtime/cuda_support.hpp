@@ -8,10 +8,10 @@
 #include <functional>
 #include <vector>
 
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #if LOCKSTEP_CUDA_STANDIN
 #include "control.hpp"

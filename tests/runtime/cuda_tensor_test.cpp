@@ -1,7 +1,7 @@
 #include <cstring>
 
-#include <lockstep/runtime/memory_summary.hpp>
-#include <lockstep/runtime/print.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/tensor/print.hpp>
 
 #include "cuda_support.hpp"
 

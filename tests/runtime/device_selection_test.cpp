@@ -1,5 +1,5 @@
 // What --devices means: every form and every refusal, on a made-up list of GPUs.
-#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/dtype.hpp>
+#include <lockstep/runtime/base/dtype.hpp>
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,8 +1,8 @@
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep {
 namespace {

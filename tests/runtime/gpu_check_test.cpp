@@ -1,10 +1,10 @@
 // Why a GPU cannot be used, in words, on machines that do not exist.
-#include <lockstep/runtime/gpu_check.hpp>
+#include <lockstep/runtime/machine/gpu_check.hpp>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep {
 namespace {

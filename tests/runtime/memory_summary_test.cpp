@@ -1,4 +1,4 @@
-#include <lockstep/runtime/memory_summary.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <fstream>
 #include <string>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep {
 namespace {

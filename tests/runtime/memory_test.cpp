@@ -1,4 +1,4 @@
-#include <lockstep/runtime/memory_resource.hpp>
+#include <lockstep/runtime/memory/memory_resource.hpp>
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/cuda_memory.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,10 +1,10 @@
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 #include <gtest/gtest.h>
 
 #include <vector>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep {
 namespace {

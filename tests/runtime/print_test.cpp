@@ -1,4 +1,4 @@
-#include <lockstep/runtime/print.hpp>
+#include <lockstep/runtime/tensor/print.hpp>
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep {
 namespace {

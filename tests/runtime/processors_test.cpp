@@ -1,11 +1,11 @@
-#include <lockstep/runtime/processors.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 
 #include <filesystem>
 #include <fstream>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/temporary_folder.hpp"
 

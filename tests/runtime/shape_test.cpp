@@ -1,4 +1,4 @@
-#include <lockstep/runtime/shape.hpp>
+#include <lockstep/runtime/tensor/shape.hpp>
 
 #include <gtest/gtest.h>
 

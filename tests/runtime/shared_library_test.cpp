@@ -1,4 +1,4 @@
-#include <lockstep/runtime/shared_library.hpp>
+#include <lockstep/runtime/machine/shared_library.hpp>
 
 #include <optional>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/error_of.hpp"
 

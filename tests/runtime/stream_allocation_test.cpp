@@ -1,5 +1,5 @@
 // Counts every allocation of this program: using a stream allocates nothing once it exists.
-#include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/stream.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/error_of.hpp"
 

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/synchronisation.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/print.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/print.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep {
 namespace {

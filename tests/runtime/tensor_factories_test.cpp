@@ -5,9 +5,9 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/random.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/compare.hpp"
 

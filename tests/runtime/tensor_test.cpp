@@ -1,4 +1,4 @@
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Searching for usable GPUs: claims between real processes, on GPUs that do not exist.
-#include <lockstep/runtime/usable_gpus.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 
 #include <fcntl.h>
 #include <signal.h>
@@ -21,7 +21,7 @@
 #include <type_traits>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/temporary_folder.hpp"
 

@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/copy.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/guarded.hpp"
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/guarded.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <new>
 
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::testing {
 namespace {

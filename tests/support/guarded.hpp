@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/tensor_view.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::testing {
 

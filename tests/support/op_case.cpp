@@ -3,7 +3,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <lockstep/runtime/copy.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::testing {
 namespace {

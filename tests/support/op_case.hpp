@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/tensor.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/guarded.hpp"
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"

@@ -7,8 +7,8 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/random.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep_cost {
 namespace {

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/cost_file.hpp>
-#include <lockstep/nn/file.hpp>
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/gpu_claim.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/gpu_claim.hpp>
 
 #include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_devices/machine.hpp"

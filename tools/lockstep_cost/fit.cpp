@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep_cost {
 

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/comm/cost_model.hpp>
-#include <lockstep/nn/cost_file.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/gradients/cost_model.hpp>
 
 namespace lockstep_cost {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstddef>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep_cost {
 

@@ -16,19 +16,19 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/cpu_share.hpp>
-#include <lockstep/comm/rank_device.hpp>
-#include <lockstep/comm/self_start.hpp>
-#include <lockstep/comm/session.hpp>
-#include <lockstep/comm/text.hpp>
-#include <lockstep/nn/cost_file.hpp>
-#include <lockstep/nn/file.hpp>
-#include <lockstep/runtime/units.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
-#include "examples/support/command_line.hpp"
-#include "examples/support/config_file.hpp"
-#include "examples/support/launch_options.hpp"
+#include "cli/command_line.hpp"
+#include "cli/config_file.hpp"
+#include "cli/launch_options.hpp"
 #include "tools/lockstep_cost/report.hpp"
 #include "tools/lockstep_cost/survey.hpp"
 #include "tools/lockstep_devices/host_facts.hpp"
@@ -42,7 +42,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string out;
-  examples::LaunchOptions launch{};
+  lockstep::cli::LaunchOptions launch{};
   comm::RanksRequest ranks{};
   double seconds = 60;
   std::int64_t max_bytes = std::int64_t{64} << 20;
@@ -200,7 +200,7 @@ struct Parsed {
 };
 
 /// UsageError. `config`: the file of --config.
-Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& config) {
+Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
   Options options;
   CLI::App app(
       "What moving data costs on this machine: copies, all-reduces, messages between ranks. Fits latency and "
@@ -219,19 +219,19 @@ Parsed parse(int argc, const char* const* argv, const examples::ConfigFile& conf
   app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  examples::add_launch_options(app, options.launch, "Ranks");
-  const std::string text = examples::parse_command_line(app, argc, argv, config);
+  lockstep::cli::add_launch_options(app, options.launch, "Ranks");
+  const std::string text = lockstep::cli::parse_command_line(app, argc, argv, config);
   if (!text.empty()) {
     return {.text = text};
   }
-  options.ranks = examples::ranks_request(options.launch);
+  options.ranks = lockstep::cli::ranks_request(options.launch);
   return {.options = options};
 }
 
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   Parsed parsed;
-  const examples::ConfigFile config = examples::read_config_file(session, argc, argv);
+  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
   session.agree([&] { parsed = parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
@@ -250,7 +250,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   lockstep_cost::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
   const comm::RankDevice placed = place(session, options, survey);  // holds the claims of usable:N until the end
-  session.agree([&] { (void)examples::bind_rank(options.launch, placed.device); });  // the share tells
+  session.agree([&] { (void)lockstep::cli::bind_rank(options.launch, placed.device); });  // the share tells
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {
@@ -304,7 +304,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const Parsed parsed = parse(argc, argv, examples::read_config_file(argc, argv));
+    const Parsed parsed = parse(argc, argv, lockstep::cli::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(parsed.options.ranks) : std::nullopt;
   });
 }

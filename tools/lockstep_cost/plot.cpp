@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <limits>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep_cost {
 

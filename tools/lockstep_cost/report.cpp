@@ -4,8 +4,8 @@
 #include <cmath>
 #include <optional>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 #include "tools/lockstep_cost/plot.hpp"
 

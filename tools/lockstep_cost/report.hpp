@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/nn/cost_file.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
 
 namespace lockstep_cost {
 

@@ -5,10 +5,10 @@
 #include <memory>
 #include <optional>
 
-#include <lockstep/comm/gpu_ranks.hpp>
-#include <lockstep/comm/text.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/units.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/copy_paths.hpp"

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/session.hpp>
-#include <lockstep/nn/cost_file.hpp>
-#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "bench/support/samples.hpp"
 #include "tools/lockstep_cost/limits.hpp"

@@ -16,9 +16,9 @@
 #include <sstream>
 #include <tuple>
 
-#include <lockstep/runtime/buffer.hpp>
-#include <lockstep/runtime/context.hpp>
-#include <lockstep/runtime/parallel.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::tools {
 namespace {

@@ -10,10 +10,10 @@
 #include <system_error>
 #include <thread>
 
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/gpu_claim.hpp>
-#include <lockstep/runtime/units.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/gpu_claim.hpp>
 
 namespace lockstep::tools {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/json.hpp>
-#include <lockstep/runtime/device_selection.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "tools/lockstep_devices/host_facts.hpp"
 #include "tools/lockstep_devices/nvml.hpp"
@@ -19,7 +19,7 @@ struct GpuFacts {
   PciFacts pci{};
   NvmlGpu nvml{};
   std::vector<std::string> process_names{};  ///< of nvml.processes; empty: not known, e.g. of another container
-  std::string claimed_by{};                  ///< empty: by nobody (runtime/gpu_claim.hpp)
+  std::string claimed_by{};                  ///< empty: by nobody (runtime/machine/gpu_claim.hpp)
 };
 
 struct GpuPair {

@@ -6,10 +6,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/run_alone.hpp>
-#include <lockstep/runtime/error.hpp>
-#include <lockstep/runtime/gpu_claim.hpp>
-#include <lockstep/runtime/version.hpp>
+#include <lockstep/comm/launch/run_alone.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/machine/gpu_claim.hpp>
 
 #include "tools/lockstep_devices/machine.hpp"
 

@@ -4,7 +4,7 @@
 #include <cctype>
 #include <utility>
 
-#include <lockstep/runtime/error.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 #include "tools/lockstep_devices/nvml_abi.hpp"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/shared_library.hpp>
+#include <lockstep/runtime/machine/shared_library.hpp>
 
 namespace lockstep::tools {
 

@@ -1,0 +1,115 @@
+#include "config_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include <toml++/toml.h>
+
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::cli {
+namespace {
+
+std::string config_name(int argc, const char* const* argv) {
+  constexpr std::string_view kOption = "--config";
+  std::string name;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == kOption) {
+      require<UsageError>(i + 1 < argc, "--config: expected the name of a TOML file");
+      name = argv[++i];
+    } else if (argument.starts_with(concat(kOption, "="))) {
+      name = argument.substr(kOption.size() + 1);
+    }
+  }
+  return name;
+}
+
+/// A number as it is in the file, so that 1.0 does not become 1.
+std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
+  const toml::source_region& at = node.source();
+  return lines.at(at.begin.line - 1).substr(at.begin.column - 1, at.end.column - at.begin.column);
+}
+
+std::string scalar_text(const toml::node& node, const std::vector<std::string>& lines, const std::string& where) {
+  if (const auto text = node.value_exact<std::string>()) {
+    return *text;
+  }
+  if (const auto flag = node.value_exact<bool>()) {
+    return *flag ? "true" : "false";
+  }
+  require<DataError>(node.is_number(), where, "is a ", concat(node.type()),
+                     ", expected text, a number, true, false or a list of these");
+  return source_text(node, lines);
+}
+
+}  // namespace
+
+ConfigFile read_config_file(int argc, const char* const* argv) {
+  const std::string name = config_name(argc, argv);
+  if (name.empty()) {
+    return {};
+  }
+  // libstdc++ opens a folder too, and an iterator reads it as a file without a byte.
+  std::error_code unknown;
+  std::ifstream file(name, std::ios::binary);
+  require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), "--config ", name,
+                     ": cannot be read, expected a file");
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  require<DataError>(!file.bad(), "--config ", name, ": cannot be read");
+  return {name, std::move(text)};
+}
+
+ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv) {
+  ConfigFile config;
+  session.agree([&] {
+    if (session.rank() == 0) {
+      config = read_config_file(argc, argv);
+    }
+  });
+  config.name = lockstep::comm::broadcast_text(session.control(), config.name);
+  config.text = lockstep::comm::broadcast_text(session.control(), config.text);
+  return config;
+}
+
+std::vector<ConfigValue> parse_config(const ConfigFile& config) {
+  std::vector<std::string> lines;
+  std::istringstream in(config.text);
+  for (std::string line; std::getline(in, line);) {
+    lines.push_back(line);
+  }
+  toml::table table;
+  try {
+    table = toml::parse(config.text, config.name);
+  } catch (const toml::parse_error& error) {
+    throw DataError(concat(config.name, ":", error.source().begin.line, ": ", error.description()));
+  }
+  std::vector<ConfigValue> values;
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    const auto line = static_cast<int>(key.source().begin.line);
+    const std::string where = concat(config.name, ":", line, ": ", name, " ");
+    std::string value;
+    if (const toml::array* list = node.as_array()) {
+      for (const toml::node& entry : *list) {
+        value += concat(value.empty() ? "" : ",", scalar_text(entry, lines, where));
+      }
+      value = "[" + value + "]";
+    } else {
+      value = scalar_text(node, lines, where);
+    }
+    values.push_back({name, value, line});
+  }
+  std::sort(values.begin(), values.end(), [](const ConfigValue& a, const ConfigValue& b) { return a.line < b.line; });
+  return values;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,64 @@
+#include "launch_options.hpp"
+
+#include <cstdlib>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+namespace lockstep::cli {
+
+void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group) {
+  app.add_option(
+         "--devices", options.devices,
+         "on each node: auto, cpu, cpu:RANKS, gpu (all), a number of GPUs (2), GPUs by index (1,3 or 1, alone), "
+         "GPU-UUID or usable:2 (two that are not occupied). Without a launcher the program starts as many ranks "
+         "itself; docs/launch.md")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--nodes", options.nodes, "the ranks are on N nodes; 0: not said")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--hostfile", options.hostfile, "nodes for mpirun, when the program starts its ranks itself")
+      ->group(group);
+  app.add_option(
+         "--launcher", options.launcher,
+         "what the program starts its ranks with: auto (srun in a SLURM allocation, else mpirun), mpirun, srun, "
+         "none")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--bind", options.bind, "gpu: threads run on the processors next to the rank's GPU; none")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "gpu"}))
+      ->group(group);
+}
+
+lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
+  lockstep::require<lockstep::UsageError>(options.nodes >= 0, "--nodes is ", options.nodes, ", expected at least 0");
+  return {.devices = lockstep::parse_devices(options.devices),
+          .nodes = options.nodes,
+          .hostfile = options.hostfile,
+          .launcher = lockstep::comm::parse_launcher(options.launcher)};
+}
+
+std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
+  if (device == lockstep::Device::cpu()) {
+    return "";
+  }
+  if (options.bind != "gpu") {
+    return "not bound: --bind " + options.bind;
+  }
+  return lockstep::bind_this_thread_near(lockstep::list_gpus().at(static_cast<std::size_t>(device.index)).pci).reason;
+}
+
+int compute_threads(const lockstep::comm::CpuShare& share) {
+  return std::getenv("OMP_NUM_THREADS") != nullptr ? lockstep::CpuContext().threads() : share.threads();
+}
+
+std::string gpu_text(const lockstep::GpuInfo& gpu) {
+  return lockstep::concat(lockstep::Device::cuda(gpu.index), "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+
+namespace CLI {
+class App;
+}
+
+/// The options that every program of ranks has: which devices, and how its ranks are started (docs/launch.md).
+namespace lockstep::cli {
+
+struct LaunchOptions {
+  std::string devices = "auto";
+  int nodes = 0;
+  std::string hostfile;
+  std::string launcher = "auto";
+  std::string bind = "gpu";
+};
+
+/// --devices, --nodes, --hostfile, --launcher, --bind.
+void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group);
+
+/// UsageError that names the option and what was expected.
+[[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
+
+/// Binds the calling thread, and those it starts later, as --bind says: on a GPU to the processors next to it, on the
+/// host to nothing. Why the processors of the thread are what they are now, for headers: "bound next to the GPU",
+/// "not bound: --bind none"; empty on the host.
+[[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
+
+/// Host threads of a rank that computes there: OMP_NUM_THREADS where that is set, else its part of the processors.
+[[nodiscard]] int compute_threads(const lockstep::comm::CpuShare& share);
+
+/// A rank's GPU, for headers: "cuda:1  NVIDIA H200  GPU-5f3e..  0000:3b:00.0".
+[[nodiscard]] std::string gpu_text(const lockstep::GpuInfo& gpu);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,24 @@
+#include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+// What comm/nccl/ defines, in a build without NCCL.
+
+namespace lockstep::comm {
+
+std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
+                                                     const NcclOptions& /*options*/) {
+  throw OnEveryRank<UsageError>(concat("nccl: this build has no NCCL, expected one that has it for ", control.size(),
+                                       control.size() == 1 ? " rank on " : " ranks on ", device,
+                                       " (CMake option LOCKSTEP_NCCL)"));
+}
+
+std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& /*communicator*/) {
+  return nullptr;
+}
+
+bool has_nccl() {
+  return false;
+}
+
+}  // namespace lockstep::comm

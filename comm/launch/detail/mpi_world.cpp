@@ -1,0 +1,165 @@
+#include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <mpi.h>
+
+#include <lockstep/comm/launch/detail/world.hpp>
+#include <lockstep/comm/mpi/detail/mpi_internal.hpp>
+#include <lockstep/comm/mpi/mpi_communicator.hpp>
+
+namespace lockstep::comm::detail {
+namespace {
+
+std::string_view name_of_level(int level) {
+  switch (level) {
+    case MPI_THREAD_MULTIPLE:
+      return "multiple";
+    case MPI_THREAD_SERIALIZED:
+      return "serialized";
+    case MPI_THREAD_FUNNELED:
+      return "funneled";
+    default:
+      return "single";
+  }
+}
+
+/// "Open MPI 4.1.4" from "Open MPI v4.1.4, package: ..", "MPICH Version: 4.0" from the first line of MPICH's text.
+std::string library_name() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  check_mpi(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string_view all(text, static_cast<std::size_t>(length));
+  std::string name;
+  for (const char c : all.substr(0, all.find_first_of(",\n"))) {
+    const bool space = c == ' ' || c == '\t';
+    if (!space) {
+      name += c;
+    } else if (!name.empty() && name.back() != ' ') {
+      name += ' ';
+    }
+  }
+  if (const std::size_t v = name.find(" v"); v != std::string::npos) {
+    name.erase(v + 1, 1);
+  }
+  return name;
+}
+
+/// Changes variables of the environment, and puts them back.
+class EnvironmentFor {
+ public:
+  EnvironmentFor() = default;
+  EnvironmentFor(const EnvironmentFor&) = delete;
+  EnvironmentFor& operator=(const EnvironmentFor&) = delete;
+  ~EnvironmentFor() {
+    for (const auto& [name, value] : before_) {
+      put(name, value ? value->c_str() : nullptr);
+    }
+  }
+  void set(const char* name, const char* value) {  ///< nullptr: not set
+    const char* now = std::getenv(name);
+    before_.emplace_back(name, now == nullptr ? std::nullopt : std::optional<std::string>(now));
+    put(name, value);
+  }
+
+ private:
+  static void put(const char* name, const char* value) {
+    if (value == nullptr) {
+      ::unsetenv(name);
+    } else {
+      ::setenv(name, value, 1);
+    }
+  }
+  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
+};
+
+/// MPI_Init_thread. The environment is as before afterwards: programs that this one starts have launchers of their own.
+int initialise(int& argc, char**& argv) {
+  const auto none_of = [](std::initializer_list<const char*> names) {
+    return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
+  };
+  EnvironmentFor environment;
+  // A process without a launcher is a world of one that Open MPI starts by itself; it then looks for a way to start
+  // processes elsewhere (ssh), which containers lack, unless it is told that there is none.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
+    environment.set("OMPI_MCA_plm", "isolated");
+  }
+  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one it is
+  // either right, for a step of one task, or Session says in one line what is missing.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
+    environment.set("SLURM_STEPID", nullptr);
+    environment.set("SLURM_STEP_ID", nullptr);
+  }
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
+  return level;
+}
+
+class MpiWorld final : public World {
+ public:
+  MpiWorld(int& argc, char**& argv) {
+    int finalised = 0;
+    MPI_Finalized(&finalised);
+    require<StateError>(finalised == 0, "session: MPI was finalised before");
+    int initialised = 0;
+    MPI_Initialized(&initialised);
+    int level = MPI_THREAD_SINGLE;
+    if (initialised != 0) {
+      check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+    } else {
+      level = initialise(argc, argv);
+      owns_mpi_ = true;
+    }
+    check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    MPI_Comm node_ranks = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node_ranks),
+              "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_rank(node_ranks, &local_rank), "MPI_Comm_rank");
+    check_mpi(MPI_Comm_size(node_ranks, &local_size), "MPI_Comm_size");
+    const int leads = local_rank == 0 ? 1 : 0;
+    check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+    check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
+    node -= 1;  // as the node's first rank has it
+    check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
+    check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
+    description = concat(library_name(), ", thread level ", name_of_level(level));
+    if (level == MPI_THREAD_SERIALIZED) {
+      serial_.emplace(Stream::host_worker("lockstep-mpi"));
+    }
+  }
+
+  std::unique_ptr<Communicator> communicator() override {
+    return comm::make_mpi_communicator(MPI_COMM_WORLD, serial());
+  }
+  Stream* serial() override { return serial_ ? &*serial_ : nullptr; }
+
+  void finalise() override {
+    serial_.reset();
+    if (owns_mpi_) {
+      check_mpi(MPI_Finalize(), "MPI_Finalize");
+    }
+  }
+
+  [[noreturn]] void abort(int code) noexcept override {
+    MPI_Abort(MPI_COMM_WORLD, code);
+    std::_Exit(code);
+  }
+
+ private:
+  bool owns_mpi_ = false;
+  std::optional<Stream> serial_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_mpi_world(int& argc, char**& argv) {
+  return std::make_unique<MpiWorld>(argc, argv);
+}
+
+}  // namespace lockstep::comm::detail

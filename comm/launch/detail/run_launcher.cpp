@@ -1,0 +1,176 @@
+#include <lockstep/comm/launch/detail/run_launcher.hpp>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <sstream>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm::detail {
+
+namespace {
+
+constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
+constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
+/// One request to stop may arrive twice: when a terminal closes, from the shell and from the kernel.
+constexpr std::chrono::seconds kSameRequest{1};
+
+/// Those of the signals that are not ignored (nohup ignores SIGHUP), and the end of the child.
+sigset_t awaited() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  const auto add = [&](int number) {
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
+      sigaddset(&set, number);
+    }
+  };
+  for (const int number : kPassedOn) {
+    add(number);
+  }
+  for (const int number : kStop) {
+    add(number);
+  }
+  return set;
+}
+
+[[noreturn]] void become(const std::vector<std::string>& command, const Environment& variables, pid_t parent,
+                         const sigset_t& mask) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) {
+    std::_Exit(128 + SIGTERM);  // it died before the line above
+  }
+  ::setpgid(0, 0);
+  if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal is stopped
+    const int null = ::open("/dev/null", O_RDONLY);
+    if (null >= 0) {
+      ::dup2(null, STDIN_FILENO);
+      ::close(null);
+    }
+  }
+  for (const auto& [name, value] : variables) {
+    ::setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<std::string> arguments = command;
+  std::vector<char*> pointers;
+  pointers.reserve(arguments.size() + 1);
+  for (std::string& argument : arguments) {
+    pointers.push_back(argument.data());
+  }
+  pointers.push_back(nullptr);
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::execvp(pointers[0], pointers.data());
+  std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
+  std::_Exit(127);
+}
+
+/// Until the child has ended: its status.
+int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
+  std::chrono::steady_clock::time_point first;
+  for (;;) {
+    siginfo_t info{};
+    const int number = ::sigwaitinfo(&set, &info);
+    if (number < 0) {
+      require<StateError>(errno == EINTR, "waiting for the launcher: ", std::strerror(errno));
+      continue;
+    }
+    if (number == SIGCHLD) {
+      int status = 0;
+      if (::waitpid(child, &status, WNOHANG) == child) {
+        return status;
+      }
+    } else if (number == SIGUSR1 || number == SIGUSR2) {
+      ::kill(child, number);
+    } else if (stopped_by == 0) {
+      ::kill(child, SIGUSR1);
+      first = std::chrono::steady_clock::now();
+      stopped_by = number;
+    } else if (std::chrono::steady_clock::now() - first > kSameRequest) {
+      ::kill(child, SIGTERM);
+      stopped_by = number;
+    }
+  }
+}
+
+}  // namespace
+
+int run_launcher(const std::vector<std::string>& command, const Environment& variables) {
+  std::fflush(nullptr);
+  const sigset_t set = awaited();
+  sigset_t before;
+  ::sigprocmask(SIG_BLOCK, &set, &before);
+  // Who started this process may ignore it, which lasts: then there is no signal at the end of a child, and no status.
+  struct sigaction child_action {};
+  struct sigaction child_action_before {};
+  child_action.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &child_action, &child_action_before);
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    become(command, variables, parent, before);
+  }
+  const int reason = errno;
+  int stopped_by = 0;
+  int status = 0;
+  if (child > 0) {
+    ::setpgid(child, child);  // whoever of the two is first
+    status = wait_and_pass_on(child, set, stopped_by);
+  }
+  ::sigaction(SIGCHLD, &child_action_before, nullptr);
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code;
+}
+
+std::string find_on_path(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    std::string file = (folder.empty() ? "." : folder) + "/" + name;
+    if (::access(file.c_str(), X_OK) == 0) {
+      return file;
+    }
+  }
+  return {};
+}
+
+int ask_in_a_child(const std::function<int()>& number) {
+  std::array<int, 2> ends{};
+  require<StateError>(::pipe(ends.data()) == 0, "no pipe: ", std::strerror(errno));
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    int answer = 0;
+    try {
+      answer = number();
+    } catch (...) {
+      answer = 0;
+    }
+    const bool written = ::write(ends[1], &answer, sizeof answer) == sizeof answer;
+    std::_Exit(written ? 0 : 1);
+  }
+  ::close(ends[1]);
+  int answer = 0;
+  const bool answered = child > 0 && ::read(ends[0], &answer, sizeof answer) == sizeof answer;
+  ::close(ends[0]);
+  if (child > 0) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+  }
+  return answered ? answer : 0;
+}
+
+}  // namespace lockstep::comm::detail

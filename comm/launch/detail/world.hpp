@@ -1,0 +1,39 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+
+namespace lockstep::comm::detail {
+
+/// What a Session stands on: MPI, or this process alone. Not part of the public interface.
+class World {
+ public:
+  World() = default;
+  virtual ~World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int node = 0;
+  int nodes = 1;
+  std::string description;
+
+  /// A new communicator over all ranks; collective.
+  [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
+  /// The worker through which all MPI goes, or nullptr when there is no such need.
+  [[nodiscard]] virtual Stream* serial() = 0;
+  /// Ends MPI, if this object started it. No communicator of this world is used afterwards.
+  virtual void finalise() = 0;
+  [[noreturn]] virtual void abort(int code) noexcept = 0;
+};
+
+[[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/detail/mpi_world.cpp
+[[nodiscard]] std::unique_ptr<World> make_world_of_one();
+
+}  // namespace lockstep::comm::detail

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <memory>
+
+#include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+
+namespace lockstep::comm {
+
+/// What the ranks of a program exchange gradients through when they compute on GPUs: an NCCL communicator of all ranks
+/// of the session, and the stream that its operations go to, of high priority, so that they start while backward still
+/// fills the GPU. Made once, after place_rank(); collective, with the errors of make_nccl_communicator().
+class GpuRanks {
+ public:
+  /// placed.device is a GPU (DeviceError). With placed.shared the environment is that of place_rank().
+  GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
+      : GpuRanks(session.control(), placed, options) {}
+  /// The same for the ranks of a communicator for host tensors.
+  GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options = {});
+  /// Waits for the stream, then ends NCCL with the other ranks; while an exception unwinds it aborts first. Graphs that
+  /// captured operations are gone before.
+  ~GpuRanks();
+  GpuRanks(const GpuRanks&) = delete;
+  GpuRanks& operator=(const GpuRanks&) = delete;
+
+  [[nodiscard]] Communicator& grad() { return *grad_; }
+  [[nodiscard]] Stream& communication_stream() { return stream_; }
+
+ private:
+  Stream stream_;
+  Event drained_;
+  std::unique_ptr<Communicator> grad_;
+  int uncaught_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,322 @@
+#include <lockstep/comm/launch/launch.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm {
+
+namespace {
+
+/// A launcher's names for the numbers; nullptr: it has none.
+struct Names {
+  const char* who;
+  const char* rank;
+  const char* size;
+  const char* local_rank;
+  const char* local_size;
+};
+
+constexpr std::array<Names, 3> kMpi{{
+    {"Open MPI's mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MVAPICH's launcher", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK",
+     "MV2_COMM_WORLD_LOCAL_SIZE"},
+    {"mpiexec (PMI)", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+}};
+constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
+constexpr std::array<const char*, 7> kTorchrunSet{"RANK",       "LOCAL_RANK",  "WORLD_SIZE", "LOCAL_WORLD_SIZE",
+                                                  "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
+
+const std::string* find(const Environment& environment, const char* name) {
+  const auto found = name == nullptr ? environment.end() : environment.find(std::string_view(name));
+  return found == environment.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole ? std::optional(value) : std::nullopt;
+}
+
+/// "NAME=value, NAME=value" of those that are set.
+std::string shown(const Environment& environment, const std::vector<const char*>& names) {
+  std::string text;
+  for (const char* name : names) {
+    if (const std::string* value = find(environment, name)) {
+      text += concat(text.empty() ? "" : ", ", name, "=", *value);
+    }
+  }
+  return text;
+}
+
+template <class... Parts>
+void require_launch(bool ok, const Parts&... parts) {
+  require<UsageError>(ok, "launch: ", parts...);
+}
+
+/// A count from the environment, if it is set.
+std::optional<int> number(const Environment& environment, const char* name) {
+  const std::string* text = find(environment, name);
+  if (text == nullptr) {
+    return std::nullopt;
+  }
+  const auto value = whole_number(*text);
+  require_launch(value && *value >= 0 && *value < (std::int64_t{1} << 31), name, "=", *text,
+                 ", expected a whole number of at least 0");
+  return static_cast<int>(*value);
+}
+
+/// 0 <= rank < size, and the same on the node; the message shows `origin`.
+void check_place(const Launch& launch) {
+  require_launch(launch.size >= 1 && launch.rank >= 0 && launch.rank < launch.size, launch.origin, ": rank ",
+                 launch.rank, " of ", launch.size, ", expected 0 <= rank < size");
+  if (launch.local_rank && launch.local_size) {
+    require_launch(
+        *launch.local_rank >= 0 && *launch.local_rank < *launch.local_size && *launch.local_size <= launch.size,
+        launch.origin, ": local rank ", *launch.local_rank, " of ", *launch.local_size, " on this node, of ",
+        launch.size, " in all, expected 0 <= local rank < local size <= size");
+  }
+  if (launch.node && launch.nodes) {
+    require_launch(*launch.node < *launch.nodes && *launch.nodes <= launch.size, launch.origin, ": node ", *launch.node,
+                   " of ", *launch.nodes, ", of ", launch.size, " ranks, expected 0 <= node < nodes <= size");
+  }
+}
+
+/// Rank and size by these names; nothing when neither is set.
+std::optional<Launch> read(const Environment& environment, const Names& names, LaunchSource source) {
+  Launch launch{.source = source,
+                .origin = shown(environment, {names.rank, names.size, names.local_rank, names.local_size})};
+  const std::optional<int> rank = number(environment, names.rank);
+  const std::optional<int> size = number(environment, names.size);
+  if (!rank && !size) {
+    return std::nullopt;
+  }
+  require_launch(rank && size, launch.origin, " without ", rank ? names.size : names.rank, ": ", names.who,
+                 " sets both; start the program with it, or unset what is left of it");
+  launch.rank = *rank;
+  launch.size = *size;
+  launch.local_rank = number(environment, names.local_rank);
+  launch.local_size = number(environment, names.local_size);
+  check_place(launch);
+  return launch;
+}
+
+/// Steps that srun started have small numbers; batch scripts and interactive shells have reserved ones, or none.
+bool in_step(const Environment& environment) {
+  const std::string* text = find(environment, "SLURM_STEP_ID");
+  const auto step = text == nullptr ? std::nullopt : whole_number(*text);
+  return step && *step >= 0 && *step < 0xffffff00;
+}
+
+std::optional<Launch> read_slurm(const Environment& environment) {
+  if (!in_step(environment)) {
+    return std::nullopt;
+  }
+  const bool own = find(environment, "SLURM_STEP_NUM_TASKS") != nullptr;
+  const Names names{"srun", "SLURM_PROCID", own ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
+  std::optional<Launch> launch = read(environment, names, LaunchSource::slurm);
+  if (launch) {
+    const char* nodes = find(environment, "SLURM_STEP_NUM_NODES") != nullptr ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+    launch->node = number(environment, "SLURM_NODEID");
+    launch->nodes = number(environment, nodes);
+    const std::string more = shown(environment, {"SLURM_NODEID", nodes, "SLURM_STEP_ID"});
+    launch->origin += ", " + more;
+    check_place(*launch);
+  }
+  return launch;
+}
+
+/// All of torchrun's variables, or nothing.
+std::optional<Launch> read_torchrun(const Environment& environment) {
+  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
+  if (std::any_of(kTorchrunSet.begin(), kTorchrunSet.end(), missing)) {
+    return std::nullopt;
+  }
+  std::optional<Launch> launch = read(environment, kTorchrun, LaunchSource::torchrun);
+  launch->node = number(environment, "GROUP_RANK");
+  return launch;
+}
+
+void refuse_part_of_torchrun(const Environment& environment) {
+  // MASTER_ADDR, MASTER_PORT and GROUP_RANK alone make no rank: scripts set the first two for many programs.
+  const bool some =
+      !shown(environment, {kTorchrun.rank, kTorchrun.size, kTorchrun.local_rank, kTorchrun.local_size}).empty();
+  std::string missing;
+  for (const char* name : kTorchrunSet) {
+    if (find(environment, name) == nullptr) {
+      missing += concat(missing.empty() ? "" : ", ", name);
+    }
+  }
+  require_launch(!some || missing.empty(), shown(environment, {kTorchrunSet.begin(), kTorchrunSet.end()}), " without ",
+                 missing, ": torchrun sets all of these; unset them, or start the ranks with mpirun");
+}
+
+void require_agree(const Launch& first, const Launch& second) {
+  require_launch(first.rank == second.rank && first.size == second.size, "two launchers disagree: ", first.origin,
+                 " (rank ", first.rank, " of ", first.size, ") and ", second.origin, " (rank ", second.rank, " of ",
+                 second.size, "); unset the variables of one");
+}
+
+/// RANK and WORLD_SIZE, where they are set, say the same.
+void require_agree_with_torchrun(const Launch& launch, const Environment& environment) {
+  const int rank = number(environment, kTorchrun.rank).value_or(launch.rank);
+  const int size = number(environment, kTorchrun.size).value_or(launch.size);
+  require_launch(rank == launch.rank && size == launch.size, launch.origin, " (rank ", launch.rank, " of ", launch.size,
+                 ") and ", shown(environment, {kTorchrun.rank, kTorchrun.size}), " disagree; unset the latter");
+}
+
+Launch place(const Environment& environment, const GivenPlace& given) {
+  require_launch(given.rank.has_value() == given.size.has_value() &&
+                     given.local_rank.has_value() == given.local_size.has_value() && (given.size || !given.local_size),
+                 "a given place has rank and size, and local rank and local size, both or none");
+  if (given.size) {
+    Launch launch{.source = LaunchSource::given, .rank = *given.rank, .size = *given.size};
+    launch.local_rank = given.local_rank;
+    launch.local_size = given.local_size;
+    launch.origin = "given";
+    check_place(launch);
+    return launch;
+  }
+
+  std::optional<Launch> mpi;
+  for (const Names& names : kMpi) {
+    // mpirun starts its helpers on other nodes through srun, whose PMI variables mean the helpers.
+    const bool of_helpers = mpi && in_step(environment);
+    if (const std::optional<Launch> found = of_helpers ? std::nullopt : read(environment, names, LaunchSource::mpi)) {
+      if (mpi) {
+        require_agree(*mpi, *found);
+      } else {
+        mpi = found;
+      }
+    }
+  }
+  if (mpi) {
+    require_agree_with_torchrun(*mpi, environment);
+    return *mpi;
+  }
+  if (const std::optional<Launch> torchrun = read_torchrun(environment)) {
+    return *torchrun;
+  }
+  if (const std::optional<Launch> slurm = read_slurm(environment)) {
+    require_agree_with_torchrun(*slurm, environment);
+    return *slurm;
+  }
+  refuse_part_of_torchrun(environment);
+
+  Launch single;
+  if (find(environment, "SLURM_JOB_ID") != nullptr && number(environment, "SLURM_NTASKS").value_or(1) > 1) {
+    single.note = concat(shown(environment, {"SLURM_NTASKS"}),
+                         ", but this process is no task of a step: srun --mpi=pmix or mpirun starts one rank a task");
+  }
+  return single;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    const std::size_t equals = text.find('=');
+    if (equals != std::string_view::npos) {
+      environment.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+  }
+  return environment;
+}
+
+Launch detect_launch(const Environment& environment, const GivenPlace& given) {
+  Launch launch = place(environment, given);
+  if (const std::string* command = find(environment, kStartedWith)) {
+    launch.started_with = *command;
+  }
+  return launch;
+}
+
+std::string Launch::description() const {
+  std::string_view by = "alone";
+  if (source == LaunchSource::mpi) {
+    by = "by mpirun or mpiexec";
+  } else if (source == LaunchSource::slurm) {
+    by = "by srun";
+  } else if (source == LaunchSource::torchrun) {
+    by = "by torchrun";
+  } else if (source == LaunchSource::given) {
+    by = "as given";
+  }
+  const std::string how = started_with.empty() ? std::string(by) : "by itself: " + started_with;
+  return concat("started ", how, note.empty() ? "" : "; ", note);
+}
+Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
+                      std::string_view library) {
+  const std::string here = concat("MPI reports ", size, size == 1 ? " rank (" : " ranks (", library, ")");
+  switch (launch.source) {
+    case LaunchSource::torchrun:
+      require_launch(launch.size == size, launch.origin, " from torchrun, but ", here,
+                     ": ranks find each other through MPI only; start them with mpirun -np ", launch.size,
+                     " or srun --mpi=pmix");
+      break;
+    case LaunchSource::slurm:
+      require_launch(launch.size <= size, launch.origin, ", but ", here,
+                     ": start the step with srun --mpi=pmix, with a build that has MPI (srun --mpi=list shows what "
+                     "SLURM can)");
+      break;
+    case LaunchSource::mpi:
+    case LaunchSource::given:
+      require_launch(launch.size <= size, launch.origin, " says ", launch.size, " ranks, but ", here,
+                     ": the launcher belongs to another MPI, or this build has none");
+      break;
+    case LaunchSource::single:
+      break;
+  }
+  if (size == launch.size && rank == launch.rank) {
+    return launch;
+  }
+  Launch confirmed{.source = LaunchSource::mpi, .rank = rank, .size = size, .origin = std::string(library)};
+  confirmed.started_with = launch.started_with;
+  require_agree_with_torchrun(confirmed, environment);
+  return confirmed;
+}
+
+int likely_rank(const Environment& environment) noexcept {
+  constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+                                    kTorchrun.rank,         "SLURM_PROCID"};
+  // RANK alone is left over from something else: who took it for a rank other than 0 would keep its error to itself.
+  const bool torchrun = std::all_of(kTorchrunSet.begin(), kTorchrunSet.end(),
+                                    [&](const char* name) { return find(environment, name) != nullptr; });
+  for (const char* name : kRanks) {
+    const std::string* text = name == kTorchrun.rank && !torchrun ? nullptr : find(environment, name);
+    const auto value = text == nullptr ? std::nullopt : whole_number(*text);
+    if (value && *value >= 0 && *value < (std::int64_t{1} << 31)) {
+      return static_cast<int>(*value);
+    }
+  }
+  return -1;
+}
+
+std::string_view to_string(LaunchSource source) {
+  switch (source) {
+    case LaunchSource::given:
+      return "given";
+    case LaunchSource::mpi:
+      return "mpi";
+    case LaunchSource::torchrun:
+      return "torchrun";
+    case LaunchSource::slurm:
+      return "slurm";
+    case LaunchSource::single:
+      break;
+  }
+  return "single";
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,22 @@
+#include <lockstep/comm/launch/run_alone.hpp>
+
+#include <exception>
+
+#include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm {
+
+int run_alone(const std::function<int()>& body) noexcept {
+  try {
+    return body();
+  } catch (const Error& e) {
+    detail::print_error(-1, e.what());
+    return e.code();
+  } catch (const std::exception& e) {
+    detail::print_error(-1, e.what());
+    return exit_code::kFailure;
+  }
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,292 @@
+#include <lockstep/comm/launch/self_start.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <variant>
+
+#include <unistd.h>
+
+#include <lockstep/comm/launch/detail/run_launcher.hpp>
+#include <lockstep/comm/launch/run_alone.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
+
+namespace lockstep::comm {
+
+namespace {
+
+/// How the names begin of what ranks on other nodes need too.
+constexpr std::array kForAllNodes{
+    "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER"};
+/// A mistyped number is an error, not a machine that does nothing else for an hour.
+constexpr int kMostRanksPerCore = 64;
+
+bool has(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found != environment.end() && !found->second.empty();
+}
+
+/// The number at the end of the variable's value ("4", "a100:4"), or 0.
+int count_in(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  if (found == environment.end()) {
+    return 0;
+  }
+  const std::string& text = found->second;
+  const std::size_t colon = text.rfind(':');
+  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
+  const char* end = text.data() + text.size();
+  int value = 0;
+  const auto [at, error] = std::from_chars(begin, end, value);
+  return error == std::errc() && at == end && value > 0 ? value : 0;
+}
+
+/// Of one node; 0: the request does not say.
+int ranks_of_node(const DeviceRequest& request, const Environment& environment, const StartSite& site) {
+  const DeviceRequest::Form& form = request.form();
+  if (const auto* host = std::get_if<DeviceRequest::Host>(&form)) {
+    return host->ranks;
+  }
+  if (const auto* first = std::get_if<DeviceRequest::FirstGpus>(&form)) {
+    return first->count;
+  }
+  if (const auto* list = std::get_if<DeviceRequest::Gpus>(&form)) {
+    return static_cast<int>(list->named.size());
+  }
+  if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
+    return std::max(0, usable->count);  // how many are usable the search of the ranks tells
+  }
+  for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
+    if (const int count = count_in(environment, name); count > 0) {
+      return count;
+    }
+  }
+  return site.count_gpus();
+}
+
+template <class... Parts>
+void require_start(bool ok, const Parts&... parts) {
+  require<UsageError>(ok, "launch: ", parts...);
+}
+
+int in_all(int ranks, int nodes) {
+  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", nodes,
+                nodes == 1 ? " node" : " nodes", ", expected at most ", 1 << 20, " in all");
+  return ranks * nodes;
+}
+
+void add_note(SelfStart& start, const std::string& note) {
+  start.note += (start.note.empty() ? "" : "; ") + note;
+}
+
+SelfStart srun(const RanksRequest& request, const Environment& environment, int ranks, bool gpus) {
+  require_start(request.hostfile.empty(), "--hostfile is for mpirun, not for srun, which starts ranks on the nodes of ",
+                "its allocation");
+  SelfStart start{{"srun", concat("--ntasks-per-node=", ranks)}};
+  const int nodes = request.nodes > 0 ? request.nodes : std::max(1, count_in(environment, "SLURM_NNODES"));
+  start.arguments.push_back(concat("--nodes=", nodes));
+  start.arguments.push_back(concat("--ntasks=", in_all(ranks, nodes)));
+  if (!has(environment, "SLURM_MPI_TYPE")) {
+    start.arguments.emplace_back("--mpi=pmix");
+  }
+  if (nodes > 1 && !has(environment, "SLURM_PMIX_FENCE")) {
+    start.variables["SLURM_PMIX_FENCE"] = "ring";  // its tree and Open MPI 4 crash now and then (docs/launch.md)
+  }
+  const int processors = count_in(environment, "SLURM_CPUS_ON_NODE");
+  if (const int each = count_in(environment, "SLURM_CPUS_PER_TASK"); each > 0) {
+    // srun does not inherit it by itself. The job may have been made for fewer tasks than there are ranks now.
+    const int share = processors > 0 ? std::min(each, std::max(1, processors / ranks)) : each;
+    start.arguments.push_back(concat("--cpus-per-task=", share));
+  } else {
+    start.arguments.emplace_back("--cpu-bind=none");
+  }
+  if (gpus) {
+    start.arguments.emplace_back("--gpu-bind=none");  // all ranks of a node see all its GPUs
+  }
+  if (processors > 0 && ranks > processors) {
+    start.arguments.emplace_back("--overcommit");
+    add_note(start, concat("--overcommit for ", ranks, " ranks on ", processors, " processors of a node"));
+  }
+  start.arguments.emplace_back("--wait=60");  // a rank that ends alone ends the others, not before they could do so
+  return start;
+}
+
+SelfStart mpirun(const RanksRequest& request, const Environment& environment, const StartSite& site, int ranks,
+                 bool managed) {
+  const bool here = request.nodes <= 1 && request.hostfile.empty() && !managed;
+  require_start(!here || ranks <= kMostRanksPerCore * site.cores, "devices '", request.devices.text(), "' asks for ",
+                ranks, " ranks, expected at most ", kMostRanksPerCore, " for each core that this process may use (",
+                site.cores, "); start more by mpirun");
+  SelfStart start{{"mpirun"}};
+  std::vector<std::string>& arguments = start.arguments;
+  if (site.root &&
+      !(has(environment, "OMPI_ALLOW_RUN_AS_ROOT") && has(environment, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"))) {
+    arguments.emplace_back("--allow-run-as-root");
+    add_note(start, "--allow-run-as-root since this process is root's");
+  }
+  if (here) {
+    if (!has(environment, "OMPI_MCA_plm")) {
+      // Nothing is started elsewhere: no ssh is looked for.
+      arguments.insert(arguments.end(), {"--mca", "plm", "isolated"});
+    }
+    arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, 1))});
+  } else {
+    if (!request.hostfile.empty()) {
+      arguments.insert(arguments.end(), {"--hostfile", request.hostfile});
+    }
+    if (request.nodes > 0) {  // else as many nodes as the file or the allocation has
+      arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, request.nodes))});
+    }
+    arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
+    // What is set here and not Open MPI's own does not reach other nodes by itself.
+    arguments.insert(arguments.end(), {"-x", kStartedWith});
+    for (const auto& [name, value] : environment) {
+      const auto begins = [&n = name](const char* prefix) { return n.starts_with(prefix); };
+      if (std::any_of(kForAllNodes.begin(), kForAllNodes.end(), begins)) {
+        arguments.insert(arguments.end(), {"-x", name});
+      }
+    }
+  }
+  if (ranks > site.cores && !has(environment, "OMPI_MCA_rmaps_base_oversubscribe")) {
+    arguments.emplace_back("--oversubscribe");
+    add_note(start,
+             concat("--oversubscribe for ", ranks, " ranks on ", site.cores, site.cores == 1 ? " core" : " cores"));
+  }
+  if (!has(environment, "OMPI_MCA_hwloc_base_binding_policy")) {
+    arguments.insert(arguments.end(), {"--bind-to", "none"});
+  }
+  return start;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    text += (text.empty() ? "" : " ") + word;
+  }
+  return text;
+}
+
+}  // namespace
+
+Launcher parse_launcher(std::string_view text) {
+  if (text == "auto") {
+    return Launcher::automatic;
+  }
+  if (text == "mpirun") {
+    return Launcher::mpirun;
+  }
+  if (text == "srun") {
+    return Launcher::srun;
+  }
+  require<UsageError>(text == "none", "--launcher is '", text, "', expected auto, mpirun, srun or none");
+  return Launcher::none;
+}
+
+std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
+                                         const StartSite& site) {
+  require_start(request.nodes >= 0, "--nodes is ", request.nodes, ", expected at least 0");
+  if (request.launcher == Launcher::none || detect_launch(environment).source != LaunchSource::single) {
+    return std::nullopt;
+  }
+  const bool slurm = has(environment, "SLURM_JOB_ID");
+  const bool managed = slurm || has(environment, "PBS_NODEFILE") || has(environment, "LSB_HOSTS");
+  const bool on_host = std::holds_alternative<DeviceRequest::Host>(request.devices.form());
+  const int wanted = ranks_of_node(request.devices, environment, site);
+  const bool gpus = !on_host && wanted > 0;
+  const bool nodes_wanted = request.nodes > 1 || !request.hostfile.empty();
+  // An allocation of several nodes is used as a whole by what asks for its GPUs, one rank a GPU.
+  const bool nodes_there = slurm && gpus && request.nodes == 0 && count_in(environment, "SLURM_NNODES") > 1;
+  if (wanted <= 1 && !nodes_wanted && !nodes_there) {
+    return std::nullopt;
+  }
+  if (const auto before = environment.find(std::string_view(kStartedWith)); before != environment.end()) {
+    require_start(false, "this process was started with '", before->second,
+                  "' and sees no variables of it: that launcher belongs to no MPI that is known here; start the ranks "
+                  "by hand");
+  }
+  require_start(
+      request.nodes <= 1 || !request.hostfile.empty() || managed || has(environment, "OMPI_MCA_orte_default_hostfile"),
+      "--nodes is ", request.nodes, ", and nothing names them: expected --hostfile FILE, or an allocation");
+  require_start(request.launcher != Launcher::srun || slurm,
+                "--launcher is srun, but there is no allocation of SLURM "
+                "(SLURM_JOB_ID); expected to be run by sbatch or salloc");
+  const int ranks = std::max(1, wanted);
+  if (request.launcher == Launcher::srun ||
+      (slurm && request.launcher == Launcher::automatic && request.hostfile.empty())) {
+    return srun(request, environment, ranks, gpus);
+  }
+  return mpirun(request, environment, site, ranks, managed);
+}
+
+std::optional<int> self_start(int argc, char** argv, const std::function<std::optional<RanksRequest>()>& request) {
+  const Environment environment = process_environment();
+  std::optional<RanksRequest> asked;
+  try {
+    if (detect_launch(environment).source != LaunchSource::single) {
+      return std::nullopt;
+    }
+    asked = request();
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+  if (!asked) {
+    return std::nullopt;
+  }
+  const std::optional<SelfStart> start =
+      plan_self_start(*asked, environment,
+                      {.count_gpus = [] { return detail::ask_in_a_child([] { return num_gpus(); }); },
+                       .cores = std::max(1, count_cores(ProcessorSet::of_this_thread())),
+                       .root = ::geteuid() == 0});
+  if (!start) {
+    return std::nullopt;
+  }
+  if (!asked->hostfile.empty()) {
+    const bool there = ::access(asked->hostfile.c_str(), R_OK) == 0;
+    require_start(there, "--hostfile is '", asked->hostfile, "': ", std::strerror(errno),
+                  "; expected a file with a node and its slots on each line");
+  }
+  const std::string& launcher = start->arguments.front();
+  const std::string what = concat("devices '", asked->devices.text(), "' asks for several ranks: ");
+  require_start(LOCKSTEP_HAS_MPI != 0, what, "this build has no MPI to start them with; build it with Open MPI");
+  require_start(!detail::find_on_path(launcher).empty(), what, launcher, " is not on PATH",
+                launcher == "mpirun" ? ": install it (Debian: openmpi-bin), start the ranks by hand, "
+                                     : ": load SLURM's commands, take --launcher mpirun, ",
+                "or one rank with --devices cpu");
+  std::vector<std::string> command = start->arguments;
+  command.insert(command.end(), argv, argv + argc);
+  const std::string note = start->note.empty() ? "" : " (" + start->note + ")";
+  Environment variables = start->variables;
+  std::string started_with = joined(start->arguments) + note;
+  for (const auto& [name, value] : start->variables) {
+    started_with = concat(name, '=', value, ' ', started_with);
+  }
+  variables[kStartedWith] = started_with;
+  return detail::run_launcher(command, variables);
+}
+
+int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
+                const std::function<std::optional<RanksRequest>()>& request) noexcept {
+  std::optional<int> started;
+  const int code = run_alone([&] {
+    started = self_start(argc, argv, request);
+    return started.value_or(exit_code::kFinished);
+  });
+  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body);
+}
+
+void require_ranks_as_requested(Session& session, const RanksRequest& request) {
+  session.agree([&] {
+    require_start(request.nodes == 0 || request.nodes == session.nodes(), "--nodes is ", request.nodes,
+                  ", but the ranks are on ", session.nodes(), session.nodes() == 1 ? " node" : " nodes");
+    require_start(request.hostfile.empty() || !session.launch().started_with.empty(), "--hostfile is '",
+                  request.hostfile, "', but this program did not start its ranks (", session.launch().description(),
+                  "): the launcher takes the file");
+  });
+}
+
+}  // namespace lockstep::comm

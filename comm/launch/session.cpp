@@ -1,0 +1,298 @@
+#include <lockstep/comm/launch/session.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <unistd.h>
+
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/comm/launch/detail/world.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/runtime/base/version.hpp>
+
+namespace lockstep::comm {
+namespace detail {
+namespace {
+
+class WorldOfOne final : public World {
+ public:
+  WorldOfOne() { description = "one rank without MPI"; }
+  std::unique_ptr<Communicator> communicator() override { return LocalGroup(1).communicator(0); }
+  Stream* serial() override { return nullptr; }
+  void finalise() override {}
+  [[noreturn]] void abort(int code) noexcept override { std::_Exit(code); }
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_world_of_one() {
+  return std::make_unique<WorldOfOne>();
+}
+
+void write_error(int rank, std::string_view text) noexcept {
+  char line[4096];
+  int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
+                      : std::snprintf(line, sizeof line, "lockstep: error: rank %d: ", rank);
+  for (const char c : text) {
+    if (used + 1 >= static_cast<int>(sizeof line)) {
+      break;
+    }
+    line[used++] = c == '\n' || c == '\r' ? ' ' : c;
+  }
+  line[used++] = '\n';
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<std::size_t>(used));
+}
+
+void print_error(int rank, std::string_view text) noexcept {
+  std::fflush(stdout);
+  std::fflush(stderr);
+  write_error(rank, text);
+}
+
+}  // namespace detail
+
+namespace {
+
+using detail::print_error;
+
+std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+#if LOCKSTEP_HAS_MPI
+  return detail::make_mpi_world(argc, argv);
+#else
+  return detail::make_world_of_one();
+#endif
+}
+
+/// Which rank this process seems to be, -1 if none, when there is no session that would know.
+int rank_without_session() noexcept {
+  try {
+    return likely_rank(process_environment());
+  } catch (...) {
+    return -1;
+  }
+}
+
+constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
+constexpr const char* kUnknown = "an exception that is not a std::exception";
+
+}  // namespace
+
+struct Session::State {
+  Launch launch;
+  std::unique_ptr<detail::World> world;
+  std::unique_ptr<Communicator> grad;
+  std::unique_ptr<Communicator> inline_ops;
+  std::unique_ptr<Communicator> control;
+  std::optional<Stream> worker;
+  Stream* communication = nullptr;
+  int uncaught = std::uncaught_exceptions();
+  bool agreed_to_fail = false;  ///< every rank is on its way out
+};
+
+Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
+  const Environment environment = process_environment();
+  std::string problem;
+  const auto attempt = [&](auto&& find_out) {
+    try {
+      state_->launch = find_out();
+    } catch (const UsageError& e) {
+      problem = e.what();
+    }
+  };
+  attempt([&] { return detect_launch(environment); });
+  // A rank whose environment is wrong starts MPI too, or the others would wait for it.
+  state_->world = make_world(argc, argv);
+  detail::World& world = *state_->world;
+  if (problem.empty()) {
+    attempt([&] { return confirm_launch(state_->launch, environment, world.rank, world.size, world.description); });
+  }
+  try {
+    require<UsageError>(world.size > 1 || problem.empty(), problem);
+    state_->grad = world.communicator();
+    state_->inline_ops = world.communicator();
+    state_->control = world.communicator();
+    agree([&] { require<UsageError>(problem.empty(), problem); });
+    agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
+  } catch (const AgreedFailure&) {
+    close();  // every rank is here
+    throw;
+  } catch (...) {
+    state_->grad.reset();
+    state_->inline_ops.reset();
+    if (world.size == 1) {
+      world.finalise();
+    }
+    throw;
+  }
+}
+
+void Session::close() {
+  state_->worker.reset();
+  state_->grad.reset();
+  state_->inline_ops.reset();
+  state_->control.reset();
+  state_->world->finalise();
+}
+
+Session::~Session() {
+  if (std::uncaught_exceptions() > state_->uncaught && !state_->agreed_to_fail) {
+    return;  // the other ranks do not know: they must not be waited for
+  }
+  try {
+    close();
+  } catch (const std::exception& e) {
+    print_error(state_->world->rank, e.what());
+  } catch (...) {
+    print_error(state_->world->rank, kUnknown);
+  }
+}
+
+int Session::rank() const {
+  return state_->world->rank;
+}
+int Session::size() const {
+  return state_->world->size;
+}
+int Session::local_rank() const {
+  return state_->world->local_rank;
+}
+int Session::local_size() const {
+  return state_->world->local_size;
+}
+int Session::node() const {
+  return state_->world->node;
+}
+int Session::nodes() const {
+  return state_->world->nodes;
+}
+const Launch& Session::launch() const {
+  return state_->launch;
+}
+std::string Session::description() const {
+  return state_->world->description;
+}
+
+std::string Session::host() const {
+  char name[256] = "";
+  if (::gethostname(name, sizeof name - 1) != 0) {
+    return "unknown";
+  }
+  return name;
+}
+
+Communicator& Session::grad() {
+  return *state_->grad;
+}
+Communicator& Session::inline_ops() {
+  return *state_->inline_ops;
+}
+Communicator& Session::control() {
+  return *state_->control;
+}
+
+Stream& Session::communication_stream() {
+  if (state_->communication == nullptr) {
+    state_->communication = state_->world->serial();
+    if (state_->communication == nullptr) {
+      state_->worker.emplace(state_->grad->can_overlap() ? Stream::host_worker("lockstep-comm")
+                                                         : Stream::host_inline());
+      state_->communication = &*state_->worker;
+    }
+  }
+  return *state_->communication;
+}
+
+void Session::agree(const std::function<void()>& phase) {
+  std::string text;
+  int code = exit_code::kFinished;
+  try {
+    phase();
+  } catch (const AgreedFailure&) {
+    throw;  // a phase within the phase: all ranks are here
+  } catch (const Error& e) {
+    text = e.what();
+    code = e.code();
+  } catch (const std::bad_alloc&) {
+    text = kOutOfHostMemory;
+    code = exit_code::kFailure;
+  } catch (const std::exception& e) {
+    text = e.what();
+    code = exit_code::kFailure;
+  } catch (...) {
+    text = kUnknown;
+    code = exit_code::kFailure;
+  }
+  const std::vector<double> codes = all_gather_value(control(), code);
+  const auto failed = [](double c) { return c != exit_code::kFinished; };
+  const auto first = std::find_if(codes.begin(), codes.end(), failed);
+  if (first == codes.end()) {
+    return;
+  }
+  const std::vector<std::string> texts = all_gather_text(control(), text);
+  const auto culprit = static_cast<int>(first - codes.begin());
+  const std::string& reason = texts[static_cast<std::size_t>(culprit)];
+  const bool everybody = std::all_of(codes.begin(), codes.end(), failed) &&
+                         std::all_of(texts.begin(), texts.end(), [&](const std::string& t) { return t == reason; });
+  if (rank() == 0) {
+    print_error(everybody ? -1 : culprit, reason);
+  }
+  state_->agreed_to_fail = true;
+  throw AgreedFailure(everybody ? reason : concat("rank ", culprit, ": ", reason), static_cast<int>(*first));
+}
+
+void Session::abort(std::string_view text, int code) noexcept {
+  print_error(size() > 1 ? rank() : -1, text);
+  abort(code);
+}
+
+void Session::abort(int code) noexcept {
+  state_->world->abort(code);
+  std::_Exit(code);  // not reached; the compiler does not take a virtual function's word for it
+}
+
+int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept {
+  try {
+    Session session(argc, argv);
+    try {
+      return body(session, argc, argv);
+    } catch (const AgreedFailure& e) {
+      return e.code();
+    } catch (const Error& e) {
+      if (dynamic_cast<const FoundTogether*>(&e) == nullptr) {
+        session.abort(e.what(), e.code());
+      }
+      if (session.rank() == 0) {
+        print_error(-1, e.what());
+      }
+      return e.code();
+    } catch (const std::bad_alloc&) {
+      session.abort(kOutOfHostMemory, exit_code::kFailure);
+    } catch (const std::exception& e) {
+      session.abort(e.what(), exit_code::kFailure);
+    } catch (...) {
+      session.abort(kUnknown, exit_code::kFailure);
+    }
+  } catch (const AgreedFailure& e) {
+    return e.code();
+  } catch (const UsageError& e) {
+    // Processes that do not know of each other find the same: one of them says so.
+    if (rank_without_session() <= 0) {
+      print_error(-1, e.what());
+    }
+    return e.code();
+  } catch (const std::exception& e) {
+    print_error(rank_without_session(), e.what());
+  } catch (...) {
+    print_error(rank_without_session(), kUnknown);
+  }
+  return exit_code::kFailure;
+}
+
+}  // namespace lockstep::comm

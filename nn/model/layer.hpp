@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/tensor/shape.hpp>
+
+namespace lockstep::nn {
+
+class PlanBuilder;
+
+/// What a parameter is to its layer: decides which group it belongs to (see ParameterSetOptions::decay_all).
+enum class ParameterRole : unsigned char { weight, bias, norm_weight, norm_bias };
+
+/// How a parameter begins. Numbers are drawn in the order of the logical shape, keyed by (seed, name), so they depend
+/// on neither storage layout nor rank.
+struct Initialiser {
+  enum class Kind : unsigned char { constant, normal, uniform } kind = Kind::constant;
+  double value = 0;  ///< the constant, the standard deviation, or the bound b of uniform [-b, b)
+};
+
+/// A learned tensor of a layer. Files and counts use the logical shape, kernels the stored one.
+///
+/// `dims` is the logical shape with every axis named separately (a linear layer on an image: (K, C, H, W), shape
+/// (K, C * H * W)); stored axis i is dims[axes[i]], and the last stored axis is padded with zeros to `stored_last`.
+/// Convolution: dims (K, C, R, S), axes (0, 2, 3, 1): stored (K, R, S, C), 3 input channels stored as 4.
+struct ParameterSpec {
+  std::string name;  ///< "layer1.0.conv1.weight"; equal names in two layers are one, tied parameter
+  Shape shape;
+  Shape dims;
+  std::vector<int> axes;
+  std::int64_t stored_last = 0;
+  ParameterRole role = ParameterRole::weight;
+  Initialiser init;
+
+  [[nodiscard]] Shape stored_shape() const;
+};
+
+/// State of a layer that is not learned (running statistics), in the type of the parameters' gradients. Stored
+/// contiguously, the last axis padded to `stored_last`.
+struct BufferSpec {
+  std::string name;
+  Shape shape;  ///< logical
+  double initial = 0;
+  std::int64_t stored_last = 0;
+
+  [[nodiscard]] Shape stored_shape() const;
+};
+
+/// The immutable description of one step of a model: shapes, parameters, and how to plan it. Owns no tensor; one
+/// Layer serves any number of plans. Shapes have no batch dimension here; tensors in a plan do.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+  explicit Layer(std::string name) : name_(std::move(name)) {}
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] virtual std::string kind() const = 0;  ///< "conv2d", "batch_norm", ...
+  /// Shape of one output sample, channels last. ShapeError, naming the layer, when the inputs do not fit.
+  [[nodiscard]] virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
+  [[nodiscard]] virtual std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const {
+    (void)inputs;
+    return {};
+  }
+  [[nodiscard]] virtual std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const {
+    (void)inputs;
+    return {};
+  }
+  /// True for a layer whose input are token ids (T) instead of numbers.
+  [[nodiscard]] virtual bool reads_tokens() const { return false; }
+  /// How many separate gradients of its output the layer's backward takes; more are added up before.
+  [[nodiscard]] virtual int gradients_taken() const { return 1; }
+  /// False when backward never reads the layer's output, so that the next layer may overwrite it.
+  [[nodiscard]] virtual bool backward_reads_output() const { return true; }
+  /// Appends the forward calls to the plan and leaves behind (PlanBuilder::on_backward) what appends the backward
+  /// calls. Called once per plan, in the order of the model.
+  virtual void plan(PlanBuilder& builder) const = 0;
+
+ private:
+  std::string name_;
+};
+
+}  // namespace lockstep::nn

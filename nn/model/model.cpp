@@ -1,0 +1,216 @@
+#include <lockstep/nn/model/model.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node) {
+  std::vector<Shape> shapes;
+  for (const NodeId input : node.inputs) {
+    shapes.push_back(nodes[static_cast<std::size_t>(input.index)].shape);
+  }
+  return shapes;
+}
+
+}  // namespace
+
+Shape ParameterSpec::stored_shape() const {
+  Shape stored;
+  for (const int axis : axes) {
+    stored.push_back(dims[axis]);
+  }
+  stored[stored.rank() - 1] = stored_last;
+  return stored;
+}
+
+Shape BufferSpec::stored_shape() const {
+  Shape stored = shape;
+  stored[stored.rank() - 1] = stored_last;
+  return stored;
+}
+
+std::vector<Model::Parameter> Model::parameters() const {
+  std::vector<Parameter> list;
+  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
+    if (!node->layer) {
+      continue;
+    }
+    for (ParameterSpec& spec : node->layer->parameters(input_shapes(nodes_, *node))) {
+      Parameter parameter{.spec = std::move(spec), .writes = 1};
+      const auto same = [&](const Parameter& other) { return other.spec.name == parameter.spec.name; };
+      if (const auto tied = std::find_if(list.begin(), list.end(), same); tied != list.end()) {
+        require<ShapeError>(tied->spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
+                            parameter.spec.name, " has shape ", tied->spec.shape, " in one layer and ",
+                            parameter.spec.shape, " in another");
+        parameter.writes = tied->writes + 1;
+        list.erase(tied);
+      }
+      list.push_back(std::move(parameter));
+    }
+  }
+  return list;
+}
+
+std::vector<BufferSpec> Model::buffers() const {
+  std::vector<BufferSpec> list;
+  for (const Node& node : nodes_) {
+    if (node.layer) {
+      for (BufferSpec& spec : node.layer->buffers(input_shapes(nodes_, node))) {
+        list.push_back(std::move(spec));
+      }
+    }
+  }
+  return list;
+}
+
+std::int64_t Model::parameter_count() const {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : parameters()) {
+    count += parameter.spec.shape.numel();
+  }
+  return count;
+}
+
+ModelBuilder::ModelBuilder(std::string name, const Shape& input) : ModelBuilder(std::move(name), input, false) {}
+
+ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
+  return {std::move(name), {length}, true};
+}
+
+ModelBuilder::ModelBuilder(std::string name, const Shape& input, bool tokens) {
+  require<ShapeError>(input.rank() >= 1 && input.rank() <= 3 && input.numel() > 0, "model ", name, ": input shape is ",
+                      input, ", expected (H, W, C), (T, C), (features) or (T) tokens");
+  model_.name_ = std::move(name);
+  model_.input_shape_ = input;
+  model_.reads_tokens_ = tokens;
+  model_.nodes_.push_back(
+      {.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input), .channels = input.back()});
+}
+
+NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
+  Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
+  for (const NodeId input : node.inputs) {
+    require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
+                        model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
+    require<ShapeError>(
+        node.layer->reads_tokens() == (model_.reads_tokens_ && input.index == 0), "model ", model_.name_, ": layer ",
+        node.layer->name(), " reads ",
+        node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
+  }
+  node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  node.channels = node.shape.back();
+  model_.nodes_.push_back(std::move(node));
+  return model_.output();
+}
+
+NodeId ModelBuilder::add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
+  const NodeId node = add(std::move(layer), std::move(inputs));
+  Node& added = model_.nodes_.back();
+  added.channels = 0;
+  for (const NodeId input : added.inputs) {
+    added.channels = std::max(added.channels, channels(input));
+  }
+  return node;
+}
+
+std::int64_t ModelBuilder::channels(NodeId node) const {
+  return model_.nodes_.at(static_cast<std::size_t>(node.index)).channels;
+}
+
+void ModelBuilder::require_all_channels(const std::string& name, NodeId x) const {
+  require<ShapeError>(channels(x) == shape(x).back(), "model ", model_.name_, ": layer ", name, " would take ",
+                      shape(x).back(), " channels where ", channels(x),
+                      " are meant, the others being padding; put a convolution in front of it");
+}
+
+const Shape& ModelBuilder::shape(NodeId node) const {
+  return model_.nodes_.at(static_cast<std::size_t>(node.index)).shape;
+}
+
+Model ModelBuilder::build() {
+  require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
+  return std::exchange(model_, Model{});
+}
+
+NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
+  return add(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
+}
+
+NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add_channelwise(std::make_shared<BatchNormLayer>(name, channels(x), options), std::move(inputs));
+}
+
+NodeId ModelBuilder::layer_norm(const std::string& name, NodeId x, double epsilon) {
+  require_all_channels(name, x);
+  return add(std::make_shared<LayerNormLayer>(name, epsilon), {x});
+}
+
+NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
+  return add_channelwise(std::make_shared<ReluLayer>(name), {x});
+}
+
+NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activation function) {
+  if (function == ops::Activation::sigmoid) {
+    require_all_channels(name, x);  // it makes 1/2 of a zero
+  }
+  return add_channelwise(std::make_shared<ActivationLayer>(name, function), {x});
+}
+
+NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                              std::int64_t pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
+}
+
+NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                  std::int64_t pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(name, kernel, stride, pad, over), {x});
+}
+
+NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
+  return add_channelwise(std::make_shared<GlobalAveragePoolLayer>(name), {x});
+}
+
+NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
+  return add(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
+}
+
+NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
+  Shape logical = shape(x);
+  logical[logical.rank() - 1] = channels(x);
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
+}
+
+NodeId ModelBuilder::embedding(const std::string& name, const std::string& positions, NodeId tokens,
+                               std::int64_t vocabulary, std::int64_t width) {
+  return add(std::make_shared<EmbeddingLayer>(name, positions, vocabulary, width), {tokens});
+}
+
+NodeId ModelBuilder::attention(const std::string& name, NodeId qkv, const AttentionOptions& options) {
+  return add(std::make_shared<AttentionLayer>(name, options), {qkv});
+}
+
+NodeId ModelBuilder::add(const std::string& name, NodeId a, NodeId b) {
+  return add_channelwise(std::make_shared<AddLayer>(name), {a, b});
+}
+
+NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
+  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // every layer draws numbers of its own
+  return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
+}
+
+}  // namespace lockstep::nn

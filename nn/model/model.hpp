@@ -1,0 +1,143 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/activation.hpp>
+#include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/model/layer.hpp>
+
+namespace lockstep::nn {
+
+/// The output of a layer, or the input of the model: an index into Model::nodes().
+struct NodeId {
+  int index = -1;
+  friend bool operator==(const NodeId&, const NodeId&) = default;
+};
+
+struct Node {
+  std::shared_ptr<const Layer> layer;  ///< null for the input
+  std::vector<NodeId> inputs;          ///< all earlier nodes
+  Shape shape;                         ///< one sample as stored, channels last
+  std::int64_t channels = 0;           ///< of the last axis; those that are stored beyond them are zero
+};
+
+/// An immutable graph of layers from one input to one output. Knows no device, batch size or dtype; made by a
+/// ModelBuilder, shared freely.
+class Model {
+ public:
+  [[nodiscard]] const std::string& name() const { return name_; }
+  [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
+  [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
+  /// Logical: (H, W, C), (features), or (T) when the model reads tokens.
+  [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
+  [[nodiscard]] bool reads_tokens() const { return reads_tokens_; }
+  [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
+  [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
+  /// Learned values, counted by logical shape; a tied parameter counts once.
+  [[nodiscard]] std::int64_t parameter_count() const;
+
+  /// A parameter of the model with the number of writes that its gradient gets per step (tied: more than one).
+  struct Parameter {
+    ParameterSpec spec;
+    int writes = 1;
+  };
+  /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
+  /// parameter stands where its last write is.
+  [[nodiscard]] std::vector<Parameter> parameters() const;
+  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
+
+ private:
+  friend class ModelBuilder;
+  std::string name_;
+  Shape input_shape_;
+  bool reads_tokens_ = false;
+  std::vector<Node> nodes_;
+};
+
+struct Conv2dOptions {
+  std::int64_t kernel = 3;
+  std::int64_t stride = 1;
+  std::int64_t pad = 0;
+  bool bias = false;
+};
+
+struct BatchNormOptions {
+  bool relu = false;
+  NodeId residual{};  ///< added before the ReLU when given
+  double epsilon = 1e-5;
+  double momentum = 0.1;      ///< weight of the new batch in the running statistics
+  double initial_weight = 1;  ///< 0: the block starts as the identity (Goyal et al. 2017, section 5.1)
+};
+
+struct LinearOptions {
+  /// The weight begins normal with the deviation of He et al. 2015 for ReLU nets, or with `deviation` where that is
+  /// above 0, and the bias zero; else both begin uniform in 1 / sqrt(fan in), as PyTorch's do.
+  bool he_init = false;
+  double deviation = 0;
+  bool bias = true;
+  ops::Activation activation = ops::Activation::identity;  ///< in the same pass as bias and residual
+  NodeId residual{};                                       ///< added behind the activation when given
+  /// The name of the weight when it is not "NAME.weight": that of another layer's ties the two.
+  std::string weight = {};
+};
+
+struct AttentionOptions {
+  std::int64_t heads = 1;
+  bool causal = false;  ///< a position attends to itself and to those before it
+};
+
+/// Appends layers one by one; each call checks the shapes and returns the new node.
+///
+/// A sample is an image (H, W, C), features (C), or a sequence (T, C) of positions, which begins with tokens (T).
+class ModelBuilder {
+ public:
+  /// input: (H, W, C), (T, C) or (features). Images of 3 channels are stored with a fourth, zero one.
+  ModelBuilder(std::string name, const Shape& input);
+  /// Of a model that reads sequences of `length` token ids.
+  [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
+
+  [[nodiscard]] NodeId input() const { return {0}; }
+  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options = {});
+  NodeId batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options = {});
+  NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
+  NodeId relu(const std::string& name, NodeId x);
+  NodeId activation(const std::string& name, NodeId x, ops::Activation function);
+  NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  /// Square windows. `over`: whether padding counts, as zeros.
+  NodeId average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                      ops::AverageOver over = ops::AverageOver::window);
+  NodeId global_average_pool(const std::string& name, NodeId x);
+  NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
+  /// Fully connected: on an image flattened in the order C, H, W; on each position of a sequence by itself.
+  NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
+  /// Tokens (T) to vectors (T, width), plus a learned vector of the position (NAME.weight, POSITIONS.weight).
+  NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
+                   std::int64_t width);
+  /// Multi-head attention (Vaswani et al. 2017, section 3.2) of a sequence to itself; without parameters. qkv:
+  /// (T, 3 C), queries, keys and values one behind the other, each of `heads` parts. Gives (T, C).
+  NodeId attention(const std::string& name, NodeId qkv, const AttentionOptions& options);
+  /// a + b, of one shape: the end of a residual branch.
+  NodeId add(const std::string& name, NodeId a, NodeId b);
+  /// In training each element is zero with probability `rate`, else divided by 1 - rate (Srivastava et al. 2014).
+  NodeId dropout(const std::string& name, NodeId x, double rate);
+  /// A layer of the caller's own.
+  NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+
+  /// The model whose output is the node added last. The builder is empty afterwards.
+  [[nodiscard]] Model build();
+  [[nodiscard]] const Shape& shape(NodeId node) const;
+
+ private:
+  [[nodiscard]] std::int64_t channels(NodeId node) const;
+  /// ShapeError when channels of x are padding, for a layer that would not leave them alone.
+  void require_all_channels(const std::string& name, NodeId x) const;
+  ModelBuilder(std::string name, const Shape& input, bool tokens);
+  /// For a layer that leaves channels that are zero in its input zero.
+  NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+  Model model_;
+};
+
+}  // namespace lockstep::nn

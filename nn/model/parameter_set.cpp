@@ -1,0 +1,298 @@
+#include <lockstep/nn/model/parameter_set.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// FNV-1a, 64 bits: names a parameter in the random key.
+std::uint64_t hash_name(const std::string& name) {
+  std::uint64_t hash = 14695981039346656037ULL;
+  for (const char c : name) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
+TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
+  return {buffer.data(), dtype, buffer.device(), {numel}};
+}
+
+constexpr std::size_t kScalar = 64;  // bytes from a scalar to the next
+
+TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
+  return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
+          arena.device, shape};
+}
+
+void require_host_value(const std::string& name, const ParameterSpec& spec, const TensorView& view) {
+  require<ShapeError>(view.shape == spec.dims, "parameter '", name, "' is ", spec.dims, ", given is ", view.shape);
+  require<DeviceError>(view.device == Device::cpu(), "parameter '", name, "': given is on ", view.device,
+                       ", expected host memory");
+}
+
+}  // namespace
+
+ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options)
+    : dtype_(ops::accumulation_dtype(dtype)),
+      weight_dtype_(dtype),
+      device_(context.device()),
+      memory_(options.memory != nullptr ? options.memory : &context.memory()),
+      buffer_specs_(model.buffers()) {
+  for (Model::Parameter& parameter : model.parameters()) {
+    ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
+    info.numel = info.spec.stored_shape().numel();
+    numel_ += align_up(info.numel, kArenaStep);
+    const bool weight = info.spec.role == ParameterRole::weight;
+    const bool decays = options.decay_all || weight;
+    const ops::ArenaSegment segment{.offset = info.offset,
+                                    .count = numel_ - info.offset,
+                                    .learning_rate_scale = 1,
+                                    .weight_decay = decays ? options.weight_decay : 0,
+                                    .trainable = true,
+                                    .adapts = weight};
+    tensor_segments_.push_back(segment);
+    if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay) {
+      segments_.back().count += segment.count;
+    } else {
+      segments_.push_back(segment);
+    }
+    infos_.push_back(std::move(info));
+  }
+  const auto step = static_cast<std::int64_t>(kAlignment / size_of(dtype_));
+  for (const BufferSpec& spec : buffer_specs_) {
+    buffer_offsets_.push_back(buffer_numel_);
+    buffer_numel_ += align_up(spec.stored_shape().numel(), step);
+  }
+  const auto make = [&](std::int64_t numel, DType type) {
+    return Buffer(static_cast<std::size_t>(numel) * size_of(type), *memory_, context.stream());
+  };
+  values_ = make(numel_, dtype_);
+  gradients_ = make(numel_, dtype_);
+  if (rounds()) {
+    weights_ = make(numel_, weight_dtype_);
+  }
+  buffers_ = make(buffer_numel_, dtype_);
+  evaluation_buffers_ = make(buffer_numel_, dtype_);
+  // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
+  ops::fill(context, 0, values());
+  ops::fill(context, 0, gradients());
+  round_weights(context);
+  ops::fill(context, 0, buffer_arena());
+  ops::fill(context, 0, evaluation_buffer_arena());
+}
+
+int ParameterSet::find(const std::string& name) const {
+  const auto found =
+      std::find_if(infos_.begin(), infos_.end(), [&](const ParameterInfo& info) { return info.spec.name == name; });
+  require<UsageError>(found != infos_.end(), "there is no parameter '", name, "'");
+  return static_cast<int>(found - infos_.begin());
+}
+
+int ParameterSet::find_buffer(const std::string& name) const {
+  const auto found = std::find_if(buffer_specs_.begin(), buffer_specs_.end(),
+                                  [&](const BufferSpec& spec) { return spec.name == name; });
+  require<UsageError>(found != buffer_specs_.end(), "there is no buffer '", name, "'");
+  return static_cast<int>(found - buffer_specs_.begin());
+}
+
+TensorView ParameterSet::values() const {
+  return arena_view(values_, dtype_, numel_);
+}
+TensorView ParameterSet::gradients() const {
+  return arena_view(gradients_, dtype_, numel_);
+}
+
+TensorView ParameterSet::weights() const {
+  return rounds() ? arena_view(weights_, weight_dtype_, numel_) : values();
+}
+
+TensorView ParameterSet::value(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(values(), info.offset, info.spec.stored_shape());
+}
+
+TensorView ParameterSet::gradient(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(gradients(), info.offset, info.spec.stored_shape());
+}
+
+TensorView ParameterSet::weight(int index) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  return part(weights(), info.offset, info.spec.stored_shape());
+}
+
+void ParameterSet::round_weights(Context& context) const {
+  if (rounds()) {
+    ops::strided_copy(context, values(), weights());
+  }
+}
+
+TensorView ParameterSet::logical(int index, const TensorView& arena) const {
+  const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  const ParameterSpec& spec = info.spec;
+  const TensorView stored = part(arena, info.offset, spec.stored_shape());
+  // Stored axis i is logical axis axes[i]; the padded tail of the last stored axis is left out.
+  TensorView view = stored;
+  view.shape = spec.dims;
+  view.strides = spec.dims;
+  for (int i = 0; i < spec.dims.rank(); ++i) {
+    view.strides[spec.axes[static_cast<std::size_t>(i)]] = stored.strides[i];
+  }
+  return view;
+}
+
+void ParameterSet::read(Context& context, const std::string& name, const TensorView& out) const {
+  const int index = find(name);
+  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, out);
+  const SyncScope scope(context.stream(), "ParameterSet::read", SyncReason::host_data, out.bytes());
+  copy_now(context, logical(index, values()), out);
+}
+
+void ParameterSet::write(Context& context, const std::string& name, const TensorView& value) {
+  const int index = find(name);
+  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, value);
+  const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
+  copy_now(context, value, logical(index, values()));
+  if (rounds()) {
+    ops::strided_copy(context, this->value(index), weight(index));
+  }
+}
+
+TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
+                                std::int64_t numel) const {
+  for (const State& state : states) {
+    require<StateError>(state.name != name, "optimizer state '", name, "' exists already");
+  }
+  states.push_back({name, Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream())});
+  const TensorView view = arena_view(states.back().buffer, dtype, numel);
+  ops::fill(context, 0, view);
+  return view;
+}
+
+std::vector<std::string> ParameterSet::names_of(const std::vector<State>& states) {
+  std::vector<std::string> names;
+  names.reserve(states.size());
+  for (const State& state : states) {
+    names.push_back(state.name);
+  }
+  return names;
+}
+
+const Buffer& ParameterSet::buffer_of(const std::vector<State>& states, const std::string& name) {
+  for (const State& state : states) {
+    if (state.name == name) {
+      return state.buffer;
+    }
+  }
+  throw StateError("there is no optimizer state '" + name + "'");
+}
+
+TensorView ParameterSet::add_state(Context& context, const std::string& name) {
+  return add_to(states_, context, name, dtype_, numel_);
+}
+std::vector<std::string> ParameterSet::state_names() const {
+  return names_of(states_);
+}
+TensorView ParameterSet::state(const std::string& name) const {
+  return arena_view(buffer_of(states_, name), dtype_, numel_);
+}
+
+TensorView ParameterSet::add_counter(Context& context, const std::string& name) {
+  return add_to(counters_, context, name, DType::i64, 1);
+}
+std::vector<std::string> ParameterSet::counter_names() const {
+  return names_of(counters_);
+}
+TensorView ParameterSet::counter(const std::string& name) const {
+  return arena_view(buffer_of(counters_, name), DType::i64, 1);
+}
+
+void ParameterSet::add_loss_scale(Context& context, double initial, bool dynamic) {
+  require<StateError>(loss_scale_.bytes() == 0, "there is a loss scale already");
+  loss_scale_ = Buffer(2 * kScalar, *memory_, context.stream());
+  initial_loss_scale_ = initial;
+  dynamic_loss_scale_ = dynamic;
+  ops::fill(context, initial, loss_scale());
+  ops::fill(context, 0, loss_scale_good());
+}
+TensorView ParameterSet::loss_scale() const {
+  return loss_scale_.bytes() == 0 ? TensorView() : TensorView(loss_scale_.data(), dtype_, device_, Shape{});
+}
+TensorView ParameterSet::loss_scale_good() const {
+  return loss_scale_.bytes() == 0 ? TensorView()
+                                  : TensorView(loss_scale_.data() + kScalar, DType::i64, device_, Shape{});
+}
+
+TensorView ParameterSet::buffer_arena() const {
+  return arena_view(buffers_, dtype_, buffer_numel_);
+}
+TensorView ParameterSet::evaluation_buffer_arena() const {
+  return arena_view(evaluation_buffers_, dtype_, buffer_numel_);
+}
+
+TensorView ParameterSet::buffer(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
+}
+
+TensorView ParameterSet::evaluation_buffer(int index) const {
+  const auto i = static_cast<std::size_t>(index);
+  return part(evaluation_buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
+}
+
+TensorView ParameterSet::logical_buffer(int index, const TensorView& stored) const {
+  const Shape& shape = buffer_specs_[static_cast<std::size_t>(index)].shape;
+  return stored.slice(shape.rank() - 1, 0, shape.back());
+}
+
+void ParameterSet::initialise(Context& context, std::uint64_t seed) {
+  const SyncScope scope(context.stream(), "ParameterSet::initialise", SyncReason::host_data);
+  ops::fill(context, 0, values());
+  ops::fill(context, 0, gradients());
+  for (const State& state : states_) {
+    ops::fill(context, 0, arena_view(state.buffer, dtype_, numel_));
+  }
+  for (const State& counter : counters_) {
+    ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
+  }
+  if (loss_scale().given()) {
+    ops::fill(context, initial_loss_scale_, loss_scale());
+    ops::fill(context, 0, loss_scale_good());
+  }
+  std::vector<double> drawn;
+  for (std::size_t i = 0; i < infos_.size(); ++i) {
+    const ParameterSpec& spec = infos_[i].spec;
+    if (spec.init.kind == Initialiser::Kind::constant) {
+      drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
+    } else {
+      Random random(seed, RandomUse::initialise, hash_name(spec.name));
+      drawn.resize(static_cast<std::size_t>(spec.dims.numel()));
+      for (double& value : drawn) {
+        value = spec.init.kind == Initialiser::Kind::normal ? random.normal() * spec.init.value
+                                                            : (2 * random.uniform() - 1) * spec.init.value;
+      }
+    }
+    copy_now(context, TensorView(std::span<double>(drawn), spec.dims), logical(static_cast<int>(i), values()));
+  }
+  round_weights(context);
+  for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
+    ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));
+    ops::fill(context, buffer_specs_[i].initial, evaluation_buffer(static_cast<int>(i)));
+  }
+}
+
+std::size_t ParameterSet::bytes() const {
+  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
+         states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,137 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/arena.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// A parameter's place in the arenas.
+struct ParameterInfo {
+  ParameterSpec spec;
+  std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep, whatever the type
+  std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
+  int writes = 1;           ///< gradient writes per step
+};
+
+/// Elements between which parameters begin: in 16 bits, too, they lie on multiples of kAlignment.
+inline constexpr std::int64_t kArenaStep = static_cast<std::int64_t>(kAlignment / 2);
+
+struct ParameterSetOptions {
+  double weight_decay = 0;
+  bool decay_all = true;             ///< false: biases and norm parameters are not decayed
+  MemoryResource* memory = nullptr;  ///< where the arenas live; nullptr: the context's resource
+};
+
+/// All parameters of a model as one flat arena, their gradients and optimizer states as arenas of the same layout, and
+/// the layers' buffers. Order: that in which gradients become ready; padding is zero and stays zero; the layout does
+/// not depend on the number of ranks, nor on the type. Every bucket, update, norm and checkpoint is a range of it.
+///
+/// For a plan in 16 bits all of this is f32, the values being the master weights (Micikevicius et al. 2018, "Mixed
+/// Precision Training", section 3.1), and beside it lies one more arena: the values rounded to the plan's type, which
+/// convolutions and products read. Who writes values() calls round_weights() afterwards; the optimizer writes both.
+class ParameterSet {
+ public:
+  /// dtype: that of the plans, PlanOptions::dtype.
+  ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
+
+  /// Of values, gradients, states and buffers: accumulation_dtype() of the plans'.
+  [[nodiscard]] DType dtype() const { return dtype_; }
+  [[nodiscard]] DType weight_dtype() const { return weight_dtype_; }  ///< of the plans
+  [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
+  [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
+  [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
+  [[nodiscard]] int find(const std::string& name) const;  ///< index; UsageError when there is none
+
+  [[nodiscard]] TensorView values() const;  ///< the arena, (numel)
+  [[nodiscard]] TensorView gradients() const;
+  [[nodiscard]] TensorView weights() const;  ///< values() in the type of the plans: the same memory unless rounds()
+  [[nodiscard]] TensorView value(int index) const;  ///< stored shape
+  [[nodiscard]] TensorView gradient(int index) const;
+  [[nodiscard]] TensorView weight(int index) const;
+  /// weights() = values(), rounded to nearest even; enqueued. Nothing unless rounds().
+  void round_weights(Context& context) const;
+  /// The logical tensor `dims` of a parameter as a strided view of an arena (values(), gradients(), a state).
+  [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
+  /// Copies a parameter's value to or from host memory of its logical shape, of any type and strides, and waits for the
+  /// stream. UsageError when there is no such parameter, ShapeError for another shape, DeviceError for other memory.
+  void read(Context& context, const std::string& name, const TensorView& out) const;
+  void write(Context& context, const std::string& name, const TensorView& value);
+  /// Segments of equal options for arena ops, padding included.
+  [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
+  /// The same with one segment a parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
+  [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
+
+  /// An optimizer state arena, zero when made. add_state() once per name (StateError otherwise).
+  TensorView add_state(Context& context, const std::string& name);
+  [[nodiscard]] std::vector<std::string> state_names() const;
+  [[nodiscard]] TensorView state(const std::string& name) const;
+  /// An optimizer's count, such as its updates: i64 (1) on the device, zero when made. Once per name likewise.
+  TensorView add_counter(Context& context, const std::string& name);
+  [[nodiscard]] std::vector<std::string> counter_names() const;
+  [[nodiscard]] TensorView counter(const std::string& name) const;
+
+  /// The loss scale, of dtype(), and the updates in a row that did not change it, i64; scalars on the device, `initial`
+  /// and 0 when made. Once (StateError otherwise); without it the views are not given. A scale that is not dynamic
+  /// stays as it is; checkpoints hold one that is.
+  void add_loss_scale(Context& context, double initial, bool dynamic);
+  [[nodiscard]] bool dynamic_loss_scale() const { return dynamic_loss_scale_; }
+  [[nodiscard]] TensorView loss_scale() const;
+  [[nodiscard]] TensorView loss_scale_good() const;
+
+  /// Buffers that training updates: this rank's own running statistics.
+  [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
+  [[nodiscard]] TensorView buffer_arena() const;
+  [[nodiscard]] TensorView buffer(int index) const;  ///< stored shape
+  [[nodiscard]] int find_buffer(const std::string& name) const;
+  /// The buffers that evaluation, inference and checkpoints use: the average over ranks, written by whoever reduces.
+  [[nodiscard]] TensorView evaluation_buffer_arena() const;
+  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
+  /// The logical tensor in a view of a buffer as it is stored.
+  [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
+
+  /// Initial values from (seed, parameter name); buffers and loss scale to their initial values, states, counters and
+  /// gradients to zero.
+  void initialise(Context& context, std::uint64_t seed);
+  [[nodiscard]] std::size_t bytes() const;  ///< of all arenas and counters
+
+ private:
+  struct State {
+    std::string name;
+    Buffer buffer;
+  };
+  TensorView add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
+                    std::int64_t numel) const;
+  [[nodiscard]] static std::vector<std::string> names_of(const std::vector<State>& states);
+  [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
+
+  DType dtype_;
+  DType weight_dtype_;
+  Device device_;
+  MemoryResource* memory_;
+  std::vector<ParameterInfo> infos_;
+  std::vector<BufferSpec> buffer_specs_;
+  std::vector<std::int64_t> buffer_offsets_;
+  std::vector<ops::ArenaSegment> segments_;
+  std::vector<ops::ArenaSegment> tensor_segments_;
+  std::int64_t numel_ = 0;
+  std::int64_t buffer_numel_ = 0;
+  Buffer values_;
+  Buffer gradients_;
+  Buffer weights_;  ///< empty unless rounds()
+  Buffer buffers_;
+  Buffer evaluation_buffers_;
+  std::vector<State> states_;
+  std::vector<State> counters_;
+  Buffer loss_scale_;  ///< the scale, and behind kScalar bytes the count; empty without
+  double initial_loss_scale_ = 0;
+  bool dynamic_loss_scale_ = false;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,77 @@
+#include <lockstep/nn/optim/loss_scale.hpp>
+
+#include <array>
+#include <charconv>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// All digits that tell it from other numbers.
+std::string number(double value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
+}  // namespace
+
+LossScale parse_loss_scale(std::string_view text) {
+  if (text == "auto") {
+    return {.kind = LossScale::Kind::automatic};
+  }
+  if (text == "dynamic") {
+    return {.kind = LossScale::Kind::dynamic};
+  }
+  if (text == "off") {
+    return {};
+  }
+  LossScale scale{.kind = LossScale::Kind::fixed};
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, scale.initial);
+  require<UsageError>(error == std::errc() && stop == end, "the loss scale is '", text,
+                      "', expected auto, dynamic, off or a positive number");
+  require_loss_scale(scale);
+  return scale;
+}
+
+LossScale resolved(LossScale scale, DType dtype) {
+  if (scale.kind == LossScale::Kind::automatic) {
+    scale.kind = dtype == DType::f16 ? LossScale::Kind::dynamic : LossScale::Kind::off;
+  }
+  return scale;
+}
+
+std::string text_of(const LossScale& scale) {
+  switch (scale.kind) {
+    case LossScale::Kind::automatic:
+      return "auto";
+    case LossScale::Kind::off:
+      return "off";
+    case LossScale::Kind::fixed:
+      return concat("fixed ", number(scale.initial));
+    case LossScale::Kind::dynamic:
+      break;
+  }
+  const ops::LossScaleOptions& rule = scale.rule;
+  return concat("dynamic ", number(scale.initial), " x ", number(rule.growth), " after ", rule.interval, ", x ",
+                number(rule.backoff), ", ", number(rule.least), " to ", number(rule.most));
+}
+
+void require_loss_scale(const LossScale& scale) {
+  require<UsageError>(scale.kind != LossScale::Kind::automatic, "the loss scale is auto, expected it resolved");
+  if (!scale.scales()) {
+    return;
+  }
+  ops::require_loss_scale_options("loss scale", scale.rule);
+  constexpr double kLeast = 1e-37;  // f32 has both, and their inverses
+  constexpr double kMost = 1e37;
+  const double least = scale.dynamic() ? scale.rule.least : kLeast;
+  const double most = scale.dynamic() ? scale.rule.most : kMost;
+  require<UsageError>(scale.initial >= least && scale.initial <= most, "the loss scale is ", scale.initial,
+                      ", expected ", least, " to ", most);
+}
+
+}  // namespace lockstep::nn

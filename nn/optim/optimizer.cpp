@@ -1,0 +1,136 @@
+#include <lockstep/nn/optim/optimizer.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <lockstep/kernels/adam.hpp>
+#include <lockstep/kernels/clip.hpp>
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/lars.hpp>
+#include <lockstep/kernels/loss_scale.hpp>
+#include <lockstep/kernels/momentum.hpp>
+#include <lockstep/kernels/reduce.hpp>
+#include <lockstep/kernels/sgd.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr std::array<std::string_view, 4> kNames{"sgd", "adam", "adamw", "lars"};  // in the order of OptimizerKind
+
+bool is_adam(OptimizerKind kind) {
+  return kind == OptimizerKind::adam || kind == OptimizerKind::adamw;
+}
+
+ops::AdamOptions adam_options(const OptimizerOptions& options) {
+  return {.beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .decoupled = options.kind == OptimizerKind::adamw};
+}
+
+ops::LarsOptions lars_options(const OptimizerOptions& options) {
+  return {.momentum = options.momentum,
+          .nesterov = options.nesterov,
+          .trust_coefficient = options.trust_coefficient,
+          .epsilon = options.epsilon};
+}
+
+}  // namespace
+
+std::string_view name_of(OptimizerKind kind) {
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+OptimizerKind parse_optimizer(std::string_view name) {
+  const auto* found = std::find(kNames.begin(), kNames.end(), name);
+  require<UsageError>(found != kNames.end(), "optimizer is '", name, "', expected sgd, adam, adamw or lars");
+  return static_cast<OptimizerKind>(found - kNames.begin());
+}
+
+Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options)
+    : parameters_(parameters), options_(options) {
+  require<UsageError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0, "optimizer: clip_norm is ",
+                      options.clip_norm, ", expected a number of at least 0");
+  require_loss_scale(options.loss_scale);
+  if (options.loss_scale.scales()) {
+    parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
+  }
+  std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
+  if (is_adam(options.kind)) {
+    ops::require_adam_options("optimizer", adam_options(options), parameters.dtype());
+    first_moment_ = parameters.add_state(context, "exp_avg");
+    second_moment_ = parameters.add_state(context, "exp_avg_sq");
+    step_ = parameters.add_counter(context, "step");
+  } else {
+    ops::require_momentum("optimizer", {options.momentum, options.nesterov});
+    if (options.kind == OptimizerKind::lars) {
+      ops::require_lars_options("optimizer", lars_options(options));
+      workspace = std::max(workspace, ops::lars_workspace_bytes(parameters.tensor_segments()));
+    }
+    if (options.momentum > 0) {
+      momentum_ = parameters.add_state(context, "momentum_buffer");
+    }
+  }
+  if (!counts() && !measures() && workspace == 0) {
+    return;
+  }
+  constexpr std::size_t kSlot = 64;  // bytes of a scalar
+  memory_ = Buffer(5 * kSlot + workspace, context);
+  const auto scalar = [&](std::size_t slot, DType dtype) {
+    return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
+  };
+  factor_ = scalar(0, parameters.dtype());
+  skip_ = scalar(1, DType::i32);
+  if (measures()) {
+    squared_norm_ = scalar(2, DType::f64);
+    norm_ = scalar(3, DType::f64);
+    skipped_ = scalar(4, DType::i64);
+    ops::fill(context, 0, skipped_);
+  }
+  workspace_ =
+      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+}
+
+void Optimizer::begin(Context& context) {
+  if (measures()) {
+    ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
+  }
+  if (measures() || counts()) {
+    ops::clip_factor(context, options_.clip_norm,
+                     {.squared_norm = squared_norm_,
+                      .loss_scale = parameters_.loss_scale(),
+                      .factor = factor_,
+                      .skip = skip_,
+                      .step = step_,
+                      .skipped = skipped_,
+                      .norm = norm_});
+  }
+  if (options_.loss_scale.dynamic()) {
+    ops::loss_scale_update(context, options_.loss_scale.rule, skip_, parameters_.loss_scale(),
+                           parameters_.loss_scale_good());
+  }
+}
+
+void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
+  const auto range = [&](const TensorView& arena) { return arena.given() ? arena.slice(0, begin, end) : TensorView(); };
+  const bool by_tensor = options_.kind == OptimizerKind::lars;
+  const ops::ArenaUpdate update{.segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
+                                .begin = begin,
+                                .learning_rate = learning_rate,
+                                .factor = measures() ? factor_ : TensorView(),
+                                .skip = measures() ? skip_ : TensorView(),
+                                .parameters = range(parameters_.values()),
+                                .gradients = range(parameters_.gradients()),
+                                .copy = parameters_.rounds() ? range(parameters_.weights()) : TensorView()};
+  if (is_adam(options_.kind)) {
+    ops::adam_update(context, adam_options(options_), update, step_, range(first_moment_), range(second_moment_));
+  } else if (by_tensor) {
+    ops::lars_update(context, lars_options(options_), update, range(momentum_), workspace_);
+  } else {
+    ops::sgd_update(context, {.momentum = options_.momentum, .nesterov = options_.nesterov}, update, range(momentum_));
+  }
+}
+
+}  // namespace lockstep::nn

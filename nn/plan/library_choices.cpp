@@ -1,0 +1,426 @@
+#include <lockstep/nn/plan/library_choices.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/kernels/library_versions.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+constexpr const char* kFormat = "lockstep-choices";
+constexpr int kVersion = 1;
+
+std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
+  std::string text;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rank); ++i) {
+    text += concat(i == 0 ? "" : "x", values[i]);
+  }
+  return text;
+}
+
+const char* name_of(ops::ConvPass pass) {
+  switch (pass) {
+    case ops::ConvPass::forward:
+      return "forward";
+    case ops::ConvPass::backward_data:
+      return "backward_data";
+    case ops::ConvPass::backward_weights:
+      return "backward_weights";
+  }
+  return "?";
+}
+
+std::string grad_text(ops::GradMode mode) {
+  return mode == ops::GradMode::accumulate ? " accumulate" : "";
+}
+
+std::string describe(const ConvCall& call) {
+  const ops::ConvDesc& d = call.desc;
+  const int rank = d.spatial_rank;
+  return concat("conv2d ", name_of(call.pass), ' ', d.dtype, d.tf32 ? " tf32" : "", " batch ", d.batch, " in ",
+                extents(d.in_size, rank), 'x', d.in_channels, " kernel ", extents(d.kernel, rank), 'x', d.out_channels,
+                " stride ", extents(d.stride, rank), " pad ", extents(d.pad_before, rank), '+',
+                extents(d.pad_after, rank), d.pad_mode == ops::PadMode::circular ? " circular" : "", " dilation ",
+                extents(d.dilation, rank), " groups ", d.groups, d.bias ? " bias" : "", grad_text(d.grad_mode));
+}
+
+std::string describe(const ops::MatmulDesc& d) {
+  return concat("matmul ", d.dtype, d.tf32 ? " tf32" : "", " batch ", d.batch, ' ', d.m, 'x', d.n, 'x', d.k,
+                d.transpose_a ? " a transposed" : "", d.transpose_b ? " b transposed" : "", d.bias ? " bias" : "",
+                d.activation == ops::Activation::identity ? "" : concat(' ', ops::name_of(d.activation)),
+                d.accumulator_output ? " accumulator" : "", grad_text(d.grad_mode));
+}
+
+/// What a call reads and writes, in the order of conv2d() and matmul().
+struct Operands {
+  TensorView a, b, bias, out;
+};
+
+TensorView view(DType dtype, Device device, const Shape& shape) {
+  return {nullptr, dtype, device, shape};
+}
+
+Operands operands_of(const ConvCall& call, Device device) {
+  const ops::ConvDesc& d = call.desc;
+  const DType sums = ops::accumulation_dtype(d.dtype);
+  const TensorView x = view(d.dtype, device, d.x_shape());
+  const TensorView weights = view(d.dtype, device, d.weights_shape());
+  const TensorView y = view(d.dtype, device, d.y_shape());
+  switch (call.pass) {
+    case ops::ConvPass::forward:
+      return {x, weights, d.bias ? view(sums, device, Shape{d.out_channels}) : TensorView(), y};
+    case ops::ConvPass::backward_data:
+      return {y, weights, {}, x};
+    case ops::ConvPass::backward_weights:
+      break;
+  }
+  return {x, y, {}, view(sums, device, d.weights_shape())};
+}
+
+Operands operands_of(const ops::MatmulDesc& d, Device device) {
+  return {view(d.dtype, device, d.a_shape()), view(d.dtype, device, d.b_shape()),
+          d.bias ? view(ops::accumulation_dtype(d.dtype), device, Shape{d.n}) : TensorView(),
+          view(d.c_dtype(), device, d.c_shape())};
+}
+
+std::size_t bytes_of(const TensorView& view) {
+  return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
+}
+
+/// One memory for an operand of all calls, as large as the largest.
+class Arena {
+ public:
+  void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
+
+  /// Random numbers in [0, 1) of a 16-bit type: their bits are finite and small in the wider types, too.
+  void fill(Context& context, std::uint64_t seed) {
+    constexpr std::size_t kBlock = std::size_t{1} << 20;
+    const auto count = static_cast<std::int64_t>((bytes_ + 7) / 8 * 4);
+    memory_ = Tensor::zeros(context, Shape{count}, DType::bf16);
+    const auto block = std::min<std::int64_t>(count, kBlock);
+    const Tensor random = Tensor::rand(context, Shape{block}, DType::bf16, seed);
+    for (std::int64_t at = 0; at < count; at += block) {
+      const std::int64_t size = std::min(block, count - at);
+      copy(context, random.view().slice(0, 0, size), memory_.view().slice(0, at, size));
+    }
+    context.synchronize();
+  }
+
+  [[nodiscard]] TensorView at(const TensorView& prototype) const {
+    return bytes_of(prototype) == 0
+               ? TensorView()
+               : TensorView(memory_.view().data, prototype.dtype, prototype.device, prototype.shape);
+  }
+
+ private:
+  std::size_t bytes_ = 0;
+  Tensor memory_;
+};
+
+struct Arenas {
+  Arena a, b, bias, out;
+  [[nodiscard]] Operands at(const Operands& o) const { return {a.at(o.a), b.at(o.b), bias.at(o.bias), out.at(o.out)}; }
+};
+
+std::vector<std::string> candidates(Context& context, const LibraryCall& call) {
+  if (const auto* conv = std::get_if<ConvCall>(&call)) {
+    return ops::conv2d_choices(context, conv->desc, conv->pass);
+  }
+  return ops::matmul_choices(context, std::get<ops::MatmulDesc>(call));
+}
+
+/// A candidate, planned.
+struct Candidate {
+  std::string choice;
+  std::size_t workspace_bytes = 0;
+  bool deterministic = false;
+  std::function<void(const Operands&, const TensorView& workspace)> run;
+};
+
+template <class Plan, class Run>
+Candidate candidate_of(std::unique_ptr<Plan> made, Run run) {
+  std::shared_ptr<const Plan> plan = std::move(made);
+  return {.choice = plan->choice(),
+          .workspace_bytes = plan->workspace_bytes(),
+          .deterministic = plan->deterministic(),
+          .run = [plan, run](const Operands& o, const TensorView& workspace) { run(*plan, o, workspace); }};
+}
+
+Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice) {
+  if (const auto* conv = std::get_if<ConvCall>(&call)) {
+    return candidate_of(ops::plan_conv2d(context, conv->desc, conv->pass, choice),
+                        [&context](const ops::ConvPlan& plan, const Operands& o, const TensorView& workspace) {
+                          ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
+                        });
+  }
+  return candidate_of(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice),
+                      [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
+                        ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
+                      });
+}
+
+/// The median of a candidate's runs; nothing when it was given up.
+std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
+                                     const ChoiceOptions& options, double best) {
+  const Buffer workspace(candidate.workspace_bytes, context);
+  const TensorView workspace_view = candidate.workspace_bytes == 0
+                                        ? TensorView()
+                                        : TensorView(workspace.data(), DType::u8, context.device(),
+                                                     Shape{static_cast<std::int64_t>(candidate.workspace_bytes)});
+  const std::function<void()> run = [&] { candidate.run(operands, workspace_view); };
+  std::vector<double> seconds;
+  try {
+    const double first = options.timer(context, candidate.choice, run);
+    if (first <= best * options.give_up) {
+      for (int i = 0; i < options.runs; ++i) {
+        seconds.push_back(options.timer(context, candidate.choice, run));
+      }
+    }
+  } catch (const Error&) {
+    context.synchronize();
+    throw;
+  }
+  context.synchronize();  // before the workspace goes
+  if (seconds.empty()) {
+    return std::nullopt;
+  }
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return *middle;
+}
+
+TimedChoice choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options,
+                   std::vector<std::string>& refused) {
+  TimedChoice best{.choice = {}, .seconds = std::numeric_limits<double>::infinity()};
+  std::size_t least = std::numeric_limits<std::size_t>::max();
+  bool any_deterministic = false;
+  std::string refusal;
+  for (const std::string& choice : candidates(context, call)) {
+    try {
+      const Candidate candidate = plan_candidate(context, call, choice);
+      if (options.deterministic && !candidate.deterministic) {
+        continue;
+      }
+      any_deterministic = true;
+      least = std::min(least, candidate.workspace_bytes);
+      if (candidate.workspace_bytes > options.workspace_limit) {
+        continue;
+      }
+      const std::optional<double> seconds = time_candidate(context, candidate, operands, options, best.seconds);
+      if (seconds && *seconds < best.seconds) {
+        best = {.choice = candidate.choice, .seconds = *seconds};
+      }
+    } catch (const CudaError&) {
+      throw;                        // the device's own: nothing runs on it any more
+    } catch (const OutOfMemory&) {  // of its workspace: no choice for this device
+    } catch (const Error& error) {  // a heuristic's guess that the library then refuses
+      refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
+      refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
+    }
+  }
+  require<UsageError>(!best.choice.empty() || any_deterministic, "choices: ", nn::describe(call), " on ",
+                      context.device(), " has no ", options.deterministic ? "deterministic " : "", "candidate",
+                      refusal);
+  require<UsageError>(!best.choice.empty(), "choices: ", nn::describe(call), " on ", context.device(),
+                      ": every candidate needs more than the limit of ", options.workspace_limit,
+                      " bytes of workspace, or than there are; the least is ", least, refusal);
+  return best;
+}
+
+std::string host_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos) {
+      return line.substr(colon + 2);
+    }
+  }
+  return "cpu";
+}
+
+/// Ends all ranks alike: what rank 0 sends instead of choices.
+[[noreturn]] void throw_together(const std::string& text, int code) {
+  if (code == exit_code::kBadInput) {
+    throw comm::OnEveryRank<UsageError>(text);
+  }
+  throw comm::OnEveryRank<Error>(text);
+}
+
+}  // namespace
+
+std::string describe(const LibraryCall& call) {
+  return std::visit([](const auto& one) { return describe(one); }, call);
+}
+
+double time_call(Context& context, const std::string& /*choice*/, const std::function<void()>& run) {
+  if (context.device().kind == DeviceKind::cuda) {
+    Event begin(context.device(), Event::Timing::on);
+    Event end(context.device(), Event::Timing::on);
+    context.stream().record(begin);
+    run();
+    context.stream().record(end);
+    end.synchronize();
+    return end.seconds_since(begin);
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  run();
+  context.synchronize();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::string choice_key(Context& context, const ChoiceOptions& options) {
+  const auto* host = dynamic_cast<const CpuContext*>(&context);
+  const std::string device = host != nullptr ? concat(host_name(), ", ", host->threads(), " threads")
+                                             : list_gpus().at(static_cast<std::size_t>(context.device().index)).name;
+  return concat(ops::library_versions(context.device().kind), "; ", device, "; workspace ", options.workspace_limit,
+                options.deterministic ? "; deterministic" : "");
+}
+
+std::string choices_text(const ChoiceTable& table) {
+  Json::Object machines;
+  for (const auto& [key, calls] : table) {
+    Json::Object entries;
+    for (const auto& [call, timed] : calls) {
+      entries[call] = Json::Object{{"choice", timed.choice}, {"seconds", timed.seconds}};
+    }
+    machines[key] = std::move(entries);
+  }
+  return Json(Json::Object{{"format", kFormat}, {"version", kVersion}, {"machines", std::move(machines)}}).text(2) +
+         "\n";
+}
+
+ChoiceTable parse_choices(const std::string& text, const std::string& source) {
+  const Json json = parse_json(text, source);
+  const auto format = json.get<std::string>("format", source);
+  require<DataError>(format == kFormat, source, ": 'format' is ", printable(format), ", expected '", kFormat, "'");
+  const int version = json.get<int>("version", source);
+  require<DataError>(version == kVersion, source, ": 'version' is ", version, ", expected ", kVersion);
+  ChoiceTable table;
+  for (const auto& [key, calls] : json.get<Json::Object>("machines", source)) {
+    for (const auto& [call, entry] : calls.as<Json::Object>(concat(source, ": ", printable(key)))) {
+      const std::string where = concat(source, ": ", printable(call));
+      TimedChoice timed{.choice = entry.get<std::string>("choice", where),
+                        .seconds = entry.get<double>("seconds", where)};
+      require<DataError>(!timed.choice.empty() && std::isfinite(timed.seconds) && timed.seconds >= 0, where,
+                         ": choice ", printable(timed.choice), " in ", timed.seconds,
+                         " s, expected a name and a time of at least 0");
+      table[key][call] = std::move(timed);
+    }
+  }
+  return table;
+}
+
+Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
+                         ChoiceTable& table, ChoiceReport* report) {
+  require<UsageError>(options.runs >= 1 && options.give_up >= 1, "choices: runs is ", options.runs, ", give_up ",
+                      options.give_up, ", expected at least 1");
+  const auto begin = std::chrono::steady_clock::now();
+  std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
+  std::map<std::string, LibraryCall> missing;
+  std::map<std::string, std::string> of_call;  // by key of the plan
+  for (const LibraryPlan& library : plans) {
+    const LibraryCall call = std::visit(
+        [](const auto& planned) -> LibraryCall {
+          if constexpr (requires { planned->pass(); }) {
+            return ConvCall{planned->desc(), planned->pass()};
+          } else {
+            return planned->desc();
+          }
+        },
+        library.plan);
+    const std::string text = describe(call);
+    of_call[library.key] = text;
+    if (const auto found = known.find(text); found == known.end()) {
+      missing.emplace(text, call);
+    }
+  }
+  std::vector<std::string> refused;
+  if (!missing.empty()) {
+    std::map<std::string, Operands> operands;
+    Arenas arenas;
+    for (const auto& [text, call] : missing) {
+      const Operands o = std::visit([&](const auto& one) { return operands_of(one, context.device()); }, call);
+      arenas.a.need(o.a);
+      arenas.b.need(o.b);
+      arenas.bias.need(o.bias);
+      arenas.out.need(o.out);
+      operands.emplace(text, o);
+    }
+    std::uint64_t seed = 1;
+    for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
+      arena->fill(context, seed++);
+    }
+    for (const auto& [text, call] : missing) {
+      known[text] = choose(context, call, arenas.at(operands.at(text)), options, refused);
+    }
+  }
+  Choices choices;
+  std::map<std::string, int> distinct;
+  for (const auto& [key, text] : of_call) {
+    choices[key] = known.at(text).choice;
+    ++distinct[text];
+  }
+  if (report != nullptr) {
+    *report = {.calls = static_cast<int>(of_call.size()),
+               .distinct = static_cast<int>(distinct.size()),
+               .timed = static_cast<int>(missing.size()),
+               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+               .refused = std::move(refused)};
+  }
+  return choices;
+}
+
+Choices choose_libraries(comm::Communicator& control, Context& context, const std::vector<LibraryPlan>& plans,
+                         const ChoiceOptions& options, const std::string& file, ChoiceReport* report) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
+  Json::Object message;
+  if (control.rank() == 0) {
+    try {
+      ChoiceTable table;
+      if (!file.empty() && file_exists(file)) {
+        table = parse_choices(read_file(file, kMostBytes), file);
+      }
+      const ChoiceTable before = table;
+      Json::Object chosen;
+      for (const auto& [key, choice] : choose_libraries(context, plans, options, table, report)) {
+        chosen[key] = choice;
+      }
+      if (!file.empty() && table != before) {
+        replace_file(file, choices_text(table));
+      }
+      message["choices"] = std::move(chosen);
+    } catch (const Error& error) {
+      message["error"] = error.what();
+      message["code"] = error.code();
+    } catch (const std::exception& error) {
+      message["error"] = error.what();
+      message["code"] = exit_code::kFailure;
+    }
+  }
+  const std::string source = "rank 0's library choices";
+  const Json received = parse_json(comm::broadcast_text(control, Json(std::move(message)).text()), source);
+  if (received.has("error")) {
+    throw_together(received.get<std::string>("error", source), received.get<int>("code", source));
+  }
+  Choices choices;
+  for (const auto& [key, choice] : received.get<Json::Object>("choices", source)) {
+    choices[key] = choice.as<std::string>(source);
+  }
+  return choices;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,184 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <lockstep/kernels/augment.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+class ConvPlan;
+class MatmulPlan;
+}  // namespace lockstep::ops
+
+namespace lockstep::nn {
+
+class ParameterSet;
+
+/// train: augmented images, loss, backward. evaluate: running statistics, loss and accuracy. infer: logits only.
+enum class Mode : unsigned char { train, evaluate, infer };
+[[nodiscard]] std::string_view name_of(Mode mode);
+
+/// A tensor of a plan: an index into Plan::slots().
+struct SlotId {
+  int index = -1;
+  [[nodiscard]] bool valid() const { return index >= 0; }
+  friend bool operator==(const SlotId&, const SlotId&) = default;
+};
+
+/// weight: a parameter in the type of the plan, ParameterSet::weight().
+enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale };
+
+struct SlotInfo {
+  std::string name{};
+  SlotKind kind = SlotKind::workspace;
+  DType dtype = DType::f32;
+  Shape shape{};
+  int source = -1;    ///< parameter, buffer or StateField number for the kinds that are not workspace
+  int alias_of = -1;  ///< the slot whose memory this one takes over, or -1
+  int first = -1;     ///< first and last call that touches it
+  int last = -1;
+  bool saved = false;  ///< read by a backward call, written by a forward call
+  std::size_t bytes = 0;
+  std::size_t offset = 0;  ///< in the workspace
+};
+
+/// The views that a call sees, by slot.
+class Frame {
+ public:
+  [[nodiscard]] const TensorView& operator[](SlotId slot) const {
+    return slot.valid() ? views_[static_cast<std::size_t>(slot.index)] : none_;
+  }
+
+ private:
+  friend class Plan;
+  std::vector<TensorView> views_;
+  TensorView none_;
+};
+
+/// One op call of a plan.
+struct Call {
+  std::string layer;  ///< "layer1.0.conv1"
+  std::string op;     ///< "conv2d forward onednn"
+  bool backward = false;
+  std::vector<SlotId> reads;
+  std::vector<SlotId> writes;
+  double flops = 0;
+  double bytes = 0;            ///< read and written, each tensor counted once
+  std::vector<int> gradients;  ///< parameters (ready order) of which this call writes a gradient
+  std::function<void(Context&, const Frame&)> run;
+};
+
+/// Library choices by "layer pass" ("layer1.0.conv1 backward_data"), kept in checkpoints and reused on resume.
+using Choices = std::map<std::string, std::string>;
+
+/// cross_entropy: softmax over the last axis of the output against StateField::labels, the mean over the positions of a
+/// sample. The others compare the output with StateField::target (kernels/regression_loss.hpp), the mean over its
+/// elements. What a step minimises is the mean over the valid samples of all ranks.
+enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
+[[nodiscard]] std::string_view name_of(Loss loss);
+
+struct PlanOptions {
+  /// Of activations, their gradients, and weights as convolutions and products read them. Parameters of norms, biases,
+  /// statistics and the gradients of parameters are accumulation_dtype(dtype): f32 beside bf16 and f16.
+  DType dtype = DType::f32;
+  bool tf32 = false;  ///< f32 on a GPU: convolutions and products may round their factors to TF32
+  /// Of models on images. true: they come as u8 and go through `augment`; false: StateField::input as stored.
+  bool uint8_input = true;
+  ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
+  Loss loss = Loss::cross_entropy;
+  /// In training: gradients are those of the loss times ParameterSet::loss_scale(); metrics are not.
+  bool scaled_loss = false;
+  double label_smoothing = 0;  ///< cross_entropy, in training
+  double huber_delta = 1;      ///< huber
+  int top_k = 0;               ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
+  std::uint64_t dropout_seed = 0;
+  /// In training: parameter gradients are added to what their arena holds. A batch in several passes is a plan without
+  /// this for the first pass and one with it for the others.
+  bool accumulate = false;
+  Choices choices = {};  ///< where a call has none, the provider's first guess is taken
+  /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
+  bool choices_required = true;
+  bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
+};
+
+/// One planned call of a library and its key in Choices.
+struct LibraryPlan {
+  std::string key;
+  std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
+};
+
+struct PlanContents {
+  std::vector<SlotInfo> slots;
+  std::vector<Call> calls;
+  int backward_begin = 0;  ///< index of the first backward call
+  SlotId logits;
+  Choices choices;  ///< as made
+  std::vector<LibraryPlan> library_plans;
+  std::vector<StateField> state_fields;
+};
+
+/// What a batch of the model looks like in a StepState.
+[[nodiscard]] StepLayout step_layout(const Model& model, const PlanOptions& options);
+
+/// A model made concrete for one context, mode and batch size: a static list of op calls over slots. Forward, backward,
+/// the per-layer table and graph capture walk the same list. Several plans share one ParameterSet and one workspace.
+/// Planning allocates; run() does not, and does not wait for the stream.
+class Plan {
+ public:
+  Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options = {});
+
+  [[nodiscard]] Mode mode() const { return mode_; }
+  [[nodiscard]] std::int64_t batch() const { return batch_; }
+  [[nodiscard]] const std::vector<SlotInfo>& slots() const { return contents_.slots; }
+  [[nodiscard]] const std::vector<Call>& calls() const { return contents_.calls; }
+  [[nodiscard]] const Choices& choices() const { return contents_.choices; }
+  [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
+  [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
+  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
+  [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse
+  [[nodiscard]] double flops() const;
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
+
+  /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned; it, the parameters and
+  /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size, StateError
+  /// when a plan for training scales its loss and the parameters hold no loss scale, or the other way round.
+  void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
+  /// Reads and writes another state from the next run on; it is like the one of bind().
+  void use(StepState& state);
+
+  /// Enqueues all calls in order. After each backward call that writes gradients, written(parameter) is called for
+  /// each (ready-order index); it may be empty.
+  void run(Context& context, const std::function<void(int parameter)>& written = {});
+  void run_call(Context& context, int index) { run_one(context, contents_.calls[static_cast<std::size_t>(index)]); }
+
+  [[nodiscard]] const TensorView& logits() const { return frame_[contents_.logits]; }
+  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
+
+ private:
+  void run_one(Context& context, const Call& call) const;
+  void bind_state(std::size_t slot, StepState& state);
+  Mode mode_;
+  std::int64_t batch_;
+  int top_k_;
+  bool scaled_loss_;
+  PlanContents contents_;
+  std::size_t workspace_bytes_ = 0;
+  std::size_t unshared_bytes_ = 0;
+  Frame frame_;
+  bool bound_ = false;
+};
+
+/// The per-layer table of --dry-run: calls, shapes, flops, bytes, lifetimes, and the memory they add up to.
+[[nodiscard]] std::string describe(const Plan& plan);
+
+}  // namespace lockstep::nn

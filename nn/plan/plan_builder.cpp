@@ -1,0 +1,292 @@
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/reduce.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+Shape with_batch(std::int64_t batch, const Shape& sample) {
+  Shape shape{batch};
+  for (const std::int64_t extent : sample) {
+    shape.push_back(extent);
+  }
+  return shape;
+}
+
+}  // namespace
+
+PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch,
+                         const PlanOptions& options, PlanContents& contents)
+    : context_(context),
+      model_(model),
+      mode_(mode),
+      batch_(batch),
+      options_(options),
+      contents_(contents),
+      nodes_(model.nodes().size()),
+      writes_so_far_(model.parameters().size(), options.accumulate ? 1 : 0) {
+  for (const Node& node : model.nodes()) {
+    for (const NodeId input : node.inputs) {
+      ++nodes_[static_cast<std::size_t>(input.index)].uses;
+    }
+  }
+}
+
+SlotId PlanBuilder::input(int i) const {
+  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].output;
+}
+
+const Shape& PlanBuilder::input_shape(int i) const {
+  return model_.nodes()[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].shape;
+}
+
+Shape PlanBuilder::batched(const Shape& sample) const {
+  return with_batch(batch_, sample);
+}
+
+SlotId PlanBuilder::new_slot(SlotInfo info) {
+  info.bytes = static_cast<std::size_t>(info.shape.numel()) * size_of(info.dtype);
+  contents_.slots.push_back(std::move(info));
+  return {static_cast<int>(contents_.slots.size()) - 1};
+}
+
+SlotId PlanBuilder::parameter_slot(const std::string& name, SlotKind kind, DType dtype) {
+  const auto parameters = model_.parameters();
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].spec.name == name) {
+      return new_slot({.name = name,
+                       .kind = kind,
+                       .dtype = dtype,
+                       .shape = parameters[i].spec.stored_shape(),
+                       .source = static_cast<int>(i)});
+    }
+  }
+  throw StateError("plan: layer " + node().layer->name() + " asks for parameter " + name +
+                   ", which it did not declare");
+}
+
+SlotId PlanBuilder::parameter(const std::string& name) {
+  return parameter_slot(name, SlotKind::parameter, statistics_dtype());
+}
+
+SlotId PlanBuilder::weight(const std::string& name) {
+  return dtype() == statistics_dtype() ? parameter(name) : parameter_slot(name, SlotKind::weight, dtype());
+}
+
+SlotId PlanBuilder::buffer(const std::string& name) {
+  const auto buffers = model_.buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i) {
+    if (buffers[i].name == name) {
+      return new_slot({.name = name,
+                       .kind = SlotKind::buffer,
+                       .dtype = statistics_dtype(),
+                       .shape = buffers[i].stored_shape(),
+                       .source = static_cast<int>(i)});
+    }
+  }
+  throw StateError("plan: layer " + node().layer->name() + " asks for buffer " + name + ", which it did not declare");
+}
+
+SlotId PlanBuilder::state(StateField field) {
+  const FieldSpec spec = field_spec(field, step_layout(model_, options_), batch_);
+  return new_slot({.name = std::string(name_of(field)),
+                   .kind = SlotKind::state,
+                   .dtype = spec.dtype,
+                   .shape = spec.shape,
+                   .source = static_cast<int>(field)});
+}
+
+SlotId PlanBuilder::loss_scale() {
+  return new_slot({.name = "loss scale", .kind = SlotKind::loss_scale, .dtype = statistics_dtype(), .shape = Shape{}});
+}
+
+bool PlanBuilder::may_overwrite_input(int i) const {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Layer* layer = model_.nodes()[static_cast<std::size_t>(producer.index)].layer.get();
+  if (layer == nullptr || nodes_[static_cast<std::size_t>(producer.index)].uses != 1 ||
+      contents_.slots[static_cast<std::size_t>(input(i).index)].kind != SlotKind::workspace) {
+    return false;
+  }
+  return !training() || !layer->backward_reads_output();
+}
+
+void PlanBuilder::set_output(SlotId slot) {
+  NodeState& state = nodes_[static_cast<std::size_t>(current_)];
+  require<StateError>(!state.output.valid(), "plan: ", node().layer->name(), " set its output twice");
+  state.output = slot;
+}
+
+SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
+  return tensor(name, shape, options_.dtype);
+}
+
+SlotId PlanBuilder::statistics(const std::string& name, const Shape& shape) {
+  return tensor(name, shape, statistics_dtype());
+}
+
+SlotId PlanBuilder::tensor(const std::string& name, const Shape& shape, DType dtype) {
+  return new_slot({.name = name, .dtype = dtype, .shape = shape});
+}
+
+SlotId PlanBuilder::scratch(std::size_t bytes) {
+  if (bytes == 0) {
+    return {};
+  }
+  return new_slot({.name = "scratch", .dtype = DType::u8, .shape = Shape{static_cast<std::int64_t>(bytes)}});
+}
+
+SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
+  const SlotInfo& root = contents_.slots[static_cast<std::size_t>(of.index)];
+  require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
+  const SlotId slot = new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = of.index});
+  require<ShapeError>(contents_.slots.back().bytes <= contents_.slots[static_cast<std::size_t>(of.index)].bytes,
+                      "plan: ", name, " is larger than the slot that it takes over");
+  return slot;
+}
+
+TensorView PlanBuilder::prototype(SlotId slot) const {
+  if (!slot.valid()) {
+    return {};
+  }
+  const SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  return {nullptr, info.dtype, context_.device(), info.shape};
+}
+
+void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+                       std::function<void(Context&, const Frame&)> run) {
+  const auto missing = [](SlotId slot) { return !slot.valid(); };
+  std::erase_if(reads, missing);
+  std::erase_if(writes, missing);
+  Call call{.layer = node().layer ? node().layer->name() : std::string("input"),
+            .op = op,
+            .backward = backward_phase_,
+            .reads = std::move(reads),
+            .writes = std::move(writes),
+            .flops = flops,
+            .bytes = 0,
+            .gradients = std::exchange(pending_writes_, {}),
+            .run = std::move(run)};
+  const int index = static_cast<int>(contents_.calls.size());
+  for (const auto* list : {&call.reads, &call.writes}) {
+    for (const SlotId slot : *list) {
+      SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+      if (info.first < 0) {
+        info.first = index;
+      }
+      info.last = index;
+      if (info.name != "scratch") {
+        call.bytes += static_cast<double>(info.bytes);
+      }
+    }
+  }
+  contents_.calls.push_back(std::move(call));
+  merge_pending();
+}
+
+std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, ops::MatmulDesc desc) {
+  desc.tf32 = options_.tf32;
+  return planned(key, [&](const std::string& choice) { return ops::plan_matmul(context_, desc, choice); });
+}
+
+void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
+  const SlotId workspace = scratch(
+      ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
+  call("reduce_rows", {dy}, {dbias.slot, workspace}, 0, [=](Context& context, const Frame& frame) {
+    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot].reshape({rows[1]}),
+                     frame[workspace]);
+  });
+}
+
+void PlanBuilder::merge_pending() {
+  for (const Merge& merge : std::exchange(pending_merges_, {})) {
+    add_gradients(merge.from, merge.into, merge.into);
+  }
+}
+
+void PlanBuilder::add_gradients(SlotId a, SlotId b, SlotId out) {
+  std::vector<int> writes = std::exchange(pending_writes_, {});  // of the layer's next call, not of this one
+  call("add", {a, b}, {out}, 0,
+       [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[out]); });
+  pending_writes_ = std::move(writes);
+}
+
+bool PlanBuilder::shared_gradient(SlotId slot) const {
+  return std::find(shared_gradients_.begin(), shared_gradients_.end(), slot) != shared_gradients_.end();
+}
+
+SlotId PlanBuilder::overwrite_gradient(SlotId dy, const std::string& name) {
+  const Shape& shape = contents_.slots[static_cast<std::size_t>(dy.index)].shape;
+  return shared_gradient(dy) ? activation(name, shape) : alias(dy, name, Shape(shape));
+}
+
+void PlanBuilder::pass_gradient(int i, SlotId dy) {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
+  if (from.layer == nullptr) {
+    return;
+  }
+  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  if (static_cast<int>(gradients.size()) < from.layer->gradients_taken()) {
+    gradients.push_back(dy);
+    shared_gradients_.push_back(dy);
+    return;
+  }
+  const SlotId before = gradients.back();
+  if (shared_gradient(before)) {
+    gradients.back() = activation("d(" + from.layer->name() + ")", batched(from.shape));
+  }
+  add_gradients(dy, before, gradients.back());
+}
+
+void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
+  if (training()) {
+    nodes_[static_cast<std::size_t>(current_)].backward = std::move(emit);
+  }
+}
+
+std::span<const SlotId> PlanBuilder::output_gradients() const {
+  return nodes_[static_cast<std::size_t>(current_)].gradients;
+}
+
+GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {
+  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
+  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
+  if (from.layer == nullptr) {
+    return {};
+  }
+  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  const bool room = static_cast<int>(gradients.size()) < from.layer->gradients_taken();
+  const bool shared = !room && shared_gradient(gradients.back());
+  if (!room && can_accumulate && !shared) {
+    return {gradients.back(), ops::GradMode::accumulate};
+  }
+  const std::string name = "d(" + from.layer->name() + ")";
+  const Shape shape = batched(from.shape);
+  const SlotId slot = reuse.valid() && !shared_gradient(reuse) ? alias(reuse, name, shape) : activation(name, shape);
+  if (room) {
+    gradients.push_back(slot);
+  } else if (shared) {
+    pending_merges_.push_back({gradients.back(), slot});
+    gradients.back() = slot;
+  } else {
+    pending_merges_.push_back({slot, gradients.back()});
+  }
+  return {slot, ops::GradMode::overwrite};
+}
+
+GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
+  SlotId slot = parameter(name);
+  SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  info.kind = SlotKind::gradient;
+  info.name = "d(" + name + ")";
+  pending_writes_.push_back(info.source);
+  const int before = writes_so_far_[static_cast<std::size_t>(info.source)]++;
+  return {slot, before == 0 ? ops::GradMode::overwrite : ops::GradMode::accumulate};
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/matmul.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+/// Where a layer writes a gradient: the slot, and whether something is there already.
+struct GradientTarget {
+  SlotId slot;
+  ops::GradMode mode = ops::GradMode::ignore;
+  [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
+};
+
+/// What Layer::plan() works with: makes slots, appends calls, finds the tensors of the node being planned. Used by the
+/// constructor of Plan and by layers; lives only while a plan is made.
+class PlanBuilder {
+ public:
+  PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options,
+              PlanContents& contents);
+
+  [[nodiscard]] Context& context() { return context_; }
+  [[nodiscard]] Mode mode() const { return mode_; }
+  [[nodiscard]] bool training() const { return mode_ == Mode::train; }
+  [[nodiscard]] DType dtype() const { return options_.dtype; }
+  [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
+  [[nodiscard]] const PlanOptions& options() const { return options_; }
+  [[nodiscard]] std::int64_t batch() const { return batch_; }
+
+  // --- the node being planned
+  [[nodiscard]] SlotId input(int i = 0) const;              ///< activation (batch, ...) of its i-th input
+  [[nodiscard]] const Shape& input_shape(int i = 0) const;  ///< of one sample
+  [[nodiscard]] Shape batched(const Shape& sample) const;   ///< (batch, sample...)
+  /// As the optimizer keeps it, in accumulation_dtype(dtype()): what ops take as biases and parameters of norms.
+  [[nodiscard]] SlotId parameter(const std::string& name);
+  /// In dtype(): the weights of convolutions and products, and tables. Without 16 bits that is parameter(name).
+  [[nodiscard]] SlotId weight(const std::string& name);
+  [[nodiscard]] SlotId buffer(const std::string& name);
+  [[nodiscard]] SlotId state(StateField field);
+  [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
+  /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
+  /// the output may take its place.
+  [[nodiscard]] bool may_overwrite_input(int i = 0) const;
+  void set_output(SlotId slot);  ///< must be called once by Layer::plan()
+
+  // --- slots
+  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
+  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< of statistics_dtype()
+  [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
+  [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8, for one call; invalid SlotId for 0 bytes
+  [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
+                             const Shape& shape);         ///< same memory, last use of `of`
+  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype without memory
+
+  // --- calls
+  /// Appends a call. `reads` and `writes` must name every slot that run touches.
+  void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+            std::function<void(Context&, const Frame&)> run);
+
+  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias.
+  void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
+  /// Plans a library call (plan_conv2d, plan_matmul): make(choice) with the choice that the options hold for `key`, or
+  /// with an empty one for the provider's first guess. Notes the choice that was made.
+  template <class Make>
+  [[nodiscard]] auto planned(const std::string& key, Make&& make) {
+    auto plan = shared(make_with_choice(key, make));
+    contents_.choices[key] = plan->choice();
+    contents_.library_plans.push_back({key, plan});
+    return plan;
+  }
+
+  /// plan_matmul() in that way, with the plan's tf32.
+  [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
+
+  // --- backward (train mode only; ignored otherwise)
+  /// `emit` runs after all forward calls, in reverse order of the layers; inside it the functions above still speak
+  /// of this node.
+  void on_backward(std::function<void(PlanBuilder&)> emit);
+  /// Gradients of the node's output, at most Layer::gradients_taken() of them.
+  [[nodiscard]] std::span<const SlotId> output_gradients() const;
+  /// Where the gradient of the i-th input goes: wanted() is false for the model's input. With `reuse` (a gradient slot
+  /// that this call reads last) the new gradient takes its memory when it is to be overwritten.
+  /// can_accumulate: false makes a separate slot that is added to the others afterwards.
+  [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
+  /// Memory for what takes the place of a gradient of the output, which is read for the last time: that of dy, unless
+  /// others still read it.
+  [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
+  /// The gradient of the i-th input is dy, a gradient of the output, as it stands. Nothing is copied: the inputs for
+  /// which it is called share dy, and from then on no call writes into it.
+  void pass_gradient(int i, SlotId dy);
+  /// Where the gradient of a parameter goes; the next call() counts as a write of it.
+  [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
+
+ private:
+  friend class Plan;
+  struct NodeState {
+    SlotId output;
+    std::vector<SlotId> gradients;
+    std::function<void(PlanBuilder&)> backward;
+    int uses = 0;
+  };
+  [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
+  template <class Plan>
+  static std::shared_ptr<const Plan> shared(std::unique_ptr<Plan> plan) {
+    return plan;
+  }
+  template <class Make>
+  auto make_with_choice(const std::string& key, Make&& make) {
+    const auto found = options_.choices.find(key);
+    if (found == options_.choices.end()) {
+      return make(std::string());
+    }
+    if (options_.choices_required) {
+      return make(found->second);
+    }
+    try {
+      return make(found->second);
+    } catch (const UsageError&) {  // this build has no such provider
+    } catch (const UnsupportedError&) {
+    }
+    return make(std::string());
+  }
+  SlotId new_slot(SlotInfo info);
+  SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
+  void merge_pending();
+  [[nodiscard]] bool shared_gradient(SlotId slot) const;
+  void add_gradients(SlotId a, SlotId b, SlotId out);
+
+  Context& context_;
+  const Model& model_;
+  Mode mode_;
+  std::int64_t batch_;
+  const PlanOptions& options_;
+  PlanContents& contents_;
+  std::vector<NodeState> nodes_;
+  int current_ = 0;
+  bool backward_phase_ = false;
+  std::vector<int> pending_writes_;  ///< parameters whose gradient the next call writes
+  struct Merge {
+    SlotId from, into;
+  };
+  std::vector<Merge> pending_merges_;
+  std::vector<SlotId> shared_gradients_;  ///< of several nodes: not to be written any more
+  std::vector<int> writes_so_far_;        ///< per parameter; an accumulating plan begins with 1
+};
+
+}  // namespace lockstep::nn

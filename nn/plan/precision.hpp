@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string_view>
+
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+
+namespace lockstep::nn {
+
+/// What a run computes in, by the names that --dtype has:
+///
+///   name         activations, factors of products   in memory   parameters, gradients of parameters, statistics
+///   fp32, f32    f32                                 4 bytes     f32
+///   tf32         f32, on GPUs factors with 10 bits   4 bytes     f32
+///                after the point (PlanOptions::tf32)
+///   bf16         bf16: 8 bits, the range of f32      2 bytes     f32
+///   fp16, f16    f16: 11 bits, 6e-8 to 65504, so     2 bytes     f32
+///                that small gradients want a loss
+///                scale; on GPUs only
+///   f64          f64; on the host only               8 bytes     f64
+///
+/// Sums are f32 at least everywhere.
+struct Precision {
+  DType dtype = DType::f32;
+  bool tf32 = false;
+  friend bool operator==(const Precision&, const Precision&) = default;
+};
+
+[[nodiscard]] Precision parse_precision(std::string_view name);  ///< UsageError for another name
+[[nodiscard]] std::string_view name_of(Precision precision);     ///< "fp32", "tf32", "bf16", "fp16" or "f64"
+
+/// UsageError unless models are computed in `dtype` on `device`: f16 on GPUs only, f64 on the host only.
+void require_computed_on(Device device, DType dtype);
+
+}  // namespace lockstep::nn

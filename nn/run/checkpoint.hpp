@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/run/trainer.hpp>
+
+namespace lockstep::nn {
+
+/// What makes two runs the same run: equal identities give equal bits. Kept in every checkpoint; differences are
+/// reported on resume.
+struct RunIdentity {
+  std::string model;
+  std::int64_t classes = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::int64_t> hidden;  ///< mlp only
+  std::uint64_t seed = 0;
+  int ranks = 1;
+  int threads = 1;  ///< per rank
+  std::int64_t global_batch = 0;
+  std::map<std::string, std::string> options;  ///< everything else that changes numbers, as text
+  Choices choices;                             ///< library plans
+  std::vector<std::int64_t> buckets;           ///< ends of the gradient buckets, in parameters
+};
+
+/// Whether the library choices of a run hold for another one of the same model: its calls have the same types and, as
+/// far as batch size, ranks and passes decide, the same shapes, on the same kind of device (of the same name, where the
+/// options have it as "device").
+[[nodiscard]] bool choices_hold(const RunIdentity& saved, const RunIdentity& now);
+
+/// Where the run stands and what it has reached.
+struct RunProgress {
+  Position position;
+  double best_accuracy = -1;
+  double test_accuracy = -1;         ///< of the last evaluation; -1: none yet
+  std::vector<double> samples_seen;  ///< per rank
+};
+
+/// Writes DIR/{model.safetensors, optimizer.safetensors, state.json} atomically: at any moment DIR is either the old
+/// checkpoint or the new one. No times or host names inside: equal runs write equal bytes. model.safetensors holds
+/// parameters in logical shapes, in f32 beside plans in 16 bits, and the running statistics averaged over the ranks;
+/// optimizer.safetensors the optimizer states and counters, a dynamic loss scale, and each rank's own statistics.
+/// Collective; rank 0 writes; every rank gets the same error (DataError).
+void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
+                     const RunProgress& progress);
+
+/// Reads state.json alone: what a program needs to rebuild the model. DataError naming the file.
+struct CheckpointState {
+  RunIdentity identity;
+  RunProgress progress;
+};
+[[nodiscard]] CheckpointState read_checkpoint_state(const std::string& dir);
+
+/// Reads parameters and averaged running statistics (--init, --evaluate). Any rank may call it alone: local. DataError
+/// when a tensor is missing, unknown or of another shape ("checkpoint of another model").
+void load_model(const std::string& dir, Context& context, ParameterSet& parameters);
+
+/// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
+/// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With another number of
+/// ranks, every rank continues from the averaged statistics.
+[[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
+                                            const RunIdentity& identity, RunProgress& progress);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,112 @@
+#include <lockstep/nn/run/console.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <system_error>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr int kBarWidth = 24;
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  char line[256];
+  std::snprintf(line, sizeof line, pattern, args...);
+  return line;
+}
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+bool output_is_terminal() {
+  if (isatty(STDOUT_FILENO) == 0) {
+    return false;
+  }
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
+    return true;
+  }
+  std::error_code error;
+  const std::string target =
+      std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
+  return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
+}
+
+std::string duration_text(double seconds) {
+  const auto s = static_cast<long long>(std::llround(std::max(seconds, 0.0)));
+  if (s >= 3600) {
+    return format("%lld h %02lld min", s / 3600, s / 60 % 60);
+  }
+  if (s >= 60) {
+    return format("%lld min %02lld s", s / 60, s % 60);
+  }
+  return format("%lld s", s);
+}
+
+void Console::on_step(const StepEvent& event) {
+  const long long epoch = event.epoch + 1;
+  const double now = now_s();
+  if (last_step_ >= 0 && event.step > last_step_) {
+    const double lap = (now - last_time_) / static_cast<double>(event.step - last_step_);
+    seconds_per_step_ = seconds_per_step_ > 0 ? 0.8 * seconds_per_step_ + 0.2 * lap : lap;
+  }
+  last_step_ = event.step;
+  last_time_ = now;
+  const double left =
+      seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(options_.total_steps - event.step, 0));
+  const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
+  if (!options_.terminal) {
+    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f images/s  %s\n", epoch,
+                   static_cast<long long>(options_.epochs), static_cast<long long>(event.batch),
+                   static_cast<long long>(options_.batches_per_epoch), event.loss, 100 * event.accuracy,
+                   event.learning_rate, event.images_per_second, time_left.c_str())
+         << std::flush;
+    return;
+  }
+  const auto filled = static_cast<int>(kBarWidth * event.batch / std::max<std::int64_t>(options_.batches_per_epoch, 1));
+  std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
+  bar.resize(kBarWidth, '.');
+  out_ << "\r\033[K"
+       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s  %s", epoch,
+                 static_cast<long long>(options_.epochs), bar.c_str(), static_cast<long long>(event.batch),
+                 static_cast<long long>(options_.batches_per_epoch), event.loss, event.images_per_second,
+                 time_left.c_str())
+       << std::flush;
+  bar_drawn_ = true;
+}
+
+void Console::on_epoch(const EpochEvent& event) {
+  if (bar_drawn_) {
+    out_ << "\r\033[K";
+    bar_drawn_ = false;
+  }
+  const std::string top_k =
+      event.top_k > 0 ? format(", top %d %.2f %%", event.top_k, 100 * event.test_top_k_accuracy) : "";
+  const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",
+                                                                 static_cast<long long>(event.skipped_updates))
+                                                        : "";
+  const char* diverged =
+      std::isfinite(event.train_loss) && std::isfinite(event.test_loss) ? "" : "  loss is not finite";
+  out_ << format(
+              "epoch %lld/%lld  train loss %.4f accuracy %.2f %%  test loss %.4f accuracy %.2f %%%s%s  %.0f images/s  "
+              "%s%s%s\n",
+              static_cast<long long>(event.epoch), static_cast<long long>(options_.epochs), event.train_loss,
+              100 * event.train_accuracy, event.test_loss, 100 * event.test_accuracy, top_k.c_str(),
+              event.best ? " (best)" : "", event.images_per_second, duration_text(event.seconds).c_str(),
+              skipped.c_str(), diverged)
+       << std::flush;
+  last_step_ = -1;  // the evaluation is not part of a step's time
+}
+
+}  // namespace lockstep::nn

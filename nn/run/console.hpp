@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <ostream>
+
+#include <lockstep/nn/run/training_run.hpp>
+
+namespace lockstep::nn {
+
+/// Shows a run to people: on a terminal a progress bar with images/s and time left that is drawn over itself, elsewhere
+/// a plain line an event; one line an epoch in both. Writes to the stream it is given and nowhere else.
+class Console final : public RunObserver {
+ public:
+  struct Options {
+    bool terminal = false;
+    std::int64_t batches_per_epoch = 1;
+    std::int64_t epochs = 1;
+    std::int64_t total_steps = 1;  ///< of the whole run
+  };
+  Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
+
+  void on_step(const StepEvent& event) override;
+  void on_epoch(const EpochEvent& event) override;
+
+ private:
+  std::ostream& out_;
+  Options options_;
+  double seconds_per_step_ = 0;  ///< smoothed
+  std::int64_t last_step_ = -1;
+  double last_time_ = 0;
+  bool bar_drawn_ = false;
+};
+
+/// True when standard output ends on a terminal. mpirun gives every rank a terminal of its own, also when its own
+/// output goes to a file; then the parent's standard output counts.
+[[nodiscard]] bool output_is_terminal();
+
+/// "1 h 02 min", "3 min 20 s", "12 s"
+[[nodiscard]] std::string duration_text(double seconds);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,158 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/nn/optim/schedule.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+
+namespace lockstep::nn {
+
+/// The gradients of a parameter set as ranges of its arena, in the order in which they become ready: what
+/// plan_buckets() cuts into buckets.
+[[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
+
+/// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
+/// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps. The watchdog, if there
+/// is one, is told what the trainer is doing.
+struct Ranks {
+  comm::Communicator& grad;
+  comm::Communicator& control;
+  Stream& comm_stream;
+  comm::Watchdog* watchdog = nullptr;
+};
+
+/// Whether a step is captured into a CUDA graph once and launched from then on; the numbers are the same.
+enum class CudaGraph : unsigned char { automatic, on, off };
+/// Why steps of this device and communicator are not captured; empty: they are. UsageError naming the reason with `on`.
+[[nodiscard]] std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted);
+
+struct TrainerOptions {
+  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
+  /// A step runs a rank's share in so many passes (micro-batches), whose gradients add up; memory is planned for one
+  /// pass. Batch norm sees a pass at a time; without it the gradient is that of a single pass, up to rounding.
+  std::int64_t accumulate = 1;
+  std::uint64_t seed = 1;
+  PlanOptions plan{};
+  OptimizerOptions optimizer{};
+  double weight_decay = 1e-4;
+  bool decay_all = true;
+  Schedule schedule{};
+  comm::BucketOptions buckets{};
+  DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
+  bool keep_last = false;           ///< train on the partial last batch of an epoch too
+  int loader_workers = 1;
+  int prefetch = 3;                             ///< batches that wait ready
+  CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
+};
+
+/// Where a run stands: the batch that comes next.
+struct Position {
+  std::int64_t epoch = 0;
+  std::int64_t batch = 0;  ///< within the epoch
+  std::int64_t step = 0;   ///< since the beginning of the run
+};
+
+/// Sums over samples.
+struct Metrics {
+  double loss_sum = 0;
+  double correct = 0;
+  double top_k_correct = 0;  ///< of an evaluation with PlanOptions::top_k
+  double samples = 0;
+  [[nodiscard]] double loss() const { return loss_sum / samples; }
+  [[nodiscard]] double accuracy() const { return correct / samples; }
+  [[nodiscard]] double top_k_accuracy() const { return top_k_correct / samples; }
+};
+
+/// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
+/// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
+/// captured: the second captures, the first runs as it is. On a GPU batches lie in page-locked memory, two of them on
+/// the device (nn/step/microbatch_pipeline.hpp). Whatever waits for steps there looks after `grad` meanwhile
+/// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
+///
+/// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
+/// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
+class Trainer {
+ public:
+  /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
+  /// when the batch does not fit the ranks or the data.
+  Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
+          const TrainerOptions& options);
+  ~Trainer();  ///< waits for the streams: queued work uses the memory that goes
+
+  /// Compares what must be equal on all ranks (parameter names, shapes, types, options, seed, data, library choices;
+  /// UsageError on every rank that names the item and the ranks), then sends rank 0's parameters to all and makes the
+  /// loader.
+  void start();
+  /// Compares position, parameters, optimizer state and averaged statistics over the ranks; UsageError on every rank
+  /// that names what differs. For what each rank has read from files of its own.
+  void require_same_state();
+
+  /// One step: batch, forward, backward (reduced in its last pass), update. DataError when a label of two steps before
+  /// was out of range, StateError before start(). Waits for the device only until the step before the last one is done.
+  /// After an error the next call takes the same batch anew, where all ranks failed alike (as when steps cannot be
+  /// captured); running statistics may have seen it already. Not after an error of the communicator.
+  void step();
+  [[nodiscard]] const Position& position() const;
+  [[nodiscard]] std::int64_t batches_per_epoch() const;
+  [[nodiscard]] double learning_rate() const;  ///< of the next step
+  /// Updates that this trainer has left out because gradients were not finite; 0 when the optimizer does not look.
+  /// Waits for the last step; the same on every rank.
+  [[nodiscard]] std::int64_t skipped_updates();
+
+  /// Sums over all ranks since the last call; waits for the last step.
+  [[nodiscard]] Metrics take_metrics();
+  /// The test set with running statistics averaged over the ranks; every sample counts exactly once.
+  [[nodiscard]] Metrics evaluate();
+  /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into
+  /// the evaluation buffers. The ranks' own buffers stay as they are.
+  void reduce_buffers();
+
+  /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
+  /// 0 returns them, others an empty vector), and how to set this rank's. restore() is local; UsageError for a position
+  /// that is none of this run.
+  [[nodiscard]] std::vector<double> gather_rank_buffers();
+  void restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen);
+  [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
+  /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
+  void broadcast_state();
+
+  [[nodiscard]] ParameterSet& parameters();
+  [[nodiscard]] const Plan& train_plan() const;
+  [[nodiscard]] const Plan& evaluation_plan() const;
+  /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
+  /// (nn/plan/pass_plans.hpp), of the passes after the first and of evaluation_plan().
+  [[nodiscard]] const Choices& choices() const;
+  [[nodiscard]] const comm::GradientReducer& reducer() const;
+  [[nodiscard]] comm::GradientReducer& reducer();
+  /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state and what it is sent from, 16-bit
+  /// gradients that travel, batches (those of the training and of the test set, both there during an evaluation).
+  [[nodiscard]] std::size_t planned_bytes() const;
+  [[nodiscard]] const std::string& graph_obstacle() const;  ///< why steps are not captured; empty: they are
+  [[nodiscard]] Context& context();
+  /// Tells the ranks' watchdog, if there is one, what the caller is about to do between steps: "writing a checkpoint
+  /// after step", to which the number is added. A string literal.
+  void doing(const char* what) const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a
+/// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
+[[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data);
+
+}  // namespace lockstep::nn

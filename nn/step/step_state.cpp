@@ -1,0 +1,153 @@
+#include <lockstep/nn/step/step_state.hpp>
+
+#include <array>
+#include <cstring>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+Shape stored_input_shape(const Shape& logical) {
+  Shape stored = logical;
+  if (stored.rank() == 3 && stored.back() == 3) {
+    stored[stored.rank() - 1] = 4;
+  }
+  return stored;
+}
+
+std::string_view name_of(StateField field) {
+  constexpr std::array<std::string_view, kStateFields> kNames{"learning_rate", "loss_scale", "valid",  "epoch",
+                                                              "metrics",       "sample_ids", "images", "input",
+                                                              "tokens",        "labels",     "target"};
+  return kNames[static_cast<std::size_t>(field)];
+}
+
+FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch) {
+  const auto batched = [&](bool used, const Shape& sample) {
+    Shape shape{used ? batch : 0};
+    for (const std::int64_t extent : sample) {
+      shape.push_back(extent);
+    }
+    return shape;
+  };
+  switch (field) {
+    case StateField::learning_rate:
+      return {DType::f64, {}};
+    case StateField::loss_scale:
+      return {ops::accumulation_dtype(layout.dtype), {}};
+    case StateField::valid:
+    case StateField::epoch:
+      return {DType::i64, {}};
+    case StateField::metrics:
+      return {DType::f64, {StepState::kMetrics}};
+    case StateField::sample_ids:
+      return {DType::i64, {batch}};
+    case StateField::images:
+      return {DType::u8, batched(layout.input_kind == InputKind::images, layout.input)};
+    case StateField::input:
+      return {layout.dtype, batched(layout.input_kind == InputKind::values, stored_input_shape(layout.input))};
+    case StateField::tokens:
+      return {DType::i32, batched(layout.input_kind == InputKind::tokens, layout.input)};
+    case StateField::labels: {
+      Shape positions;
+      for (int axis = 0; axis + 1 < layout.output.rank(); ++axis) {
+        positions.push_back(layout.output[axis]);
+      }
+      return {DType::i32, batched(!layout.regression, positions)};
+    }
+    case StateField::target:
+      break;
+  }
+  return {layout.dtype, batched(layout.regression, layout.output)};
+}
+
+namespace {
+
+/// The fields that are sent with one copy: everything but what is large.
+bool is_packed(StateField field) {
+  switch (field) {
+    case StateField::images:
+    case StateField::input:
+    case StateField::tokens:
+    case StateField::target:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+StepState::StepState(Context& context, std::int64_t batch, const StepLayout& layout) : batch_(batch) {
+  require<UsageError>(batch >= 1, "step state: batch size is ", batch, ", expected at least 1");
+  std::array<FieldSpec, kStateFields> fields;
+  std::array<std::size_t, kStateFields> offsets{};
+  std::size_t bytes = 0;
+  for (const bool packed : {true, false}) {
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      if (is_packed(static_cast<StateField>(i)) == packed) {
+        fields[i] = field_spec(static_cast<StateField>(i), layout, batch);
+        offsets[i] = bytes;
+        bytes += align_up(static_cast<std::size_t>(fields[i].shape.numel()) * size_of(fields[i].dtype), kAlignment);
+      }
+    }
+    packed_bytes_ = packed ? bytes : packed_bytes_;
+  }
+  block_ = Buffer(bytes, context);
+  ops::fill(context, 0, TensorView(block_.data(), DType::u8, context.device(), {static_cast<std::int64_t>(bytes)}));
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    views_[i] = TensorView(block_.data() + offsets[i], fields[i].dtype, context.device(), fields[i].shape);
+  }
+}
+
+void StepState::set(Context& context, const Scalars& scalars) {
+  ops::fill(context, scalars.learning_rate, view(StateField::learning_rate));
+  ops::fill(context, scalars.loss_scale, view(StateField::loss_scale));
+  ops::fill(context, static_cast<double>(scalars.valid), view(StateField::valid));
+  ops::fill(context, static_cast<double>(scalars.epoch), view(StateField::epoch));
+  ops::fill(context, 0, view(StateField::metrics));
+}
+
+TensorView StepState::packed() const {
+  return TensorView(block_.data(), DType::u8, block_.device(), {static_cast<std::int64_t>(packed_bytes_)});
+}
+
+void StepState::pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids,
+                     const TensorView& labels) const {
+  std::memset(block, 0, packed_bytes_);
+  const auto place = [&](StateField field) {
+    return block + (static_cast<const std::byte*>(view(field).data) - block_.data());
+  };
+  const auto put = [&](StateField field, auto value) { std::memcpy(place(field), &value, sizeof value); };
+  const auto rows = [&](StateField field, const TensorView& from) {
+    const TensorView& to = view(field);
+    require<ShapeError>(from.dtype == to.dtype && from.is_contiguous() && from.bytes() <= to.bytes(),
+                        "step state: ", name_of(field), " is ", from, ", expected contiguous rows of ", to);
+    if (from.numel() > 0) {
+      std::memcpy(place(field), from.data, from.bytes());
+    }
+  };
+  put(StateField::learning_rate, scalars.learning_rate);
+  if (view(StateField::loss_scale).dtype == DType::f64) {
+    put(StateField::loss_scale, scalars.loss_scale);
+  } else {
+    put(StateField::loss_scale, static_cast<float>(scalars.loss_scale));
+  }
+  put(StateField::valid, scalars.valid);
+  put(StateField::epoch, scalars.epoch);
+  rows(StateField::sample_ids, sample_ids);
+  rows(StateField::labels, labels);
+}
+
+StepState::Metrics StepState::metrics(Context& context) const {
+  const SyncScope scope(context.stream(), "StepState::metrics", SyncReason::host_data);
+  std::array<double, kMetrics> host{};
+  copy(context, view(StateField::metrics), TensorView(std::span(host), {kMetrics}));
+  context.synchronize();
+  return {.loss_sum = host[0], .correct = host[1], .bad_labels = host[2], .top_k_correct = host[3]};
+}
+
+}  // namespace lockstep::nn

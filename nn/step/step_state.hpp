@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// What changes from step to step and is read by ops on the device.
+enum class StateField : unsigned char {
+  learning_rate,  ///< f64 scalar
+  loss_scale,     ///< scalar, f32 beside 16-bit plans, else of the plan's type: 1 / (global number of valid samples)
+  valid,          ///< i64 scalar: valid samples of this rank's batch
+  epoch,          ///< i64 scalar
+  metrics,        ///< f64 (4): sum of losses, correct predictions, labels and tokens out of range, correct in top k
+  sample_ids,     ///< i64 (N)
+  images,         ///< u8 (N, H, W, 3): InputKind::images
+  input,          ///< plan's type, (N, stored input shape): InputKind::values
+  tokens,         ///< i32 (N, T): InputKind::tokens
+  labels,         ///< i32 (N, positions): for a loss over classes
+  target,         ///< plan's type, (N, output shape): for a regression
+};
+inline constexpr int kStateFields = 11;
+[[nodiscard]] std::string_view name_of(StateField field);
+
+/// What a model reads: u8 images that are decoded and augmented on the way in, numbers as they are, or token ids.
+enum class InputKind : unsigned char { images, values, tokens };
+
+/// Shapes of what goes with one sample.
+struct StepLayout {
+  DType dtype = DType::f32;  ///< of the plan
+  InputKind input_kind = InputKind::images;
+  Shape input;              ///< (H, W, C), (features) or (T) tokens
+  Shape output;             ///< ([positions,] K)
+  bool regression = false;  ///< a target of the output's shape; else a label for each position
+};
+
+/// How a field of a batch is stored. A field that the layout has no use for has no elements.
+struct FieldSpec {
+  DType dtype;
+  Shape shape;
+};
+[[nodiscard]] FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch);
+
+/// One block of device memory that holds the StateFields of a plan's batch. Owner: the trainer, or whoever runs plans;
+/// plans of smaller or equal batch size may share it.
+class StepState {
+ public:
+  StepState(Context& context, std::int64_t batch, const StepLayout& layout);
+
+  static constexpr int kMetrics = 4;  ///< elements of StateField::metrics
+  [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
+  [[nodiscard]] std::int64_t batch() const { return batch_; }
+  [[nodiscard]] std::size_t bytes() const { return block_.bytes(); }
+
+  /// Host values that go with every batch; enqueued on the context's stream.
+  struct Scalars {
+    double learning_rate = 0;
+    double loss_scale = 1;
+    std::int64_t valid = 0;
+    std::int64_t epoch = 0;
+  };
+  void set(Context& context, const Scalars& scalars);  ///< also zeroes the metrics
+
+  /// Scalars, metrics, sample ids and labels lie in one piece, u8 (bytes), so that one copy sends them.
+  [[nodiscard]] TensorView packed() const;
+  /// Writes that piece to host memory, at `block`, for a copy to packed(): zero metrics, the ids and labels of some
+  /// rows (sample_ids i64 (n), labels i32 (n, positions)), zeros for the rest.
+  void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
+
+  struct Metrics {
+    double loss_sum = 0;
+    double correct = 0;
+    double bad_labels = 0;
+    double top_k_correct = 0;
+  };
+  /// Copies the metrics to the host; waits for the stream.
+  [[nodiscard]] Metrics metrics(Context& context) const;
+
+ private:
+  std::int64_t batch_;
+  std::size_t packed_bytes_ = 0;
+  Buffer block_;
+  TensorView views_[kStateFields];
+};
+
+/// (H, W, 3) -> (H, W, 4): how an input sample is stored.
+[[nodiscard]] Shape stored_input_shape(const Shape& logical);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+
+#include <omp.h>
+
+#include <lockstep/runtime/stream/context.hpp>
+
+namespace lockstep {
+
+namespace detail {
+
+/// f(begin, end), compiled once: inlined into the serial and into the parallel path, the same loop may be contracted
+/// into other multiply-adds, and one thread would have other bits than two.
+#if defined(__clang__)
+template <class F>
+[[gnu::noinline]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
+#else
+template <class F>
+[[gnu::noinline, gnu::noclone]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
+#endif
+  f(begin, end);
+}
+
+}  // namespace detail
+
+/// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads; ranges
+/// hold at least `grain` elements except the last. The ranges depend on the thread count: use for elementwise work.
+/// f must not throw. Allocates nothing after OpenMP's team exists.
+template <class F>
+void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
+  const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;
+  const int threads = static_cast<int>(std::min<std::int64_t>(context.threads(), most));
+  if (threads <= 1) {
+    if (count > 0) {
+      detail::run_range(f, 0, count);
+    }
+    return;
+  }
+#pragma omp parallel num_threads(threads) default(none) shared(f, count)
+  {
+    const std::int64_t n = omp_get_num_threads();
+    const std::int64_t t = omp_get_thread_num();
+    const std::int64_t begin = count * t / n;
+    const std::int64_t end = count * (t + 1) / n;
+    if (begin < end) {
+      detail::run_range(f, begin, end);
+    }
+  }
+}
+
+/// Calls f(chunk, begin, end) for the fixed chunks [i * size, (i + 1) * size) of [0, count). Which thread runs a
+/// chunk varies, the chunks do not: a reduction that keeps one partial result a chunk and joins them in chunk order
+/// has the same bits for every thread count. f must not throw.
+template <class F>
+void parallel_chunks(const CpuContext& context, std::int64_t count, std::int64_t size, F&& f) {
+  const std::int64_t chunks = (count + size - 1) / size;
+  parallel_ranges(context, chunks, 1, [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t i = first; i < last; ++i) {
+      f(i, i * size, std::min(count, (i + 1) * size));
+    }
+  });
+}
+
+}  // namespace lockstep

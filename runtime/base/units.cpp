@@ -1,0 +1,53 @@
+#include <lockstep/runtime/base/units.hpp>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <span>
+
+namespace lockstep {
+namespace {
+
+/// `value` in the largest unit of which it is at least one.
+std::string with_unit(double value, double step, std::span<const char* const> units) {
+  std::size_t unit = 0;
+  while (unit + 1 < units.size() && std::abs(value) >= step * (1 - 5e-4)) {
+    value /= step;
+    ++unit;
+  }
+  const double size = std::abs(value);
+  const bool whole = value == std::round(value) && step == 1024;
+  const int decimals = whole || size >= 99.95 ? 0 : (size >= 9.995 ? 1 : 2);
+  return digits(value, decimals) + " " + units[unit];
+}
+
+}  // namespace
+
+std::string digits(double value, int decimals) {
+  std::array<char, 400> text{};
+  const auto [end, error] =
+      std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals);
+  return error == std::errc() ? std::string(text.data(), end) : "?";
+}
+
+std::string bytes_text(double bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  return with_unit(bytes, 1024, kUnits);
+}
+
+std::string seconds_text(double seconds) {
+  constexpr const char* kUnits[] = {"ns", "us", "ms", "s"};
+  return with_unit(seconds * 1e9, 1000, kUnits);
+}
+
+std::string rate_text(double bytes_per_second) {
+  constexpr const char* kUnits[] = {"B/s", "kB/s", "MB/s", "GB/s", "TB/s"};
+  return with_unit(bytes_per_second, 1000, kUnits);
+}
+
+std::string percent_text(double share) {
+  return digits(100 * share, share < 0.0995 ? 1 : 0) + " %";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <lockstep/runtime/detail/stream_state.hpp>
+#include <lockstep/runtime/machine/gpu_check.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+/// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
+/// cuda_absent.cpp, where each of these throws DeviceError. The members of the memory resources of cuda_memory.hpp,
+/// configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state() and why_no_gpus() are defined at the same two
+/// places.
+namespace lockstep::detail {
+
+/// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.
+void require_cuda_device(Device device);
+
+/// The words for it; empty when there are devices. Defined in gpu_check.cpp.
+[[nodiscard]] std::string why_no_gpus(const GpuState& state);
+
+/// A new non-blocking stream, destroyed with the state.
+[[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
+/// The host program's stream: never destroyed, and not waited for by the destructor.
+[[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
+[[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
+
+/// Behind a Graph (graph.hpp).
+struct GraphState {
+  GraphState(Device d, std::size_t count) : device(d), nodes(count) {}
+  GraphState(const GraphState&) = delete;
+  GraphState& operator=(const GraphState&) = delete;
+  virtual ~GraphState() = default;
+  virtual void launch(CUstream_st* stream) = 0;
+  virtual void upload(CUstream_st* stream) = 0;
+
+  const Device device;
+  const std::size_t nodes;
+};
+[[nodiscard]] std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>& f);
+[[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
+
+/// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
+/// element, context's device is that of src or dst, no overlap. Strides and types may be anything.
+void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
+/// What cudaMemGetInfo answers; makes the device's primary context when there is none.
+struct DeviceMemory {
+  std::size_t free = 0;
+  std::size_t total = 0;
+};
+[[nodiscard]] DeviceMemory cuda_memory(Device device);
+/// Enqueues setting bytes of the context's device to zero.
+void cuda_zero(Context& context, void* data, std::size_t bytes);
+
+}  // namespace lockstep::detail

@@ -1,0 +1,169 @@
+#include <lockstep/runtime/files/atomic_folder.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+namespace fs = std::filesystem;
+
+// No trailing separator: names are made by adding to the path.
+std::string clean(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  require<DataError>(!path.empty() && path != "/" && path != "." && path != "..", "folder '", path,
+                     "': expected a path that can be replaced");
+  return path;
+}
+
+std::string parent_of(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+std::string unique_suffix(const std::string& path) {
+  char host[256] = "host";
+  ::gethostname(host, sizeof(host) - 1);
+  for (int n = 0;; ++n) {
+    std::string suffix = concat(host, "-", ::getpid(), "-", n);
+    if (!file_exists(concat(path, ".tmp-", suffix)) && !file_exists(concat(path, ".old-", suffix))) {
+      return suffix;
+    }
+  }
+}
+
+// Entries beside `path` called PATH + infix + anything, in name order.
+std::vector<std::string> siblings(const std::string& path, std::string_view infix) {
+  const std::string parent = parent_of(path);
+  const std::string begin = fs::path(path).filename().string() + std::string(infix);
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if (name.size() > begin.size() && name.compare(0, begin.size(), begin) == 0) {
+      found.push_back(concat(parent, '/', name));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  require<DataError>(!error, path, ": cannot be deleted: ", error.message());
+}
+
+// errno is read after the call: the arguments of require() have no order.
+void check_call(int result, const std::string& path, const char* what) {
+  const int error = errno;
+  require<DataError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
+}
+
+void rename_folder(const std::string& from, const std::string& to) {
+  check_call(::rename(from.c_str(), to.c_str()), to, "put in place");
+}
+
+// True when the two names were swapped, false when this file system cannot do it.
+bool swap_names(const std::string& a, const std::string& b) {
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {
+    return true;
+  }
+  require<DataError>(errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, b,
+                     ": cannot be put in place: ", std::strerror(errno));
+#else
+  (void)a;
+  (void)b;
+#endif
+  return false;
+}
+
+}  // namespace
+
+AtomicFolder::AtomicFolder(std::string path, Replace replace) : path_(clean(std::move(path))), replace_(replace) {
+  std::error_code error;
+  fs::create_directories(parent_of(path_), error);
+  require<DataError>(!error, parent_of(path_), ": cannot be made: ", error.message());
+  recover_folder(path_);
+  require<DataError>(!file_exists(path_) || fs::is_directory(path_, error), path_,
+                     ": is not a folder, expected one or nothing");
+  temporary_ = path_ + ".tmp-" + unique_suffix(path_);
+  check_call(::mkdir(temporary_.c_str(), 0777), temporary_, "made");
+}
+
+AtomicFolder::~AtomicFolder() {
+  if (!committed_) {
+    std::error_code ignored;
+    fs::remove_all(temporary_, ignored);
+  }
+}
+
+std::string AtomicFolder::file(const std::string& name) const {
+  require<DataError>(!name.empty() && name.find('/') == std::string::npos && name != "." && name != "..", "file name '",
+                     name, "' in ", path_, ": expected a plain name");
+  return temporary_ + "/" + name;
+}
+
+void AtomicFolder::commit() {
+  require<StateError>(!committed_, path_, ": commit() called twice");
+  sync_folder(temporary_);
+  std::string replaced;
+  if (!file_exists(path_)) {
+    rename_folder(temporary_, path_);
+  } else if (replace_ == Replace::swap && swap_names(temporary_, path_)) {
+    replaced = temporary_;
+  } else {
+    replaced = path_ + ".old-" + unique_suffix(path_);
+    rename_folder(path_, replaced);
+    rename_folder(temporary_, path_);
+  }
+  committed_ = true;
+  sync_folder(parent_of(path_));
+  if (!replaced.empty()) {
+    remove_tree(replaced);
+  }
+}
+
+std::string find_folder(const std::string& path) {
+  std::string name = clean(path);
+  std::error_code ignored;
+  if (fs::is_directory(name, ignored)) {
+    return name;
+  }
+  const std::vector<std::string> old = siblings(name, ".old-");
+  return old.empty() ? "" : old.front();
+}
+
+void recover_folder(const std::string& path) {
+  const std::string name = clean(path);
+  const std::string found = find_folder(name);
+  if (!found.empty() && found != name) {
+    rename_folder(found, name);
+    sync_folder(parent_of(name));
+  }
+  for (const char* infix : {".old-", ".tmp-"}) {
+    for (const std::string& leftover : siblings(name, infix)) {
+      remove_tree(leftover);
+    }
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,164 @@
+#include <lockstep/runtime/files/file.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const char* what, int error) {
+  throw DataError(concat(path, ": ", what, ": ", std::strerror(error)));
+}
+
+std::uint64_t regular_size(const std::string& path, int descriptor) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) {
+    fail(path, "cannot be examined", errno);
+  }
+  require<DataError>(S_ISREG(status.st_mode), path, ": is not a regular file");
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+}  // namespace
+
+InputFile::InputFile(std::string path) : path_(std::move(path)) {
+  // Not blocking: opening a FIFO would otherwise wait for a writer.
+  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) {
+    fail(path_, "cannot be opened", errno);
+  }
+  try {
+    size_ = regular_size(path_, descriptor_);
+  } catch (...) {
+    ::close(descriptor_);
+    throw;
+  }
+}
+
+InputFile::~InputFile() {
+  ::close(descriptor_);
+}
+
+std::uint64_t InputFile::current_size() const {
+  return regular_size(path_, descriptor_);
+}
+
+void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
+  while (!out.empty()) {
+    const ssize_t got = ::pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
+    if (got < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail(path_, "cannot be read", errno);
+    }
+    require<DataError>(got > 0, path_, ": ends at byte ", offset, ", expected ", out.size(), " more");
+    out = out.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+}
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (descriptor_ < 0) {
+    fail(path_, "cannot be created", errno);
+  }
+}
+
+OutputFile::~OutputFile() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+    ::unlink(path_.c_str());
+  }
+}
+
+void OutputFile::write(std::span<const std::byte> bytes) {
+  require<StateError>(descriptor_ >= 0, path_, ": written to after finish()");
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail(path_, "cannot be written", errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
+void OutputFile::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
+
+void OutputFile::finish() {
+  require<StateError>(descriptor_ >= 0, path_, ": finish() called twice");
+  if (::fsync(descriptor_) != 0) {
+    fail(path_, "cannot be made durable", errno);
+  }
+  if (::close(std::exchange(descriptor_, -1)) != 0) {
+    const int error = errno;
+    ::unlink(path_.c_str());
+    fail(path_, "cannot be closed", error);
+  }
+}
+
+bool file_exists(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+std::string read_file(const std::string& path, std::uint64_t limit) {
+  const InputFile file(path);
+  require<DataError>(file.size() <= limit, path, ": has ", file.size(), " bytes, expected at most ", limit);
+  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  OutputFile file(path);
+  file.write(text);
+  file.finish();
+}
+
+void replace_file(const std::string& path, std::string_view text) {
+  const std::string temporary = concat(path, ".tmp-", ::getpid());
+  ::unlink(temporary.c_str());
+  write_file(temporary, text);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    fail(path, "cannot be replaced", error);
+  }
+  sync_folder(folder_of(path));
+}
+
+void sync_folder(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail(path, "cannot be opened", errno);
+  }
+  const int error = ::fsync(descriptor) == 0 ? 0 : errno;
+  ::close(descriptor);
+  // Some file systems cannot synchronise a folder and say so with EINVAL; there is nothing better to do there.
+  if (error != 0 && error != EINVAL) {
+    fail(path, "cannot be made durable", error);
+  }
+}
+
+}  // namespace lockstep::nn

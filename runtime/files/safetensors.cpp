@@ -1,0 +1,294 @@
+#include <lockstep/runtime/files/safetensors.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "tensor data are written as they lie in memory");
+
+constexpr std::uint64_t kMaxHeader = 100'000'000;
+constexpr std::size_t kMaxTensors = 1'000'000;
+constexpr std::size_t kMaxName = 1024;
+constexpr std::size_t kMaxDims = 32;
+constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
+const char* const kMetadata = "__metadata__";
+
+struct TypeName {
+  const char* name;
+  unsigned bits;
+};
+// The order of the reference implementation's enum: files hold the last kinds first.
+constexpr std::array kTypes{
+    TypeName{"BOOL", 8},    TypeName{"F4", 4},          TypeName{"F6_E2M3", 6},     TypeName{"F6_E3M2", 6},
+    TypeName{"U8", 8},      TypeName{"I8", 8},          TypeName{"F8_E5M2", 8},     TypeName{"F8_E4M3", 8},
+    TypeName{"F8_E8M0", 8}, TypeName{"F8_E4M3FNUZ", 8}, TypeName{"F8_E5M2FNUZ", 8}, TypeName{"I16", 16},
+    TypeName{"U16", 16},    TypeName{"F16", 16},        TypeName{"BF16", 16},       TypeName{"I32", 32},
+    TypeName{"U32", 32},    TypeName{"F32", 32},        TypeName{"C64", 64},        TypeName{"F64", 64},
+    TypeName{"I64", 64},    TypeName{"U64", 64}};
+
+std::size_t type_index(const std::string& name) {
+  const auto* found = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& t) { return name == t.name; });
+  return static_cast<std::size_t>(found - kTypes.begin());
+}
+
+// What is wrong with a tensor's name, or nullptr.
+const char* name_fault(const std::string& name) {
+  if (name.empty() || name.size() > kMaxName) {
+    return "expected 1 to 1024 bytes";
+  }
+  const bool control = std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return control ? "expected no control characters" : nullptr;
+}
+
+SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const Json& json) {
+  const std::string what = path + ": tensor " + printable(name);
+  const char* fault = name_fault(name);
+  require<DataError>(fault == nullptr, what, ": name of ", name.size(), " bytes, ", fault == nullptr ? "" : fault);
+  SafetensorsEntry entry;
+  entry.name = name;
+  entry.dtype = json.get<std::string>("dtype", what);
+  const std::size_t type = type_index(entry.dtype);
+  require<DataError>(type < kTypes.size(), what, ": dtype ", printable(entry.dtype),
+                     ", expected one of the format's, as F32 or I64");
+
+  const Json& shape = json.member("shape", what);
+  const Json::Array* extents = shape.if_array();
+  require<DataError>(extents != nullptr, what, ": 'shape' is ", shape.kind(), ", expected an array");
+  require<DataError>(extents->size() <= kMaxDims, what, ": ", extents->size(), " dimensions, expected at most ",
+                     kMaxDims);
+  std::uint64_t elements = 1;
+  for (const Json& extent : *extents) {
+    const auto n = extent.as<std::uint64_t>(what + ": 'shape'");
+    require<DataError>(n <= INT64_MAX && !__builtin_mul_overflow(elements, n, &elements), what,
+                       ": shape overflows 64 bits");
+    entry.shape.push_back(static_cast<std::int64_t>(n));
+  }
+  std::uint64_t bits = 0;
+  require<DataError>(!__builtin_mul_overflow(elements, std::uint64_t{kTypes[type].bits}, &bits), what,
+                     ": size in bits overflows 64 bits");
+  require<DataError>(bits % 8 == 0, what, ": ", bits, " bits, expected a whole number of bytes");
+
+  const Json& offsets = json.member("data_offsets", what);
+  const Json::Array* pair = offsets.if_array();
+  require<DataError>(pair != nullptr && pair->size() == 2, what, ": 'data_offsets' is ", offsets.kind(),
+                     pair != nullptr ? " of another length" : "", ", expected an array of two");
+  const auto begin = (*pair)[0].as<std::uint64_t>(what + ": 'data_offsets'");
+  const auto end = (*pair)[1].as<std::uint64_t>(what + ": 'data_offsets'");
+  require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
+  require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
+                     " for its dtype and shape");
+  entry.offset = begin;  // of the data buffer; made absolute by the caller
+  entry.bytes = end - begin;
+  return entry;
+}
+
+}  // namespace
+
+const char* safetensors_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::f64:
+      return "F64";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    case DType::u8:
+      return "U8";
+    case DType::i32:
+      return "I32";
+    case DType::i64:
+      return "I64";
+    case DType::u64:
+      break;
+  }
+  return "U64";
+}
+
+std::optional<DType> SafetensorsEntry::type() const {
+  for (const DType known :
+       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
+    if (dtype == safetensors_dtype(known)) {
+      return known;
+    }
+  }
+  return std::nullopt;
+}
+
+struct SafetensorsFile::State {
+  explicit State(const std::string& path) : file(path) {}
+  InputFile file;
+  std::vector<SafetensorsEntry> entries;
+  std::unordered_map<std::string, std::size_t> index;
+  std::map<std::string, std::string> metadata;
+};
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : state_(std::make_unique<State>(path)) {
+  const InputFile& file = state_->file;
+  require<DataError>(file.size() >= 8, path, ": ", file.size(), " bytes, expected at least 8 for the header length");
+  std::array<unsigned char, 8> prefix{};
+  file.read(0, std::as_writable_bytes(std::span(prefix)));
+  std::uint64_t length = 0;
+  for (std::size_t i = prefix.size(); i-- > 0;) {
+    length = length << 8 | prefix[i];
+  }
+  require<DataError>(length <= kMaxHeader, path, ": header of ", length, " bytes, expected at most ", kMaxHeader);
+  require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, but only ", file.size() - 8,
+                     " follow byte 8");
+  std::string text(static_cast<std::size_t>(length), '\0');
+  file.read(8, std::as_writable_bytes(std::span(text)));
+
+  // Entry, its shape: three levels. The values of a tensor: object, dtype, two arrays, extents, offsets.
+  const Json header = parse_json(text, path + ": header", {3, kMaxTensors * 12});
+  text = {};
+  const Json::Object* object = header.if_object();
+  require<DataError>(object != nullptr, path, ": header is ", header.kind(), ", expected an object");
+  require<DataError>(object->size() <= kMaxTensors + 1, path, ": ", object->size(), " tensors, expected at most ",
+                     kMaxTensors);
+  for (const auto& [name, value] : *object) {
+    if (name != kMetadata) {
+      state_->entries.push_back(parse_entry(path, name, value));
+      continue;
+    }
+    const Json::Object* metadata = value.if_object();
+    require<DataError>(metadata != nullptr, path, ": __metadata__ is ", value.kind(), ", expected an object");
+    for (const auto& [key, entry] : *metadata) {
+      state_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
+    }
+  }
+
+  std::sort(state_->entries.begin(), state_->entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
+  });
+  const std::uint64_t data = 8 + length;
+  std::uint64_t position = 0;
+  for (std::size_t i = 0; i < state_->entries.size(); ++i) {
+    SafetensorsEntry& entry = state_->entries[i];
+    require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
+                       entry.offset, ", expected ", position, " (no holes, no overlap)");
+    position += entry.bytes;  // the end that the header gives in 64 bits: cannot wrap
+    entry.offset += data;
+    state_->index[entry.name] = i;
+  }
+  require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
+                     position, " from the header");
+  require<DataError>(file.current_size() == file.size(), path, ": changes its size while it is read");
+}
+
+SafetensorsFile::~SafetensorsFile() = default;
+SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
+SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
+
+const std::string& SafetensorsFile::path() const {
+  return state_->file.path();
+}
+const std::vector<SafetensorsEntry>& SafetensorsFile::entries() const {
+  return state_->entries;
+}
+const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
+  return state_->metadata;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
+  const auto found = state_->index.find(name);
+  return found == state_->index.end() ? nullptr : &state_->entries[found->second];
+}
+
+void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin) const {
+  require<DataError>(begin <= entry.bytes && out.size() <= entry.bytes - begin, path(), ": tensor ",
+                     printable(entry.name), ": bytes ", begin, " to ", begin + out.size(), ", expected within ",
+                     entry.bytes);
+  state_->file.read(entry.offset + begin, out);
+}
+
+void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::vector<std::pair<std::size_t, const SafetensorsTensor*>> order;
+  std::unordered_set<std::string> names;
+  for (const SafetensorsTensor& tensor : tensors) {
+    const char* fault = tensor.name == kMetadata ? "expected another name" : name_fault(tensor.name);
+    require<DataError>(fault == nullptr, path, ": tensor ", printable(tensor.name), ": ",
+                       fault == nullptr ? "" : fault);
+    require<DataError>(names.insert(tensor.name).second, path, ": tensor ", printable(tensor.name), " stands twice");
+    order.emplace_back(type_index(safetensors_dtype(tensor.dtype)), &tensor);
+  }
+  std::sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second->name < b.second->name;
+  });
+
+  std::string header = "{";
+  if (!metadata.empty()) {
+    Json::Object values;
+    for (const auto& [key, value] : metadata) {
+      values[key] = value;
+    }
+    header += concat('"', kMetadata, "\":", Json(std::move(values)).text());
+  }
+  std::uint64_t position = 0;
+  std::vector<std::uint64_t> sizes;
+  for (const auto& [type, tensor] : order) {
+    Json::Array shape;
+    std::uint64_t bytes = size_of(tensor->dtype);
+    for (const std::int64_t extent : tensor->shape) {
+      require<DataError>(extent >= 0 && !__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(extent), &bytes),
+                         path, ": tensor ", printable(tensor->name), ": extent ", extent, " or its size is impossible");
+      shape.emplace_back(extent);
+    }
+    require<DataError>(tensor->fill != nullptr || tensor->data.size() == bytes, path, ": tensor ",
+                       printable(tensor->name), ": ", tensor->data.size(), " bytes of data, expected ", bytes);
+    require<DataError>(shape.size() <= kMaxDims, path, ": tensor ", printable(tensor->name), ": ", shape.size(),
+                       " dimensions, expected at most ", kMaxDims);
+    if (header.size() > 1) {
+      header += ',';
+    }
+    header += concat(Json(tensor->name).text(), ":{\"dtype\":\"", safetensors_dtype(tensor->dtype),
+                     "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", position, ',',
+                     position + bytes, "]}");
+    sizes.push_back(bytes);
+    position += bytes;
+  }
+  header += '}';
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  require<DataError>(header.size() <= kMaxHeader, path, ": header of ", header.size(), " bytes, expected at most ",
+                     kMaxHeader);
+
+  std::array<unsigned char, 8> prefix{};
+  for (std::size_t i = 0; i < prefix.size(); ++i) {
+    prefix[i] = static_cast<unsigned char>(header.size() >> (8 * i));
+  }
+  OutputFile file(path);
+  file.write(std::as_bytes(std::span(prefix)));
+  file.write(header);
+  std::vector<std::byte> chunk;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const SafetensorsTensor& tensor = *order[i].second;
+    if (tensor.fill == nullptr) {
+      file.write(tensor.data);
+      continue;
+    }
+    const std::size_t element = size_of(tensor.dtype);
+    chunk.resize(kChunkBytes);
+    for (std::uint64_t done = 0; done < sizes[i];) {
+      const auto out =
+          std::span(chunk).first(static_cast<std::size_t>(std::min<std::uint64_t>(kChunkBytes, sizes[i] - done)));
+      tensor.fill(static_cast<std::int64_t>(done / element), out);
+      file.write(out);
+      done += out.size();
+    }
+  }
+  file.finish();
+}
+
+}  // namespace lockstep::nn

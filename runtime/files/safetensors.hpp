@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/base/dtype.hpp>
+
+namespace lockstep::nn {
+
+/// The safetensors format (github.com/huggingface/safetensors): 8 bytes header length (little-endian), a JSON header,
+/// and the tensors, row-major, little-endian, without gaps.
+
+/// "F32" for f32 and so on.
+[[nodiscard]] const char* safetensors_dtype(DType dtype);
+
+/// One tensor of a file.
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;                ///< as in the file: "F32", "BF16", "BOOL", ...
+  std::vector<std::int64_t> shape;  ///< empty: a scalar
+  std::uint64_t offset = 0;         ///< first byte, from the start of the file
+  std::uint64_t bytes = 0;
+
+  [[nodiscard]] std::optional<DType> type() const;  ///< nothing when DType has no such type
+};
+
+/// A file opened for reading. The constructor checks the whole header and trusts nothing in it: header at most
+/// 100,000,000 bytes and inside the file, strict UTF-8 and JSON, no key twice, known dtypes, sizes that do not
+/// overflow and agree with dtype and shape, tensors one after another without holes or overlap, nothing after the
+/// last; names of 1 to 1024 bytes without control characters, at most 32 dimensions and 1,000,000 tensors. Everything
+/// else is a DataError that names path, tensor and what was expected. Reading is thread-safe.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+  ~SafetensorsFile();
+  SafetensorsFile(SafetensorsFile&&) noexcept;
+  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
+
+  [[nodiscard]] const std::string& path() const;
+  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const;         ///< in the order of the data
+  [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;  ///< nullptr when there is none
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
+
+  /// Bytes [begin, begin + out.size()) of a tensor. DataError when that is outside it or the file became shorter.
+  void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// A tensor to write: its bytes, or a function that gives them piece by piece.
+struct SafetensorsTensor {
+  std::string name;
+  DType dtype = DType::f32;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> data;  ///< row-major; not used when `fill` is given
+  /// Writes the elements from number `first` on to `out`, a whole number of them; called in order.
+  std::function<void(std::int64_t first, std::span<std::byte> out)> fill;
+};
+
+/// Writes a new file, durable when the call returns. Order as in the reference implementation (larger and wider types
+/// first, then by name), header padded with spaces so that the data begin at a multiple of 8: equal tensors and
+/// metadata give equal bytes. DataError: a name twice or one that the reader would refuse, data that do not fit
+/// the shape, or a failure to write (the file is deleted then).
+void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace lockstep::nn

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <lockstep/runtime/machine/device.hpp>
+
+/// Which devices of a node a program runs on: what a user asks for, and what that means on the machine at hand
+/// (docs/devices.md). Reading a request needs no GPU; choosing works on a list of GPUs, real or made up.
+namespace lockstep {
+
+/// A GPU as this process sees it.
+struct GpuInfo {
+  int index = 0;                 ///< Device::cuda(index): its place under CUDA_VISIBLE_DEVICES
+  std::string uuid{};            ///< "GPU-5f3e2a10-...": names the card whatever is visible; in lower case
+  std::string pci{};             ///< "0000:3b:00.0"
+  std::string name{};            ///< "NVIDIA H200"
+  std::size_t memory_bytes = 0;  ///< of the card
+  int major = 0, minor = 0;      ///< compute capability
+};
+
+/// All GPUs that this process can use, by index. Makes no context on any. Empty without a driver or a device, and in a
+/// build without CUDA; CudaError when a driver is there and answers with an error.
+[[nodiscard]] std::vector<GpuInfo> list_gpus();
+/// "0: NVIDIA H200, GPU-5f3e2a10-..., 0000:3b:00.0; 1: ...", or "none".
+[[nodiscard]] std::string to_string(const std::vector<GpuInfo>& gpus);
+
+/// What a user asks for.
+class DeviceRequest {
+ public:
+  struct Automatic {};  ///< all GPUs, one rank each; the CPU when there is none
+  struct AllGpus {};
+  struct Host {
+    int ranks = 0;  ///< of a node; 0: as many as the launcher starts
+  };
+  struct FirstGpus {
+    int count = 1;
+  };
+  struct Gpus {
+    std::vector<std::variant<int, std::string>> named;  ///< indices and UUIDs, in the order of the ranks
+  };
+  struct Usable {
+    int count = 1;  ///< GPUs that nobody uses; -1: all of those
+  };
+  using Form = std::variant<Automatic, AllGpus, Host, FirstGpus, Gpus, Usable>;
+
+  DeviceRequest() = default;  ///< auto
+  /// "auto"; "gpu", "cuda" or "-1": all GPUs; "cpu", "cpu:4": the host; "3": the first three GPUs; "1,", "1,3",
+  /// "[1,3]", "cuda:1", "gpu:1": GPUs by index; "GPU-<uuid>", or its beginning, also in a list; "usable:2": two GPUs
+  /// that are not occupied, "usable" or "usable:-1": all that are not. Spaces around the parts do not matter.
+  /// UsageError that says what to write instead for everything else: nothing, "0", "[]", negative indices, names given
+  /// twice, MIG slices.
+  [[nodiscard]] static DeviceRequest parse(std::string_view text);
+  /// A number that is no text: -1 for all GPUs, else how many. UsageError for 0 and below -1.
+  [[nodiscard]] static DeviceRequest from_count(int count);
+  [[nodiscard]] static DeviceRequest from_count(bool) = delete;
+  [[nodiscard]] static DeviceRequest from_count(double) = delete;
+  /// GPUs by index. UsageError for none, negative ones, and one that is given twice.
+  [[nodiscard]] static DeviceRequest from_list(std::span<const int> indices);
+
+  /// These GPUs by UUID instead, with the same text for messages: what usable:N asked for, once it was found.
+  /// UsageError as for a list.
+  [[nodiscard]] DeviceRequest with_gpus(const std::vector<std::string>& uuids) const;
+
+  [[nodiscard]] const Form& form() const { return form_; }
+  [[nodiscard]] const std::string& text() const { return text_; }  ///< as it was given, for messages
+
+ private:
+  DeviceRequest(std::string text, Form form) : text_(std::move(text)), form_(std::move(form)) {}
+  static DeviceRequest of_count(std::string text, int count);
+  static DeviceRequest of_list(std::string text, std::vector<std::variant<int, std::string>> named);
+  std::string text_ = "auto";
+  Form form_ = Automatic{};
+};
+
+/// parse() for the command line of a program: what it refuses ends with the GPUs there are, which `list` is asked for
+/// only then. The UsageError stays one when `list` fails, and says why there is no list.
+[[nodiscard]] DeviceRequest parse_devices(std::string_view text,
+                                          const std::function<std::vector<GpuInfo>()>& list = list_gpus);
+
+/// The devices of a node.
+struct DeviceSelection {
+  std::vector<Device> devices;  ///< GPUs, one rank each in this order; or the CPU alone, shared by all ranks
+  int host_ranks = 0;           ///< on the CPU: ranks of the node; 0: as many as the launcher starts
+  [[nodiscard]] bool on_host() const { return devices.front().kind == DeviceKind::cpu; }
+};
+
+/// UsageError that names the request and the GPUs there are, when it cannot be met by `gpus` (list_gpus(), of one
+/// node). StateError for usable:N: which GPUs those are shows only by trying them (find_usable_gpus(),
+/// usable_gpus.hpp); pass its with_gpus().
+[[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
+
+// CudaError from both when a driver is there and answers with an error.
+
+/// GPU `index`, the CPU when there is no such GPU.
+[[nodiscard]] Device try_gpu(int index = 0);
+/// All GPUs, the CPU when there is none.
+[[nodiscard]] std::vector<Device> try_all_gpus();
+
+}  // namespace lockstep

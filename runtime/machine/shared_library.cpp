@@ -1,0 +1,44 @@
+#include <lockstep/runtime/machine/shared_library.hpp>
+
+#include <string_view>
+
+#include <dlfcn.h>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep {
+
+SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unload) {
+  require<UsageError>(!names.empty(), "shared library: no name");
+  const int flags = RTLD_NOW | RTLD_LOCAL | (unload == Unload::never ? RTLD_NODELETE : 0);
+  std::string tried;
+  for (const std::string& name : names) {
+    require<UsageError>(!name.empty(), "shared library: an empty name");  // for dlopen that is the program itself
+    handle_.reset(::dlopen(name.c_str(), flags));
+    if (handle_ != nullptr) {
+      name_ = name;
+      return;
+    }
+    const char* words = ::dlerror();
+    const std::string_view text = words != nullptr ? words : "cannot be opened";
+    // What the system says names a library that this one needs, where that is what is missing.
+    tried += concat(tried.empty() ? "" : "; ", text.starts_with(name) ? "" : concat(name, ": "), text);
+  }
+  throw UnsupportedError(tried);
+}
+
+void SharedLibrary::Close::operator()(void* handle) const noexcept {
+  ::dlclose(handle);
+}
+
+void* SharedLibrary::address(const char* name) const {
+  return ::dlsym(handle_.get(), name);
+}
+
+void* SharedLibrary::required(const char* name) const {
+  void* found = address(name);
+  require<UnsupportedError>(found != nullptr, name_, " has no function ", name);
+  return found;
+}
+
+}  // namespace lockstep

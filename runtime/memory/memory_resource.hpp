@@ -1,0 +1,98 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+
+namespace lockstep {
+
+inline constexpr std::size_t kAlignment = 256;  ///< default alignment of every allocation, in bytes
+
+/// What a resource knows of the memory that it gave out, in bytes.
+struct MemoryUsage {
+  std::size_t in_use = 0;  ///< given out and not given back
+  std::size_t cached = 0;  ///< taken from the system, but given to nobody at the moment
+  std::size_t peak = 0;    ///< the most that was in use at once
+};
+
+/// Where memory comes from. Stream-ordered: memory from allocate(.., s) may be used by work on s at once and by other
+/// streams after an event; deallocate(.., s) means the last use was enqueued on s before. Host resources ignore the
+/// stream. Thread-safe. The host program may bring its own.
+class MemoryResource {
+ public:
+  virtual ~MemoryResource() = default;
+  MemoryResource() = default;
+  MemoryResource(const MemoryResource&) = delete;
+  MemoryResource& operator=(const MemoryResource&) = delete;
+
+  /// At least `bytes` bytes aligned to `alignment` (a power of two). bytes == 0 gives nullptr. OutOfMemory on failure.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
+  virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
+  [[nodiscard]] virtual Device device() const = 0;
+  /// None when the resource does not count.
+  [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
+};
+
+/// Counts bytes given out and given back, by any thread.
+class MemoryCounter {
+ public:
+  void add(std::size_t bytes) noexcept {
+    const std::size_t now = in_use_.fetch_add(bytes) + bytes;
+    std::size_t peak = peak_.load();
+    while (peak < now && !peak_.compare_exchange_weak(peak, now)) {
+    }
+  }
+  void subtract(std::size_t bytes) noexcept { in_use_ -= bytes; }
+  [[nodiscard]] MemoryUsage usage() const { return {.in_use = in_use_.load(), .cached = 0, .peak = peak_.load()}; }
+
+ private:
+  std::atomic<std::size_t> in_use_{0};
+  std::atomic<std::size_t> peak_{0};
+};
+
+/// Pageable host memory from the system; uninitialised. Blocks of 2 MiB and more ask for huge pages.
+class HostMemoryResource final : public MemoryResource {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
+  Device device() const override { return Device::cpu(); }
+  std::optional<MemoryUsage> usage() const override { return counter_.usage(); }
+
+ private:
+  MemoryCounter counter_;
+};
+
+/// Counts what passes through to another resource and can refuse beyond a limit. `upstream` must outlive it.
+class TrackingMemoryResource final : public MemoryResource {
+ public:
+  struct Counts {
+    std::int64_t allocations = 0;  ///< allocate() calls that gave memory, since construction
+    std::int64_t deallocations = 0;
+    std::size_t bytes_in_use = 0;
+    std::size_t peak_bytes = 0;
+  };
+  explicit TrackingMemoryResource(MemoryResource& upstream,
+                                  std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
+
+  /// OutOfMemory("requested .., in use .., limit .., on ..") when the limit would be passed; nothing is allocated then.
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
+  Device device() const override { return upstream_.device(); }
+  std::optional<MemoryUsage> usage() const override;  ///< what upstream keeps cached included, where it knows
+  [[nodiscard]] Counts counts() const;
+
+ private:
+  MemoryResource& upstream_;
+  std::size_t limit_bytes_;
+  std::atomic<std::int64_t> allocations_{0};
+  std::atomic<std::int64_t> deallocations_{0};
+  std::atomic<std::size_t> bytes_in_use_{0};
+  std::atomic<std::size_t> peak_bytes_{0};
+};
+
+}  // namespace lockstep

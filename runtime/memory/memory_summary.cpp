@@ -1,0 +1,149 @@
+#include <lockstep/runtime/memory/memory_summary.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+
+namespace lockstep {
+namespace {
+
+std::optional<std::size_t> number(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) {
+    return std::nullopt;
+  }
+  text.remove_prefix(begin);
+  std::size_t value = 0;
+  if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{}) {
+    return std::nullopt;  // "max", or beyond 64 bits
+  }
+  return value;
+}
+
+/// The number behind `key` at the beginning of a line.
+std::optional<std::size_t> field(const std::string& path, std::string_view key) {
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with(key)) {
+      return number(std::string_view(line).substr(key.size()));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> first_number(const std::string& path) {
+  return field(path, "");
+}
+
+std::size_t less(std::size_t a, std::size_t b) {
+  return a > b ? a - b : 0;
+}
+
+/// The names of a control group's files, in version 2 and 1.
+struct GroupFiles {
+  std::string_view mount;
+  std::string_view limit;
+  std::string_view used;
+  std::string_view cache;  ///< of memory.stat: page cache that goes first
+};
+constexpr GroupFiles kVersion2{"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file "};
+constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                               "total_inactive_file "};
+constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 says so with a number near 2^63
+
+/// Looks at the group and those above it. Inside a container the group's own folder may not be visible: those above
+/// are.
+void tighten(std::optional<HostMemory::Limit>& tightest, const std::string& root, const GroupFiles& files,
+             std::string group) {
+  while (true) {
+    const std::string folder = concat(root, files.mount, group == "/" ? "" : group);
+    const auto limit = first_number(concat(folder, files.limit));
+    const auto used = first_number(concat(folder, files.used));
+    if (limit.has_value() && used.has_value() && *limit < kNoLimit) {
+      const std::size_t cache = field(folder + "/memory.stat", files.cache).value_or(0);
+      const std::size_t available = less(*limit, less(*used, cache));
+      if (!tightest.has_value() || available < tightest->available) {
+        tightest = {.bytes = *limit, .available = available};
+      }
+    }
+    if (group.empty() || group == "/") {
+      return;
+    }
+    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
+  }
+}
+
+}  // namespace
+
+HostMemory read_host_memory(const std::string& root) {
+  HostMemory memory;
+  const auto total = field(root + "/proc/meminfo", "MemTotal:");
+  const auto available = field(root + "/proc/meminfo", "MemAvailable:");
+  require<UnsupportedError>(total.has_value() && available.has_value(), "memory summary: ", root,
+                            "/proc/meminfo has no MemTotal and MemAvailable");
+  memory.total = *total * 1024;
+  memory.available = *available * 1024;
+  memory.resident = field(root + "/proc/self/status", "VmRSS:").value_or(0) * 1024;
+  std::ifstream groups(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {  // "0::/path", "9:memory:/path", "4:cpu,memory:/path"
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) {
+      continue;
+    }
+    const std::string controllers = concat(',', line.substr(first + 1, second - first - 1), ',');
+    const std::string group = line.substr(second + 1);
+    if (controllers == ",,") {
+      tighten(memory.limit, root, kVersion2, group);
+    } else if (controllers.find(",memory,") != std::string::npos) {
+      tighten(memory.limit, root, kVersion1, group);
+    }
+  }
+  return memory;
+}
+
+MemorySummary memory_summary(Context& context) {
+  MemorySummary summary;
+  summary.device = context.device();
+  summary.resource = context.memory().usage();
+  std::size_t ours = 0;
+  if (summary.device.kind == DeviceKind::cuda) {
+    const detail::DeviceMemory memory = detail::cuda_memory(summary.device);
+    summary.total = memory.total;
+    summary.free = memory.free;
+    ours = summary.resource.has_value() ? summary.resource->in_use + summary.resource->cached : 0;
+  } else {
+    const HostMemory memory = read_host_memory();
+    summary.limited = memory.limit.has_value() && memory.limit->bytes < memory.total;
+    summary.total = summary.limited ? memory.limit->bytes : memory.total;
+    summary.free = std::min(memory.available, summary.limited ? memory.limit->available : memory.available);
+    summary.process = memory.resident;
+    ours = memory.resident;
+  }
+  summary.others = less(less(summary.total, summary.free), ours);
+  return summary;
+}
+
+std::string to_string(const MemorySummary& summary) {
+  std::string text = concat(summary.device, ": ");
+  if (summary.resource.has_value()) {
+    text += concat(bytes_text(static_cast<double>(summary.resource->in_use)), " in use, ",
+                   bytes_text(static_cast<double>(summary.resource->cached)), " cached, peak ",
+                   bytes_text(static_cast<double>(summary.resource->peak)), "; ");
+  }
+  if (summary.process.has_value()) {
+    text += concat("process ", bytes_text(static_cast<double>(*summary.process)), "; ");
+  }
+  return concat(text, "others ", bytes_text(static_cast<double>(summary.others)), "; free ",
+                bytes_text(static_cast<double>(summary.free)), " of ", bytes_text(static_cast<double>(summary.total)),
+                summary.limited ? " (limit of the control group)" : "");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#include <lockstep/runtime/stream/context.hpp>
+
+#include <omp.h>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/gpu_check.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+
+namespace lockstep {
+namespace {
+
+/// First of all that a CudaContext does: what is wrong with the device is said by this, not by the call that trips over
+/// it.
+Device checked(Device device, const CudaContextOptions& options) {
+  require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
+                      ": memory_limit is ", options.memory_limit,
+                      ", expected 0 beside a borrowed memory resource, which has its own limit");
+  check_gpu(device, options.memory == nullptr ? GpuMemory::needed : GpuMemory::held);
+  return device;
+}
+
+std::unique_ptr<MemoryResource> new_cuda_memory(Device device, const CudaContextOptions& options) {
+  if (options.memory != nullptr) {
+    return nullptr;
+  }
+  CudaPoolOptions pool;
+  if (options.memory_limit != 0) {
+    pool.limit_bytes = options.memory_limit;
+  }
+  return std::make_unique<CudaPoolResource>(device, pool);
+}
+
+std::unique_ptr<Stream> new_cuda_stream(Device device, CUstream_st* borrowed) {
+  return std::make_unique<Stream>(borrowed != nullptr ? Stream::borrow_cuda(device, borrowed) : Stream::cuda(device));
+}
+
+}  // namespace
+
+Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream> owned_stream,
+                 MemoryResource* borrowed_memory, std::unique_ptr<MemoryResource> owned_memory)
+    : device_(device),
+      owned_stream_(std::move(owned_stream)),
+      owned_memory_(std::move(owned_memory)),
+      stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
+      memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
+  require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
+  require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
+                       memory_->device());
+}
+
+CpuContext::CpuContext(const Options& options)
+    : Context(Device::cpu(), options.stream,
+              options.stream != nullptr ? nullptr : std::make_unique<Stream>(Stream::host_inline()), options.memory,
+              options.memory != nullptr ? nullptr : std::make_unique<HostMemoryResource>()),
+      threads_(options.threads != 0 ? options.threads : omp_get_max_threads()) {
+  require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
+}
+
+// In braces: arguments are evaluated from left to right.
+CudaContext::CudaContext(Device device, const Options& options)
+    : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
+              new_cuda_memory(device, options)} {}
+
+std::unique_ptr<Context> make_context(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    return std::make_unique<CudaContext>(device);
+  }
+  return std::make_unique<CpuContext>();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+
+struct CUstream_st;  // cudaStream_t is CUstream_st*; no CUDA header is needed to pass one through
+
+namespace lockstep {
+
+class Event;
+
+namespace detail {
+struct StreamState;
+struct EventState;
+/// A callable of a host stream: copied into a ring slot of fixed size, so that enqueueing allocates nothing.
+struct TaskVTable {
+  void (*run)(void* object);
+  void (*destroy)(void* object);
+};
+}  // namespace detail
+
+/// An ordered queue of work on one device. Move-only: one owner. Three kinds:
+///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
+///   host worker   work runs in order on one thread that the stream owns
+///   CUDA          a non-blocking CUDA stream, owned or borrowed from the host program
+/// An exception thrown by work on a worker poisons the stream: later work is skipped, events recorded on it complete
+/// as failed (a stream that waits for one is poisoned too), and enqueue() and synchronize() rethrow it. A stream is
+/// used by one thread at a time, except that any thread may wait for an Event.
+class Stream {
+ public:
+  static constexpr std::size_t kTaskBytes = 2048;  ///< largest callable that enqueue() takes
+  static constexpr std::size_t kQueueSlots = 256;  ///< enqueue() blocks while this many tasks wait
+
+  [[nodiscard]] static Stream host_inline();
+  /// Starts the worker thread; name shows in debuggers (15 characters kept).
+  [[nodiscard]] static Stream host_worker(std::string_view name);
+  /// A new non-blocking CUDA stream. priority 0 is normal, -1 high. DeviceError in a build without CUDA.
+  [[nodiscard]] static Stream cuda(Device device, int priority = 0);
+  /// Borrows a stream that the host program owns and keeps alive.
+  [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
+
+  Stream(Stream&&) noexcept;
+  Stream& operator=(Stream&&) noexcept;
+  /// Waits for queued work; an unfetched exception is dropped.
+  ~Stream();
+
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] bool is_inline() const;            ///< host, runs in the calling thread
+  [[nodiscard]] CUstream_st* cuda_handle() const;  ///< StateError on a host stream
+
+  /// Host streams only (StateError otherwise): runs f in order. f is copied or moved in; at most kTaskBytes.
+  template <class F>
+  void enqueue(F&& f) {
+    using Task = std::decay_t<F>;
+    if (is_inline()) {
+      std::forward<F>(f)();
+      return;
+    }
+    static_assert(sizeof(Task) <= kTaskBytes && alignof(Task) <= alignof(std::max_align_t));
+    static constexpr detail::TaskVTable kVTable{[](void* object) { (*static_cast<Task*>(object))(); },
+                                                [](void* object) { static_cast<Task*>(object)->~Task(); }};
+    void* slot = acquire_slot();
+    ::new (slot) Task(std::forward<F>(f));
+    publish_slot(kVTable);
+  }
+
+  void record(Event& event);      ///< the event completes when all work enqueued so far has
+  void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
+  void synchronize();             ///< blocks the caller until all work is done; rethrows a worker's exception
+
+  /// From now on reports every call that makes its caller wait for this stream, whether it was asked to or not: waits
+  /// of the stream itself, of copies and factories on it, of memory taken and given back with it. Event::synchronize()
+  /// is not seen: an event belongs to no stream. An empty function switches it off. Not from inside a report.
+  void on_synchronisation(SyncReport report);
+  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr when nobody listens
+
+ private:
+  explicit Stream(std::unique_ptr<detail::StreamState> state);
+  void* acquire_slot();
+  void publish_slot(const detail::TaskVTable& vtable);
+  std::unique_ptr<detail::StreamState> state_;
+};
+
+/// A point in a stream. Re-recordable; a wait refers to the latest record() before it. Works between any two streams
+/// (a host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host event through a
+/// host function). record() and wait() allocate nothing. An event that was never recorded is complete.
+class Event {
+ public:
+  enum class Timing : bool { off, on };
+  explicit Event(Device device, Timing timing = Timing::off);  ///< device of the streams it will be recorded on
+  Event(Event&&) noexcept;
+  Event& operator=(Event&&) noexcept;
+  ~Event();
+
+  [[nodiscard]] bool complete() const;  ///< never blocks
+  void synchronize() const;             ///< blocks the caller; rethrows if the recording stream was poisoned
+  /// Seconds from earlier's completion to this one's; both made with Timing::on, both complete, else StateError.
+  [[nodiscard]] double seconds_since(const Event& earlier) const;
+
+ private:
+  friend class Stream;
+  std::shared_ptr<detail::EventState> state_;  ///< shared with queued records and waits
+};
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/runtime/detail/copy_loops.hpp>
+
+/// What copy() decides before it calls CUDA. Pure functions on loops; nothing here knows where the memory is.
+namespace lockstep::detail {
+
+/// Loops in an order that suits one side, and where they start, in elements from the views' first ones.
+struct OrderedLoops {
+  CopyLoops loops;
+  std::int64_t src_offset = 0;
+  std::int64_t dst_offset = 0;
+};
+
+/// make_copy_loops() with the negative strides of dst turned round on both sides, so that dst has none.
+[[nodiscard]] OrderedLoops order_loops(const TensorView& src, const TensorView& dst);
+
+/// The innermost axis has stride 1 on both sides.
+[[nodiscard]] bool has_rows(const CopyLoops& loops);
+
+/// What one call can move: `depth` slices of `height` rows of `width` bytes. From row to row a pitch, at least the
+/// width; from slice to slice a whole number of pitches.
+struct CopyBlock {
+  std::size_t width = 0;
+  std::int64_t height = 1;
+  std::int64_t depth = 1;
+  std::size_t src_pitch = 0;
+  std::size_t dst_pitch = 0;
+  std::int64_t src_rows = 1;  ///< rows from slice to slice
+  std::int64_t dst_rows = 1;
+};
+
+/// One block for each index of `outer`, whose strides are in bytes and which may have no axis.
+struct BlockPlan {
+  CopyBlock block;
+  CopyLoops outer;
+  [[nodiscard]] std::int64_t blocks() const;
+};
+
+/// The fewest axes left outside that the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
+[[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
+
+/// Calls f(src_offset, dst_offset) for each index of loops of rank 0 to 8, in row-major order.
+template <class F>
+void for_each_index(const CopyLoops& loops, F&& f) {
+  std::int64_t index[Dims::kMaxRank] = {};
+  std::int64_t src = 0;
+  std::int64_t dst = 0;
+  while (true) {
+    f(src, dst);
+    int axis = loops.rank - 1;
+    for (; axis >= 0; --axis) {
+      src += loops.src[axis];
+      dst += loops.dst[axis];
+      if (++index[axis] < loops.extent[axis]) {
+        break;
+      }
+      src -= index[axis] * loops.src[axis];
+      dst -= index[axis] * loops.dst[axis];
+      index[axis] = 0;
+    }
+    if (axis < 0) {
+      return;
+    }
+  }
+}
+
+/// Cuts the loops along outer axes into boxes of at most `most` elements of dst, at least 1, and calls
+/// f(box, src_offset, dst_offset) for each. Axes on which dst has stride 0 are the innermost (order_loops) and count
+/// once: they are one element of dst.
+template <class F>
+void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
+  int cut = loops.rank - 1;
+  std::int64_t inner = 1;  // elements of dst at one index of axis `cut`
+  while (cut > 0 && (loops.dst[cut] == 0 || inner * loops.extent[cut] <= most)) {
+    inner *= loops.dst[cut] == 0 ? 1 : loops.extent[cut];
+    --cut;
+  }
+  const std::int64_t extent = loops.extent[cut];
+  const std::int64_t step = loops.dst[cut] == 0 ? extent : std::max<std::int64_t>(1, most / inner);
+  CopyLoops outer = loops;
+  outer.rank = cut;
+  CopyLoops box;
+  box.rank = loops.rank - cut;
+  std::copy(loops.extent + cut, loops.extent + loops.rank, box.extent);
+  std::copy(loops.src + cut, loops.src + loops.rank, box.src);
+  std::copy(loops.dst + cut, loops.dst + loops.rank, box.dst);
+  for_each_index(outer, [&](std::int64_t src, std::int64_t dst) {
+    for (std::int64_t begin = 0; begin < extent; begin += step) {
+      box.extent[0] = std::min(step, extent - begin);
+      f(static_cast<const CopyLoops&>(box), src + begin * loops.src[cut], dst + begin * loops.dst[cut]);
+    }
+  });
+}
+
+/// The strides of a box that is packed into memory without gaps, in the order of the axes; 0 where dst has 0.
+void pack_strides(const CopyLoops& box, std::int64_t* strides);
+
+}  // namespace lockstep::detail

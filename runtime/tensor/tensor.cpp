@@ -1,0 +1,94 @@
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+#include <cstring>
+#include <utility>
+
+#include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep {
+namespace {
+
+/// Runs a release function when the last owner is gone.
+class Released {
+ public:
+  explicit Released(std::function<void()> release) : release_(std::move(release)) {}
+  Released(const Released&) = delete;
+  Released& operator=(const Released&) = delete;
+  ~Released() {
+    if (release_) {
+      release_();
+    }
+  }
+
+ private:
+  std::function<void()> release_;
+};
+
+}  // namespace
+
+Tensor Tensor::empty(Context& context, const Shape& shape, DType dtype) {
+  Tensor tensor;
+  tensor.view_ = TensorView(nullptr, dtype, context.device(), shape);
+  auto buffer = std::make_shared<Buffer>(tensor.view_.bytes(), context);
+  tensor.view_.data = buffer->data();
+  tensor.owner_ = std::move(buffer);
+  return tensor;
+}
+
+Tensor Tensor::zeros(Context& context, const Shape& shape, DType dtype) {
+  Tensor tensor = empty(context, shape, dtype);
+  const std::size_t bytes = tensor.view_.bytes();
+  if (bytes > 0) {
+    if (context.device().kind == DeviceKind::cuda) {
+      detail::cuda_zero(context, tensor.view_.data, bytes);
+    } else {
+      // The task holds the memory: the tensor may be gone before a worker comes to it.
+      context.stream().enqueue(
+          [data = tensor.view_.data, bytes, owner = tensor.owner_] { std::memset(data, 0, bytes); });
+    }
+  }
+  return tensor;
+}
+
+Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
+  Tensor tensor;
+  tensor.view_ = view;
+  tensor.owner_ = std::make_shared<Released>(std::move(release));
+  return tensor;
+}
+
+namespace {
+
+/// A worker may come to the copy when both tensors are gone: a task behind it holds them. CUDA's memory is freed in the
+/// order of the stream.
+void keep_until_passed(Stream& stream, const Tensor& source, const Tensor& result) {
+  if (stream.device().kind == DeviceKind::cpu && !stream.is_inline()) {
+    stream.enqueue([source, result] {});
+  }
+}
+
+}  // namespace
+
+Tensor Tensor::to(Context& context, DType dtype) const {
+  if (device() == context.device() && dtype == view_.dtype) {
+    return *this;
+  }
+  Tensor result = empty(context, shape(), dtype);
+  copy(context, view_, result.view_);
+  keep_until_passed(context.stream(), *this, result);
+  return result;
+}
+
+Tensor Tensor::to(Context& target, Context& carrier) const {
+  if (device() == target.device()) {
+    return *this;
+  }
+  Tensor result = empty(target, shape(), dtype());
+  copy(carrier, view_, result.view_);
+  keep_until_passed(carrier.stream(), *this, result);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string>
+
+#include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/tensor/shape.hpp>
+
+namespace lockstep {
+
+/// A strided window on memory that somebody else owns: data, element type, device, extents, element strides.
+/// A plain value of about 170 bytes; copying one copies no data and allocates nothing. An op's comment says which
+/// of its views are read and which are written. A view with data == nullptr and rank 0 stands for "not given".
+struct TensorView {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  Device device;
+  Shape shape;
+  Strides strides;
+
+  TensorView() = default;
+  /// Row-major without gaps.
+  TensorView(void* data, DType dtype, Device device, const Shape& shape);
+  /// Any strides, in elements; they may be negative or zero. ShapeError when the ranks differ.
+  TensorView(void* data, DType dtype, Device device, const Shape& shape, const Strides& strides);
+  /// Host memory holding T's.
+  template <class T, std::size_t N>
+  TensorView(std::span<T, N> values, const Shape& extents)
+      : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), extents) {
+    require<ShapeError>(static_cast<std::int64_t>(values.size()) == extents.numel(), "TensorView: ", values.size(),
+                        " elements for shape ", extents);
+  }
+
+  [[nodiscard]] bool given() const { return data != nullptr || shape.rank() != 0; }
+  [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
+  /// numel() * size of an element: the bytes of a contiguous copy.
+  [[nodiscard]] std::size_t bytes() const;
+  /// Row-major without gaps (axes of extent 1 do not matter; an empty tensor is contiguous).
+  [[nodiscard]] bool is_contiguous() const;
+
+  /// The pointer as T*. DTypeError unless T is the element type.
+  template <class T>
+  [[nodiscard]] T* as() const {
+    require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", read as ", dtype_of<T>);
+    return static_cast<T*>(data);
+  }
+  /// All elements as one span. ShapeError unless contiguous, DTypeError unless T is the element type.
+  template <class T>
+  [[nodiscard]] std::span<T> span() const {
+    require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides, " is not contiguous");
+    return {as<T>(), static_cast<std::size_t>(numel())};
+  }
+
+  [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;  ///< [begin, end) of one axis
+  [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;  ///< axis i of the result is axes[i]
+  [[nodiscard]] TensorView reshape(const Shape& shape) const;               ///< ShapeError unless contiguous
+};
+
+/// "f32 (2, 3) on cpu", for error texts.
+std::ostream& operator<<(std::ostream& out, const TensorView& view);
+
+/// Throws DeviceError naming both devices unless the views that are given are all on device, and ShapeError where an
+/// address is no multiple of the size of an element. `op` names the caller.
+void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
+
+/// True when the address ranges of two contiguous views share a byte.
+[[nodiscard]] bool overlaps(const TensorView& a, const TensorView& b);
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// What the gradient reducer needs of kernels/, as work of the stand-in's streams: the floor's own kernels are nvcc's
+// and cannot be linked here. They are tested by themselves.
+#include <lockstep/kernels/strided_copy.hpp>
+
+#include <lockstep/runtime/base/error.hpp>
+
+#include "control.hpp"
+
+namespace lockstep::ops {
+namespace {
+
+template <class From, class To>
+void convert(const TensorView& src, const TensorView& dst) {
+  const auto* from = static_cast<const From*>(src.data);  // (n)
+  auto* to = static_cast<To*>(dst.data);                  // (n)
+  for (std::int64_t i = 0; i < src.numel(); ++i) {
+    to[i] = To(static_cast<float>(from[i]));
+  }
+}
+
+}  // namespace
+
+void strided_copy(Context& context, const TensorView& src, const TensorView& dst) {
+  const bool narrows = src.dtype == DType::f32;
+  const DType other = narrows ? dst.dtype : src.dtype;
+  require<DTypeError>((narrows || dst.dtype == DType::f32) && (other == DType::bf16 || other == DType::f16),
+                      "stand-in for strided_copy: ", src.dtype, " to ", dst.dtype);
+  standin::launch(context.stream().cuda_handle(), [=](std::span<const standin::DeviceMemory>) {
+    if (other == DType::bf16) {
+      narrows ? convert<float, BFloat16>(src, dst) : convert<BFloat16, float>(src, dst);
+    } else {
+      narrows ? convert<float, Float16>(src, dst) : convert<Float16, float>(src, dst);
+    }
+  });
+}
+
+}  // namespace lockstep::ops
