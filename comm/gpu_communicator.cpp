@@ -49,41 +49,41 @@ std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank
 
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    require<OnEveryRank<DeviceError>>(ranks[r].failure.empty(), "nccl: rank ", r, " on ", ranks[r].host, ": ",
-                                      ranks[r].failure);
+    require<CollectiveError<DeviceError>>(ranks[r].failure.empty(), "nccl: rank ", r, " on ", ranks[r].host, ": ",
+                                          ranks[r].failure);
   }
   const NcclRank& first = ranks.at(0);
-  require<OnEveryRank<UsageError>>(first.version / 10000 == built / 10000 && first.version / 100 >= built / 100,
-                                   "nccl: ", version_text(first.version), " was loaded, expected ", built / 10000, '.',
-                                   built / 100 % 100, " or a later ", built / 10000, ".x: lockstep was built with ",
-                                   version_text(built));
+  require<CollectiveError<UsageError>>(first.version / 10000 == built / 10000 && first.version / 100 >= built / 100,
+                                       "nccl: ", version_text(first.version), " was loaded, expected ", built / 10000,
+                                       '.', built / 100 % 100, " or a later ", built / 10000,
+                                       ".x: lockstep was built with ", version_text(built));
   for (std::size_t r = 1; r < ranks.size(); ++r) {
-    require<OnEveryRank<UsageError>>(ranks[r].version == first.version, "nccl: rank 0 on ", first.host, " loaded ",
-                                     version_text(first.version), ", rank ", r, " on ", ranks[r].host, " ",
-                                     version_text(ranks[r].version), ", expected one version");
-    require<OnEveryRank<UsageError>>(ranks[r].allow_shared_gpu == first.allow_shared_gpu, "nccl: rank ",
-                                     first.allow_shared_gpu ? r : 0, " forbids ranks that share a GPU, rank ",
-                                     first.allow_shared_gpu ? 0 : r, " allows them (", kAllow, ")");
+    require<CollectiveError<UsageError>>(ranks[r].version == first.version, "nccl: rank 0 on ", first.host, " loaded ",
+                                         version_text(first.version), ", rank ", r, " on ", ranks[r].host, " ",
+                                         version_text(ranks[r].version), ", expected one version");
+    require<CollectiveError<UsageError>>(ranks[r].allow_shared_gpu == first.allow_shared_gpu, "nccl: rank ",
+                                         first.allow_shared_gpu ? r : 0, " forbids ranks that share a GPU, rank ",
+                                         first.allow_shared_gpu ? 0 : r, " allows them (", kAllow, ")");
   }
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     for (std::size_t other = 0; other < r; ++other) {
       if (ranks[r].gpu != ranks[other].gpu) {
         continue;
       }
-      require<OnEveryRank<UsageError>>(first.allow_shared_gpu, "nccl: ranks ", other, " and ", r, " on ", ranks[r].host,
-                                       " both have ", ranks[r].gpu,
-                                       ", expected a GPU for each rank (for tests: ", kAllow, "=1)");
-      require<OnEveryRank<UsageError>>(
+      require<CollectiveError<UsageError>>(first.allow_shared_gpu, "nccl: ranks ", other, " and ", r, " on ",
+                                           ranks[r].host, " both have ", ranks[r].gpu,
+                                           ", expected a GPU for each rank (for tests: ", kAllow, "=1)");
+      require<CollectiveError<UsageError>>(
           !ranks[r].host_id.empty() && ranks[r].host_id != ranks[other].host_id, "nccl: ranks ", other, " and ", r,
           " share ", ranks[r].gpu, ", but NCCL_HOSTID is '", ranks[other].host_id, "' and '", ranks[r].host_id,
           "', expected two names (set_shared_gpu_environment() before the first NCCL call)");
       // Such ranks talk through the loopback interface, and would wait in vain for those of another host.
       const auto away =
           std::find_if(ranks.begin(), ranks.end(), [&](const NcclRank& rank) { return rank.host != first.host; });
-      require<OnEveryRank<UsageError>>(away == ranks.end(), "nccl: ranks ", other, " and ", r, " share ", ranks[r].gpu,
-                                       ", and ranks are on ", first.host, " and ",
-                                       away == ranks.end() ? first.host : away->host,
-                                       "; expected one host for ranks that share a GPU");
+      require<CollectiveError<UsageError>>(away == ranks.end(), "nccl: ranks ", other, " and ", r, " share ",
+                                           ranks[r].gpu, ", and ranks are on ", first.host, " and ",
+                                           away == ranks.end() ? first.host : away->host,
+                                           "; expected one host for ranks that share a GPU");
     }
   }
 }

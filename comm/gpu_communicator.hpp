@@ -29,12 +29,12 @@ struct NcclOptions {
 /// addition, and the order of additions is NCCL's. What is captured in a graph must have run once before, and graphs
 /// must go before the communicator: NCCL neither ends nor aborts while one lives.
 ///
-/// What is found before NCCL starts is found by all ranks together (OnEveryRank): UsageError when two ranks have one
-/// GPU, naming both, or may and are on several hosts, when versions of NCCL differ or NCCL is an older minor version
-/// than the one that lockstep was built with; DeviceError when a rank has no GPU. So is a set-up that fails or is not
-/// over in time on some rank: NcclError with that rank, the seconds and NCCL's own words. Later a failure is this
-/// rank's: NcclError from the operation or from check(); the communicator is aborted, so that nothing on this GPU waits
-/// any more, and every later call throws. The destructor ends NCCL in good order with the other ranks; while an
+/// What is found before NCCL starts is found by all ranks together (CollectiveError): UsageError when two ranks have
+/// one GPU, naming both, or may and are on several hosts, when versions of NCCL differ or NCCL is an older minor
+/// version than the one that lockstep was built with; DeviceError when a rank has no GPU. So is a set-up that fails or
+/// is not over in time on some rank: NcclError with that rank, the seconds and NCCL's own words. Later a failure is
+/// this rank's: NcclError from the operation or from check(); the communicator is aborted, so that nothing on this GPU
+/// waits any more, and every later call throws. The destructor ends NCCL in good order with the other ranks; while an
 /// exception unwinds, or when that takes more than timeout_s, it aborts instead. An abort is waited for 2 s at most and
 /// then goes on on a thread of its own. In a build without NCCL: UsageError, on every rank.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,

@@ -76,8 +76,9 @@ void require_same_on_all_ranks(Communicator& communicator, const std::string& te
     for (std::size_t i = 0; i < std::max(first.size(), other.size()); ++i) {
       const std::string a = i < first.size() ? first[i] : "nothing";
       const std::string b = i < other.size() ? other[i] : "nothing";
-      require<OnEveryRank<UsageError>>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '", b,
-                                       "'; start every rank with the same program, options, data and checkpoint");
+      require<CollectiveError<UsageError>>(a == b, "the ranks do not agree: rank 0 has '", a, "', rank ", r, " has '",
+                                           b,
+                                           "'; start every rank with the same program, options, data and checkpoint");
     }
   }
 }

@@ -24,13 +24,13 @@ constexpr int kLooks = 10;
 
 }  // namespace
 
-struct Watchdog::State {
-  State(double s, std::function<void(const std::string&)> e) : seconds(s), expired(std::move(e)) {
+struct Watchdog::Impl {
+  Impl(double s, std::function<void(const std::string&)> e) : seconds(s), expired(std::move(e)) {
     require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: ", s, " seconds, expected at least ", kShortest);
     thread = std::thread([this] { watch(); });
   }
 
-  ~State() {
+  ~Impl() {
     {
       const std::lock_guard lock(mutex);
       over = true;
@@ -81,15 +81,15 @@ struct Watchdog::State {
 };
 
 Watchdog::Watchdog(double seconds, std::function<void(const std::string& text)> expired)
-    : state_(std::make_unique<State>(seconds, std::move(expired))) {}
+    : impl_(std::make_unique<Impl>(seconds, std::move(expired))) {}
 
 Watchdog::~Watchdog() = default;
 
 void Watchdog::begin(const char* doing, std::int64_t number) noexcept {
-  state_->begin(doing, number);
+  impl_->begin(doing, number);
 }
 void Watchdog::begin(const char* doing) noexcept {
-  state_->begin(doing, kNoNumber);
+  impl_->begin(doing, kNoNumber);
 }
 
 }  // namespace lockstep::comm

@@ -35,8 +35,8 @@ class Watchdog {
   void begin(const char* doing) noexcept;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lockstep::comm

@@ -8,9 +8,9 @@ namespace lockstep::comm {
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                      const NcclOptions& /*options*/) {
-  throw OnEveryRank<UsageError>(concat("nccl: this build has no NCCL, expected one that has it for ", control.size(),
-                                       control.size() == 1 ? " rank on " : " ranks on ", device,
-                                       " (CMake option LOCKSTEP_NCCL)"));
+  throw CollectiveError<UsageError>(concat("nccl: this build has no NCCL, expected one that has it for ",
+                                           control.size(), control.size() == 1 ? " rank on " : " ranks on ", device,
+                                           " (CMake option LOCKSTEP_NCCL)"));
 }
 
 std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& /*communicator*/) {

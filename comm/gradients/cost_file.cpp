@@ -7,7 +7,7 @@
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-namespace lockstep::nn {
+namespace lockstep::comm {
 namespace {
 
 constexpr const char* kFormat = "lockstep-cost";
@@ -214,8 +214,8 @@ std::string all_reduce_name(GradientPath gradients) {
   return gradients == GradientPath::nccl ? "all_reduce/nccl" : "all_reduce";
 }
 
-comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
-                                const std::string& source) {
+CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
+                          const std::string& source) {
   const std::string name = all_reduce_name(gradients);
   const CostPath* path = file.find(name);
   require<DataError>(
@@ -227,4 +227,4 @@ comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, in
   return path->model;
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep::comm

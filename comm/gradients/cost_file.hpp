@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/gradients/cost_model.hpp>
 
-namespace lockstep::nn {
+namespace lockstep::comm {
 
 /// One size of a path as it was measured. Seconds of one call, of the rank that took longest in it.
 struct CostPoint {
@@ -41,7 +41,7 @@ struct CostPath {
   std::string limit_text{};  ///< what limit_bytes_per_s is, "one-way traffic of PCIe 5.0 x16"; empty: no limit is known
   double limit_bytes_per_s = 0;  ///< on the same scale as busbw
   std::vector<CostPoint> points{};
-  comm::CostModel model{};
+  CostModel model{};
   CostErrors held_out{};  ///< of a model fitted to every second size, on the others
 
   friend bool operator==(const CostPath&, const CostPath&) = default;
@@ -86,7 +86,7 @@ enum class GradientPath : unsigned char { host, nccl };
 
 /// The all-reduce model of that path in a file, for bucket plans. DataError when it has none, or was measured with
 /// another number of ranks or nodes: a ring of two says nothing about one of eight.
-[[nodiscard]] comm::CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
-                                              const std::string& source);
+[[nodiscard]] CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
+                                        const std::string& source);
 
-}  // namespace lockstep::nn
+}  // namespace lockstep::comm

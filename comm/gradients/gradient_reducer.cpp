@@ -101,7 +101,7 @@ struct Slot {
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
-  TensorView sent;  ///< (end - begin): what is reduced, data or its place in State::rounded
+  TensorView sent;  ///< (end - begin): what is reduced, data or its place in Impl::rounded
   Event ready;      ///< R: the last write of the bucket, on the compute stream
   Event done;       ///< D: the end of its all-reduce, on the communication stream
   Stopwatch time;
@@ -111,8 +111,8 @@ struct Slot {
 
 }  // namespace
 
-struct GradientReducer::State {
-  State(Communicator& c, Stream& compute_stream, Stream& comm_stream, std::vector<GradientRange> g)
+struct GradientReducer::Impl {
+  Impl(Communicator& c, Stream& compute_stream, Stream& comm_stream, std::vector<GradientRange> g)
       : communicator(c),
         compute(compute_stream),
         comm(comm_stream),
@@ -219,8 +219,8 @@ struct GradientReducer::State {
 GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, Stream& comm,
                                  std::vector<GradientRange> gradients, std::vector<Bucket> buckets,
                                  const TensorView& arena, const ReducerOptions& options)
-    : state_(std::make_unique<State>(communicator, compute, comm, std::move(gradients))) {
-  State& s = *state_;
+    : impl_(std::make_unique<Impl>(communicator, compute, comm, std::move(gradients))) {
+  Impl& s = *impl_;
   require<ShapeError>(arena.shape.rank() == 1 && arena.is_contiguous(), "gradient reducer: arena is ", arena,
                       ", expected one contiguous dimension");
   require<StateError>(communicator.can_overlap() || comm.is_inline(), "gradient reducer: the ", communicator.backend(),
@@ -249,26 +249,26 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
 
 GradientReducer::~GradientReducer() {
   try {
-    state_->comm.synchronize();
+    impl_->comm.synchronize();
   } catch (...) {  // whoever destroys it after a failure knows
   }
 }
 
 const std::vector<Bucket>& GradientReducer::buckets() const {
-  return state_->buckets;
+  return impl_->buckets;
 }
 
 DType GradientReducer::sent_as() const {
-  return state_->sent_as;
+  return impl_->sent_as;
 }
 
 std::size_t GradientReducer::bytes() const {
-  const TensorView& rounded = state_->rounded.view();
+  const TensorView& rounded = impl_->rounded.view();
   return rounded.given() ? rounded.bytes() : 0;
 }
 
 void GradientReducer::begin_step() {
-  State& s = *state_;
+  Impl& s = *impl_;
   require<StateError>(!s.in_step, "gradient reducer: begin_step() before the last step was finished or given up");
   for (std::size_t i = 0; i < s.gradients.size(); ++i) {
     s.pending[i] = s.gradients[i].expected_writes;
@@ -281,8 +281,8 @@ void GradientReducer::begin_step() {
   s.in_step = true;
 }
 
-void GradientReducer::written(int index) {
-  State& s = *state_;
+void GradientReducer::gradient_written(int index) {
+  Impl& s = *impl_;
   require<StateError>(index >= 0 && index < static_cast<int>(s.gradients.size()), "gradient reducer: gradient ", index,
                       " was written, expected 0 to ", static_cast<int>(s.gradients.size()) - 1);
   const auto i = static_cast<std::size_t>(index);
@@ -298,7 +298,7 @@ void GradientReducer::written(int index) {
 }
 
 void GradientReducer::finish() {
-  State& s = *state_;
+  Impl& s = *impl_;
   require<StateError>(s.in_step, "gradient reducer: finish() outside a step");
   if (s.next < s.slots.size()) {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
@@ -317,11 +317,11 @@ void GradientReducer::finish() {
 }
 
 void GradientReducer::abandon_step() {
-  state_->in_step = false;
+  impl_->in_step = false;
 }
 
 ReducerStatistics GradientReducer::statistics() const {
-  State& s = *state_;
+  Impl& s = *impl_;
   ReducerStatistics result;
   result.steps = s.steps;
   for (const auto& slot : s.slots) {
@@ -334,7 +334,7 @@ ReducerStatistics GradientReducer::statistics() const {
 }
 
 void GradientReducer::reset_statistics() {
-  State& s = *state_;
+  Impl& s = *impl_;
   s.steps = 0;
   s.waited.reset();
   for (const auto& slot : s.slots) {

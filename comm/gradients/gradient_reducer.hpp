@@ -58,7 +58,7 @@ class GradientReducer {
   void begin_step();
   /// A write of gradient `index` (ready order) was enqueued on the compute stream. StateError naming the tensor when
   /// it was written more often than declared or outside a step.
-  void written(int index);
+  void gradient_written(int index);
   /// The compute stream waits for all buckets. StateError naming the gradients that were never written.
   void finish();
   /// Gives the step up after an error in the middle of it, so that the next one can begin; nothing outside a step. What
@@ -70,8 +70,8 @@ class GradientReducer {
   void reset_statistics();
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lockstep::comm

@@ -84,7 +84,7 @@ constexpr const char* kUnknown = "an exception that is not a std::exception";
 
 }  // namespace
 
-struct Session::State {
+struct Session::Impl {
   Launch launch;
   std::unique_ptr<detail::World> world;
   std::unique_ptr<Communicator> grad;
@@ -96,36 +96,36 @@ struct Session::State {
   bool agreed_to_fail = false;  ///< every rank is on its way out
 };
 
-Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
+Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
   std::string problem;
   const auto attempt = [&](auto&& find_out) {
     try {
-      state_->launch = find_out();
+      impl_->launch = find_out();
     } catch (const UsageError& e) {
       problem = e.what();
     }
   };
   attempt([&] { return detect_launch(environment); });
   // A rank whose environment is wrong starts MPI too, or the others would wait for it.
-  state_->world = make_world(argc, argv);
-  detail::World& world = *state_->world;
+  impl_->world = make_world(argc, argv);
+  detail::World& world = *impl_->world;
   if (problem.empty()) {
-    attempt([&] { return confirm_launch(state_->launch, environment, world.rank, world.size, world.description); });
+    attempt([&] { return confirm_launch(impl_->launch, environment, world.rank, world.size, world.description); });
   }
   try {
     require<UsageError>(world.size > 1 || problem.empty(), problem);
-    state_->grad = world.communicator();
-    state_->inline_ops = world.communicator();
-    state_->control = world.communicator();
+    impl_->grad = world.communicator();
+    impl_->inline_ops = world.communicator();
+    impl_->control = world.communicator();
     agree([&] { require<UsageError>(problem.empty(), problem); });
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
   } catch (const AgreedFailure&) {
     close();  // every rank is here
     throw;
   } catch (...) {
-    state_->grad.reset();
-    state_->inline_ops.reset();
+    impl_->grad.reset();
+    impl_->inline_ops.reset();
     if (world.size == 1) {
       world.finalise();
     }
@@ -134,49 +134,49 @@ Session::Session(int& argc, char**& argv) : state_(std::make_unique<State>()) {
 }
 
 void Session::close() {
-  state_->worker.reset();
-  state_->grad.reset();
-  state_->inline_ops.reset();
-  state_->control.reset();
-  state_->world->finalise();
+  impl_->worker.reset();
+  impl_->grad.reset();
+  impl_->inline_ops.reset();
+  impl_->control.reset();
+  impl_->world->finalise();
 }
 
 Session::~Session() {
-  if (std::uncaught_exceptions() > state_->uncaught && !state_->agreed_to_fail) {
+  if (std::uncaught_exceptions() > impl_->uncaught && !impl_->agreed_to_fail) {
     return;  // the other ranks do not know: they must not be waited for
   }
   try {
     close();
   } catch (const std::exception& e) {
-    print_error(state_->world->rank, e.what());
+    print_error(impl_->world->rank, e.what());
   } catch (...) {
-    print_error(state_->world->rank, kUnknown);
+    print_error(impl_->world->rank, kUnknown);
   }
 }
 
 int Session::rank() const {
-  return state_->world->rank;
+  return impl_->world->rank;
 }
 int Session::size() const {
-  return state_->world->size;
+  return impl_->world->size;
 }
 int Session::local_rank() const {
-  return state_->world->local_rank;
+  return impl_->world->local_rank;
 }
 int Session::local_size() const {
-  return state_->world->local_size;
+  return impl_->world->local_size;
 }
 int Session::node() const {
-  return state_->world->node;
+  return impl_->world->node;
 }
 int Session::nodes() const {
-  return state_->world->nodes;
+  return impl_->world->nodes;
 }
 const Launch& Session::launch() const {
-  return state_->launch;
+  return impl_->launch;
 }
 std::string Session::description() const {
-  return state_->world->description;
+  return impl_->world->description;
 }
 
 std::string Session::host() const {
@@ -188,25 +188,24 @@ std::string Session::host() const {
 }
 
 Communicator& Session::grad() {
-  return *state_->grad;
+  return *impl_->grad;
 }
 Communicator& Session::inline_ops() {
-  return *state_->inline_ops;
+  return *impl_->inline_ops;
 }
 Communicator& Session::control() {
-  return *state_->control;
+  return *impl_->control;
 }
 
 Stream& Session::communication_stream() {
-  if (state_->communication == nullptr) {
-    state_->communication = state_->world->serial();
-    if (state_->communication == nullptr) {
-      state_->worker.emplace(state_->grad->can_overlap() ? Stream::host_worker("lockstep-comm")
-                                                         : Stream::host_inline());
-      state_->communication = &*state_->worker;
+  if (impl_->communication == nullptr) {
+    impl_->communication = impl_->world->serial();
+    if (impl_->communication == nullptr) {
+      impl_->worker.emplace(impl_->grad->can_overlap() ? Stream::host_worker("lockstep-comm") : Stream::host_inline());
+      impl_->communication = &*impl_->worker;
     }
   }
-  return *state_->communication;
+  return *impl_->communication;
 }
 
 void Session::agree(const std::function<void()>& phase) {
@@ -243,7 +242,7 @@ void Session::agree(const std::function<void()>& phase) {
   if (rank() == 0) {
     print_error(everybody ? -1 : culprit, reason);
   }
-  state_->agreed_to_fail = true;
+  impl_->agreed_to_fail = true;
   throw AgreedFailure(everybody ? reason : concat("rank ", culprit, ": ", reason), static_cast<int>(*first));
 }
 
@@ -253,7 +252,7 @@ void Session::abort(std::string_view text, int code) noexcept {
 }
 
 void Session::abort(int code) noexcept {
-  state_->world->abort(code);
+  impl_->world->abort(code);
   std::_Exit(code);  // not reached; the compiler does not take a virtual function's word for it
 }
 

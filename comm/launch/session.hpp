@@ -68,9 +68,9 @@ class Session {
   [[noreturn]] void abort(int code) noexcept;
 
  private:
-  struct State;
+  struct Impl;
   void close();
-  std::unique_ptr<State> state_;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure ends

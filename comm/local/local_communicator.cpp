@@ -32,8 +32,8 @@ struct Contribution {
 
 /// A message on its way from one rank to another.
 struct Mail {
-  enum class State { none, posted, copying, taken, refused };
-  State state = State::none;
+  enum class Impl { none, posted, copying, taken, refused };
+  Impl state = Impl::none;
   const void* data = nullptr;
   DType dtype = DType::u8;
   std::int64_t count = 0;
@@ -135,16 +135,15 @@ struct Shared {
     letter.data = data.data;
     letter.dtype = data.dtype;
     letter.count = data.numel();
-    letter.state = Mail::State::posted;
+    letter.state = Mail::Impl::posted;
     changed.notify_all();
     changed.wait(lock, [&] {
-      return letter.state == Mail::State::taken || letter.state == Mail::State::refused ||
-             (letter.state == Mail::State::posted && (member(to).gone || member(rank).gone));
+      return letter.state == Mail::Impl::taken || letter.state == Mail::Impl::refused ||
+             (letter.state == Mail::Impl::posted && (member(to).gone || member(rank).gone));
     });
-    const Mail::State end = std::exchange(letter.state, Mail::State::none);
-    require<PeerError>(end != Mail::State::posted, "send: rank ", to, " left before it took the message of rank ",
-                       rank);
-    require<ShapeError>(end == Mail::State::taken, "send: rank ", to, " does not expect ", data.numel(), " x ",
+    const Mail::Impl end = std::exchange(letter.state, Mail::Impl::none);
+    require<PeerError>(end != Mail::Impl::posted, "send: rank ", to, " left before it took the message of rank ", rank);
+    require<ShapeError>(end == Mail::Impl::taken, "send: rank ", to, " does not expect ", data.numel(), " x ",
                         data.dtype);
     lock.unlock();
     count(rank, static_cast<std::int64_t>(data.bytes()));
@@ -153,22 +152,22 @@ struct Shared {
   void recv(int rank, int from, const TensorView& data) {
     std::unique_lock lock(mutex);
     Mail& letter = between(from, rank);
-    changed.wait(lock, [&] { return letter.state == Mail::State::posted || member(from).gone || member(rank).gone; });
-    require<PeerError>(letter.state == Mail::State::posted, "recv: rank ", from, " left before it sent to rank ", rank);
+    changed.wait(lock, [&] { return letter.state == Mail::Impl::posted || member(from).gone || member(rank).gone; });
+    require<PeerError>(letter.state == Mail::Impl::posted, "recv: rank ", from, " left before it sent to rank ", rank);
     if (letter.count != data.numel() || letter.dtype != data.dtype) {
       const Mail came = letter;
-      letter.state = Mail::State::refused;
+      letter.state = Mail::Impl::refused;
       changed.notify_all();
       throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
                               " x ", data.dtype));
     }
-    letter.state = Mail::State::copying;  // keeps the sender, and so its memory, until the copy is done
+    letter.state = Mail::Impl::copying;  // keeps the sender, and so its memory, until the copy is done
     lock.unlock();
     if (data.bytes() > 0) {
       std::memcpy(data.data, letter.data, data.bytes());
     }
     lock.lock();
-    letter.state = Mail::State::taken;
+    letter.state = Mail::Impl::taken;
     changed.notify_all();
     lock.unlock();
     count(rank, static_cast<std::int64_t>(data.bytes()));
@@ -395,18 +394,18 @@ class LocalCommunicator final : public Communicator {
 
 }  // namespace
 
-struct LocalGroup::State {
+struct LocalGroup::Impl {
   std::shared_ptr<Shared> shared;
 };
 
 LocalGroup::LocalGroup(int size) {
   require<UsageError>(size >= 1, "LocalGroup: size is ", size, ", expected 1 or more");
-  state_ = std::make_shared<State>(State{std::make_shared<Shared>(size)});
+  impl_ = std::make_shared<Impl>(Impl{std::make_shared<Shared>(size)});
 }
 
 LocalGroup::~LocalGroup() {
   // A rank that nobody took can never come: whoever waits for it must not wait for ever.
-  Shared& shared = *state_->shared;
+  Shared& shared = *impl_->shared;
   const std::lock_guard lock(shared.mutex);
   for (Member& member : shared.members) {
     member.gone = member.gone || !member.taken;
@@ -415,8 +414,8 @@ LocalGroup::~LocalGroup() {
 }
 
 std::unique_ptr<Communicator> LocalGroup::communicator(int rank) {
-  detail::check_rank("LocalGroup", rank, state_->shared->size);
-  return std::make_unique<LocalCommunicator>(state_->shared, rank);
+  detail::check_rank("LocalGroup", rank, impl_->shared->size);
+  return std::make_unique<LocalCommunicator>(impl_->shared, rank);
 }
 
 }  // namespace lockstep::comm

@@ -19,8 +19,8 @@ class LocalGroup {
   [[nodiscard]] std::unique_ptr<Communicator> communicator(int rank);
 
  private:
-  struct State;
-  std::shared_ptr<State> state_;
+  struct Impl;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace lockstep::comm

@@ -179,8 +179,8 @@ ncclUniqueId share_id(Communicator& control) {
     text = result == ncclSuccess ? concat('+', std::string_view(id.internal, sizeof id.internal)) : words(result);
   }
   text = broadcast_text(control, text);
-  require<OnEveryRank<NcclError>>(text.size() == sizeof id.internal + 1 && text[0] == '+',
-                                  "nccl: rank 0: ncclGetUniqueId: ", text);
+  require<CollectiveError<NcclError>>(text.size() == sizeof id.internal + 1 && text[0] == '+',
+                                      "nccl: rank 0: ncclGetUniqueId: ", text);
   std::copy(text.begin() + 1, text.end(), id.internal);
   return id;
 }
@@ -521,7 +521,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {
-      throw OnEveryRank<NcclError>(concat("nccl: rank ", r, " on ", ranks[r].host, ": ", failures[r]));
+      throw CollectiveError<NcclError>(concat("nccl: rank ", r, " on ", ranks[r].host, ": ", failures[r]));
     }
   }
   return communicator;

@@ -55,7 +55,7 @@ struct Options {
 /// Convolutions and a linear layer. No batch norm: its statistics are those of a share, so that the gradient of a split
 /// batch would not be that of the whole.
 nn::Model small_cnn(std::int64_t side, int classes) {
-  nn::ModelBuilder b("small_cnn", {side, side, 3});
+  nn::ModelBuilder b = nn::ModelBuilder::for_images("small_cnn", {side, side, 3});
   nn::NodeId x = b.relu("relu1", b.conv2d("conv1", b.input(), 16, {.kernel = 3, .pad = 1, .bias = true}));
   x = b.relu("relu2", b.conv2d("conv2", x, 32, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
   x = b.relu("relu3", b.conv2d("conv3", x, 64, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));

@@ -40,7 +40,7 @@ Replicas::Replicas(const std::vector<Device>& devices, const nn::Model& model, c
   require<UsageError>(count >= 1, "no device is given, expected at least 1");
   require<UsageError>(settings.batch >= count, "the batch size is ", settings.batch,
                       ", expected at least one sample for each of the ", count, " devices");
-  const std::int64_t rows = nn::share_of(settings.batch, count, 0).count;  // the largest share
+  const std::int64_t rows = nn::partition_of(settings.batch, count, 0).count;  // the largest share
   for (const Device device : devices) {
     replicas_.push_back(std::make_unique<Replica>(device, model, rows, settings.threads, settings.plan));
   }
@@ -75,16 +75,17 @@ void Replicas::split_batch(const nn::Batch& batch) {
   const auto count = static_cast<std::int64_t>(size());
   for (std::int64_t d = 0; d < count; ++d) {
     Replica& replica = at(static_cast<std::size_t>(d));
-    const nn::Share share = nn::share_of(batch.valid, count, d);
-    const auto send = [&](const TensorView& all, nn::StateField field) {
+    const nn::Partition share = nn::partition_of(batch.valid, count, d);
+    const auto send = [&](nn::StateField field) {
+      const TensorView& all = batch.view(field);
       copy(*replica.context, all.slice(0, share.begin, share.begin + share.count),
            replica.state.view(field).slice(0, 0, share.count));
     };
-    send(batch.images, nn::StateField::images);
-    send(batch.labels, nn::StateField::labels);
-    send(batch.sample_ids, nn::StateField::sample_ids);
+    send(nn::StateField::images);
+    send(nn::StateField::labels);
+    send(nn::StateField::sample_ids);
     replica.state.set(*replica.context, {.learning_rate = settings_.learning_rate,
-                                         .loss_scale = 1.0 / static_cast<double>(batch.valid),
+                                         .sample_weight = 1.0 / static_cast<double>(batch.valid),
                                          .valid = share.count,
                                          .epoch = batch.epoch});
   }
@@ -134,8 +135,8 @@ void Replicas::all_reduce_star() {
 void Replicas::all_reduce_ring() {
   const std::size_t count = size();
   const auto part = [&](const TensorView& all, std::size_t index) {
-    const nn::Share share =
-        nn::share_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
+    const nn::Partition share =
+        nn::partition_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
     return all.slice(0, share.begin, share.begin + share.count);
   };
   // Before a step a device waits for what both neighbours did in the step before: the left one has made the part that

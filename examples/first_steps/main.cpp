@@ -98,17 +98,17 @@ class Network {
   }
 
   [[nodiscard]] const TensorView& operator()(const TensorView& input) {
-    copy(context_, input, state_.view(nn::StateField::input));
+    copy(context_, input, state_.view(nn::StateField::values));
     state_.set(context_, {.valid = kBatch});
     plan_.run(context_);
-    return plan_.logits();
+    return plan_.output();
   }
   [[nodiscard]] Context& context() { return context_; }
   [[nodiscard]] nn::ParameterSet& parameters() { return parameters_; }
 
  private:
   static constexpr std::int64_t kBatch = 2;
-  inline static const nn::PlanOptions kOptions{.uint8_input = false, .loss = nn::Loss::mse};
+  inline static const nn::PlanOptions kOptions{.loss = nn::Loss::mse};
   Context& context_;
   nn::ParameterSet parameters_;
   nn::StepState state_;

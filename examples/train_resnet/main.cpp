@@ -65,7 +65,7 @@ class Reports final : public nn::RunObserver {
       log_->on_epoch(event);
     }
   }
-  void write_event(const std::string& name, nn::Json::Object fields) {
+  void write_event(const std::string& name, Json::Object fields) {
     if (log_) {
       log_->write_event(name, std::move(fields));
     }
@@ -215,45 +215,45 @@ nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSpli
   return id;
 }
 
-nn::Json json_of(const nn::ChoiceReport& report) {
-  return nn::Json::Object{{"calls", report.calls},
-                          {"distinct", report.distinct},
-                          {"timed", report.timed},
-                          {"seconds", report.seconds},
-                          {"refused", nn::Json::Array(report.refused.begin(), report.refused.end())}};
+Json json_of(const nn::ChoiceReport& report) {
+  return Json::Object{{"calls", report.calls},
+                      {"distinct", report.distinct},
+                      {"timed", report.timed},
+                      {"seconds", report.seconds},
+                      {"refused", Json::Array(report.refused.begin(), report.refused.end())}};
 }
 
 /// tuned: what rank 0 found when it chose libraries.
 std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity& id, comm::Session& session,
                         const std::optional<nn::ChoiceReport>& tuned) {
-  nn::Json::Object options;
+  Json::Object options;
   for (const auto& [key, value] : id.options) {
     options[key] = value;
   }
-  nn::Json::Object config{{"lockstep", build_description()},
-                          {"model", id.model},
-                          {"classes", id.classes},
-                          {"height", id.height},
-                          {"width", id.width},
-                          {"data", o.data.spec},
-                          {"seed", id.seed},
-                          {"ranks", id.ranks},
-                          {"nodes", session.nodes()},
-                          {"threads_per_rank", id.threads},
-                          {"global_batch", id.global_batch},
-                          {"options", options},
-                          {"overlap", s.overlap_reason},
-                          {"bucket_mb", o.bucket_mb},
-                          {"cost", o.cost},
-                          {"library_choices", tuned ? json_of(*tuned) : nn::Json()},
-                          {"workers", s.rules.workers},
-                          {"log_every", o.log_every},
-                          {"report_waits", o.report_waits},
-                          {"watchdog", o.watchdog},
-                          {"top_k", o.top_k},
-                          {"init", o.init},
-                          {"resume", o.resume}};
-  return nn::Json(std::move(config)).text(2) + "\n";
+  Json::Object config{{"lockstep", build_description()},
+                      {"model", id.model},
+                      {"classes", id.classes},
+                      {"height", id.height},
+                      {"width", id.width},
+                      {"data", o.data.spec},
+                      {"seed", id.seed},
+                      {"ranks", id.ranks},
+                      {"nodes", session.nodes()},
+                      {"threads_per_rank", id.threads},
+                      {"global_batch", id.global_batch},
+                      {"options", options},
+                      {"overlap", s.overlap_reason},
+                      {"bucket_mb", o.bucket_mb},
+                      {"cost", o.cost},
+                      {"library_choices", tuned ? json_of(*tuned) : Json()},
+                      {"workers", s.rules.workers},
+                      {"log_every", o.log_every},
+                      {"report_waits", o.report_waits},
+                      {"watchdog", o.watchdog},
+                      {"top_k", o.top_k},
+                      {"init", o.init},
+                      {"resume", o.resume}};
+  return Json(std::move(config)).text(2) + "\n";
 }
 
 /// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/base/units.hpp).
@@ -303,7 +303,7 @@ void report_waits(const Options& o, const train_resnet::WaitCounts& waits, Conte
   std::cout << waits.text(o.report_waits) << (memory ? "  memory     " + to_string(*memory) + "\n" : "");
   reports.write_event("waits", {{"first_steps", o.report_waits},
                                 {"calls", waits.json()},
-                                {"memory", memory ? train_resnet::json_of(*memory) : nn::Json()}});
+                                {"memory", memory ? train_resnet::json_of(*memory) : Json()}});
 }
 
 /// Where a rank computes. On a GPU with a second line about its host threads.
@@ -374,12 +374,12 @@ std::optional<nn::ChoiceReport> tune(const Options& o, comm::Session& session, C
   if (!wanted || !o.evaluate.empty() || !setup.trainer.plan.choices.empty()) {
     return std::nullopt;
   }
-  const std::int64_t share = nn::share_of(setup.trainer.global_batch, session.size(), 0).count;
+  const std::int64_t share = nn::partition_of(setup.trainer.global_batch, session.size(), 0).count;
   std::vector<nn::LibraryPlan> plans;  // as rank 0 has them
   session.agree([&] {
     if (session.rank() == 0) {
       const std::int64_t passes = setup.trainer.accumulate;
-      plans = nn::PassPlans(context, model, nn::share_of(share, passes, 0).count, passes, setup.trainer.plan)
+      plans = nn::PassPlans(context, model, nn::partition_of(share, passes, 0).count, passes, setup.trainer.plan)
                   .library_plans();
     }
   });
@@ -429,7 +429,7 @@ int run(comm::Session& session, int argc, char** argv) {
   });
 
   // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
-  std::optional<nn::FolderLock> lock;  // rank 0's
+  std::optional<FolderLock> lock;  // rank 0's
   const auto lock_results = [&] {
     try {
       lock.emplace(o.out);
@@ -439,7 +439,7 @@ int run(comm::Session& session, int argc, char** argv) {
     }
   };
   session.agree([&] {
-    if (first && !o.dry_run && o.evaluate.empty() && nn::FolderLock::known(o.out)) {
+    if (first && !o.dry_run && o.evaluate.empty() && FolderLock::known(o.out)) {
       lock_results();
     }
   });
@@ -448,7 +448,7 @@ int run(comm::Session& session, int argc, char** argv) {
   // file system of its own.
   std::string resume_from = o.resume;
   if (o.resume == "auto") {
-    session.agree([&] { resume_from = first && !nn::find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
+    session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
     resume_from = comm::broadcast_text(session.control(), resume_from);
   }
   // A checkpoint that is only evaluated says itself which model it holds.
@@ -472,7 +472,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   // Rank 0's file, so that all ranks plan with one model.
   std::string cost;
-  session.agree([&] { cost = first && !o.cost.empty() ? nn::read_cost_text(o.cost) : ""; });
+  session.agree([&] { cost = first && !o.cost.empty() ? comm::read_cost_text(o.cost) : ""; });
   cost = comm::broadcast_text(session.control(), cost);
 
   const comm::CpuShare share = comm::cpu_share(session);
@@ -486,9 +486,9 @@ int run(comm::Session& session, int argc, char** argv) {
   session.agree([&] {
     setup = resolve(o, data, on_gpu, share, session);
     if (!o.cost.empty()) {
-      setup.trainer.buckets.all_reduce =
-          nn::all_reduce_cost(nn::parse_cost(cost, o.cost), on_gpu ? nn::GradientPath::nccl : nn::GradientPath::host,
-                              session.size(), session.nodes(), o.cost);
+      setup.trainer.buckets.all_reduce = comm::all_reduce_cost(
+          comm::parse_cost(cost, o.cost), on_gpu ? comm::GradientPath::nccl : comm::GradientPath::host, session.size(),
+          session.nodes(), o.cost);
     }
     if (on_gpu) {
       context = std::make_unique<CudaContext>(placed.device);
@@ -598,7 +598,7 @@ int run(comm::Session& session, int argc, char** argv) {
     if (!lock) {
       lock_results();
     }
-    nn::replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
+    replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
                  {.terminal = nn::output_is_terminal(),
                   .batches_per_epoch = trainer->batches_per_epoch(),

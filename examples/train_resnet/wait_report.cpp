@@ -9,7 +9,7 @@
 namespace train_resnet {
 
 using lockstep::concat;
-using lockstep::nn::Json;
+using lockstep::Json;
 
 namespace {
 

@@ -37,7 +37,7 @@ class WaitCounts {
   /// for each call and reason, most seconds first; each time is named, "none" where nothing waited.
   [[nodiscard]] std::string text(std::int64_t first_steps) const;
   /// An array of objects: when, call, reason, count, bytes, seconds.
-  [[nodiscard]] lockstep::nn::Json json() const;
+  [[nodiscard]] lockstep::Json json() const;
 
  private:
   struct Count {
@@ -66,6 +66,6 @@ class WaitWatch {
 };
 
 /// device, total, free, others, process, in_use, cached, peak in bytes; null where it is not known.
-[[nodiscard]] lockstep::nn::Json json_of(const lockstep::MemorySummary& memory);
+[[nodiscard]] lockstep::Json json_of(const lockstep::MemorySummary& memory);
 
 }  // namespace train_resnet

@@ -57,7 +57,7 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 // Batches are numbered from the start position: 0, 1, ... Batch t lives in slot t % slots. A worker takes the next
 // number, waits until the caller no longer holds what is in the slot, and fills it alone.
-struct Loader::State {
+struct Loader::Impl {
   struct Slot {
     Buffer buffer;
     Batch batch;
@@ -65,10 +65,10 @@ struct Loader::State {
     std::exception_ptr error;
   };
 
-  State(const Dataset& dataset_in, const Sampler& sampler_in, const LoaderOptions& options_in)
+  Impl(const Dataset& dataset_in, const Sampler& sampler_in, const LoaderOptions& options_in)
       : dataset(dataset_in), sampler(sampler_in), options(options_in), stream(Stream::host_inline()) {}
 
-  ~State() {
+  ~Impl() {
     {
       const std::lock_guard lock(mutex);
       stop = true;
@@ -79,8 +79,8 @@ struct Loader::State {
     }
   }
 
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // Batch `number` into its slot; only its owner calls this.
   void fill(std::int64_t number, Slot& slot) {
@@ -89,13 +89,13 @@ struct Loader::State {
     batch.epoch = options.epoch + from_start / sampler.batches();
     batch.index = from_start % sampler.batches();
     batch.last_of_epoch = batch.index + 1 == sampler.batches();
-    const Share share = sampler.share(batch.index);
+    const Partition share = sampler.share(batch.index);
     const Sampler::Order order = sampler.order(batch.epoch);
     batch.valid = share.count;
     batch.global_valid = sampler.samples(batch.index);
-    const auto images = batch.images.span<std::uint8_t>();
-    const auto labels = batch.labels.span<std::int32_t>();
-    const auto ids = batch.sample_ids.span<std::int64_t>();
+    const auto images = batch.view(StateField::images).span<std::uint8_t>();
+    const auto labels = batch.view(StateField::labels).span<std::int32_t>();
+    const auto ids = batch.view(StateField::sample_ids).span<std::int64_t>();
     const auto image_bytes = static_cast<std::size_t>(dataset.image_bytes());
     for (std::int64_t row = 0; row < sampler.capacity(); ++row) {
       const auto r = static_cast<std::size_t>(row);
@@ -168,20 +168,21 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
   require<UsageError>(sampler.options().size == dataset.size(), "loader: sampler for ", sampler.options().size,
                       " samples, but ", dataset.name(), " has ", dataset.size());
   require<DeviceError>(memory.device() == Device::cpu(), "loader: memory on ", memory.device(), ", expected the host");
-  state_ = std::make_unique<State>(dataset, sampler, options);
+  impl_ = std::make_unique<Impl>(dataset, sampler, options);
   const std::int64_t rows = sampler.capacity();
   const Layout layout(dataset, sampler);
-  state_->count = slot_count(options);
-  state_->slots.resize(static_cast<std::size_t>(state_->count));
-  for (auto& slot : state_->slots) {
-    slot.buffer = Buffer(layout.bytes(), memory, state_->stream);
+  impl_->count = slot_count(options);
+  impl_->slots.resize(static_cast<std::size_t>(impl_->count));
+  for (auto& slot : impl_->slots) {
+    slot.buffer = Buffer(layout.bytes(), memory, impl_->stream);
     std::byte* at = slot.buffer.data();
-    slot.batch.images = TensorView(at, DType::u8, Device::cpu(), {rows, dataset.height(), dataset.width(), 3});
-    slot.batch.labels = TensorView(at + layout.images, DType::i32, Device::cpu(), {rows});
-    slot.batch.sample_ids = TensorView(at + layout.images + layout.labels, DType::i64, Device::cpu(), {rows});
+    slot.batch.fields = {
+        {StateField::images, TensorView(at, DType::u8, Device::cpu(), {rows, dataset.height(), dataset.width(), 3})},
+        {StateField::labels, TensorView(at + layout.images, DType::i32, Device::cpu(), {rows})},
+        {StateField::sample_ids, TensorView(at + layout.images + layout.labels, DType::i64, Device::cpu(), {rows})}};
   }
   for (int i = 0; i < options.workers; ++i) {
-    state_->workers.emplace_back([state = state_.get()] { state->work(); });
+    impl_->workers.emplace_back([state = impl_.get()] { state->work(); });
   }
 }
 
@@ -195,13 +196,13 @@ Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
 const Batch& Loader::next() {
-  State& state = *state_;
+  Impl& state = *impl_;
   const auto start = std::chrono::steady_clock::now();
   if (state.failed != nullptr) {
     std::rethrow_exception(state.failed);
   }
   const std::int64_t number = state.taken;
-  State::Slot& slot = state.slots[static_cast<std::size_t>(number % state.count)];
+  Impl::Slot& slot = state.slots[static_cast<std::size_t>(number % state.count)];
   if (state.workers.empty()) {
     state.taken = number + 1;
     state.fill_noting_errors(number, slot);
@@ -220,7 +221,7 @@ const Batch& Loader::next() {
 }
 
 double Loader::wait_seconds() const {
-  return state_->waited;
+  return impl_->waited;
 }
 
 }  // namespace lockstep::nn

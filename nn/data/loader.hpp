@@ -6,22 +6,10 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/step/batch.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {
-
-/// One rank's share of a global batch, in host memory. Rows from `valid` on are zero in all three tensors.
-struct Batch {
-  std::int64_t epoch = 0;
-  std::int64_t index = 0;         ///< in the epoch
-  TensorView images;              ///< u8 (capacity, H, W, 3)
-  TensorView labels;              ///< i32 (capacity)
-  TensorView sample_ids;          ///< i64 (capacity): index in the data set
-  std::int64_t valid = 0;         ///< samples of this rank
-  std::int64_t global_valid = 0;  ///< samples of all ranks together
-  bool last_of_epoch = false;
-};
 
 struct LoaderOptions {
   int workers = 1;         ///< threads that read ahead; 0: next() reads in the calling thread
@@ -30,7 +18,9 @@ struct LoaderOptions {
   std::int64_t batch = 0;  ///< in [0, sampler.batches())
 };
 
-/// Reads batches in order, epoch after epoch without end. What a batch holds depends on the data set, the sampler and
+/// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory, as
+/// fields images (u8 (capacity, H, W, 3)), labels (i32 (capacity)) and sample_ids (i64 (capacity), the index in the
+/// data set). Rows from `valid` on are zero in all three. What a batch holds depends on the data set, the sampler and
 /// its position only, never on the number of workers. All memory is taken when the loader is made; next() allocates
 /// nothing. Used by one thread.
 class Loader {
@@ -57,8 +47,8 @@ class Loader {
   [[nodiscard]] double wait_seconds() const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace lockstep::nn

@@ -66,7 +66,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
 }
 
 std::int64_t Sampler::capacity() const {
-  return share_of(options_.batch_size, options_.ranks, 0).count;
+  return partition_of(options_.batch_size, options_.ranks, 0).count;
 }
 
 std::int64_t Sampler::samples(std::int64_t batch) const {
@@ -74,8 +74,8 @@ std::int64_t Sampler::samples(std::int64_t batch) const {
   return std::min(options_.batch_size, options_.size - batch * options_.batch_size);
 }
 
-Share Sampler::share(std::int64_t batch) const {
-  const Share own = share_of(samples(batch), options_.ranks, options_.rank);
+Partition Sampler::share(std::int64_t batch) const {
+  const Partition own = partition_of(samples(batch), options_.ranks, options_.rank);
   return {batch * options_.batch_size + own.begin, own.count};
 }
 

@@ -54,7 +54,7 @@ class Sampler {
   [[nodiscard]] std::int64_t samples(std::int64_t batch) const;
   /// Those of rank options().rank, as positions in the order of the epoch; none when a last batch is smaller than the
   /// number of ranks.
-  [[nodiscard]] Share share(std::int64_t batch) const;
+  [[nodiscard]] Partition share(std::int64_t batch) const;
 
   /// The sample at each position of an epoch's order.
   class Order {

@@ -78,18 +78,36 @@ std::int64_t Model::parameter_count() const {
   return count;
 }
 
-ModelBuilder::ModelBuilder(std::string name, const Shape& input) : ModelBuilder(std::move(name), input, false) {}
-
-ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
-  return {std::move(name), {length}, true};
+Model Model::reading(InputKind kind) const {
+  const auto pixels = [](InputKind k) { return k != InputKind::tokens; };
+  require<UsageError>(kind == input_kind_ ||
+                          (pixels(kind) && pixels(input_kind_) && input_shape_.rank() == 3 && input_shape_.back() == 3),
+                      "model ", name_, " reads ", input_shape_, " as ", lockstep::nn::name_of(input_field(input_kind_)),
+                      ", not as ", lockstep::nn::name_of(input_field(kind)), "; only images (H, W, 3) have two forms");
+  Model model = *this;
+  model.input_kind_ = kind;
+  return model;
 }
 
-ModelBuilder::ModelBuilder(std::string name, const Shape& input, bool tokens) {
+ModelBuilder::ModelBuilder(std::string name, const Shape& input)
+    : ModelBuilder(std::move(name), input, InputKind::values) {}
+
+ModelBuilder ModelBuilder::for_images(std::string name, const Shape& input) {
+  return {std::move(name), input, InputKind::images};
+}
+
+ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
+  return {std::move(name), {length}, InputKind::tokens};
+}
+
+ModelBuilder::ModelBuilder(std::string name, const Shape& input, InputKind kind) {
   require<ShapeError>(input.rank() >= 1 && input.rank() <= 3 && input.numel() > 0, "model ", name, ": input shape is ",
                       input, ", expected (H, W, C), (T, C), (features) or (T) tokens");
+  require<ShapeError>(kind != InputKind::images || (input.rank() == 3 && input.back() == 3), "model ", name,
+                      ": images are ", input, ", expected (H, W, 3)");
   model_.name_ = std::move(name);
   model_.input_shape_ = input;
-  model_.reads_tokens_ = tokens;
+  model_.input_kind_ = kind;
   model_.nodes_.push_back(
       {.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input), .channels = input.back()});
 }
@@ -100,8 +118,8 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
     require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
                         model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
     require<ShapeError>(
-        node.layer->reads_tokens() == (model_.reads_tokens_ && input.index == 0), "model ", model_.name_, ": layer ",
-        node.layer->name(), " reads ",
+        node.layer->reads_tokens() == (model_.input_kind_ == InputKind::tokens && input.index == 0), "model ",
+        model_.name_, ": layer ", node.layer->name(), " reads ",
         node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
   }
   node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));

@@ -8,6 +8,7 @@
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
 #include <lockstep/nn/model/layer.hpp>
+#include <lockstep/nn/step/step_state.hpp>
 
 namespace lockstep::nn {
 
@@ -33,7 +34,9 @@ class Model {
   [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
   /// Logical: (H, W, C), (features), or (T) when the model reads tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
-  [[nodiscard]] bool reads_tokens() const { return reads_tokens_; }
+  [[nodiscard]] InputKind input_kind() const { return input_kind_; }
+  /// The same model on input that comes in another form: images (H, W, 3) as u8 or as numbers. UsageError otherwise.
+  [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
   /// Learned values, counted by logical shape; a tied parameter counts once.
@@ -53,7 +56,7 @@ class Model {
   friend class ModelBuilder;
   std::string name_;
   Shape input_shape_;
-  bool reads_tokens_ = false;
+  InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
 };
 
@@ -94,8 +97,11 @@ struct AttentionOptions {
 /// A sample is an image (H, W, C), features (C), or a sequence (T, C) of positions, which begins with tokens (T).
 class ModelBuilder {
  public:
-  /// input: (H, W, C), (T, C) or (features). Images of 3 channels are stored with a fourth, zero one.
+  /// Of a model that reads numbers: (H, W, C), (T, C) or (features).
   ModelBuilder(std::string name, const Shape& input);
+  /// Of a model that reads u8 images (H, W, 3), which are augmented and normalised on the way in
+  /// (PlanOptions::augment).
+  [[nodiscard]] static ModelBuilder for_images(std::string name, const Shape& input);
   /// Of a model that reads sequences of `length` token ids.
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
@@ -134,7 +140,7 @@ class ModelBuilder {
   [[nodiscard]] std::int64_t channels(NodeId node) const;
   /// ShapeError when channels of x are padding, for a layer that would not leave them alone.
   void require_all_channels(const std::string& name, NodeId x) const;
-  ModelBuilder(std::string name, const Shape& input, bool tokens);
+  ModelBuilder(std::string name, const Shape& input, InputKind kind);
   /// For a layer that leaves channels that are zero in its input zero.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   Model model_;

@@ -76,7 +76,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     return Buffer(static_cast<std::size_t>(numel) * size_of(type), *memory_, context.stream());
   };
   values_ = make(numel_, dtype_);
-  gradients_ = make(numel_, dtype_);
+  gradients_ = make(numel_ + kArenaStep, dtype_);
   if (rounds()) {
     weights_ = make(numel_, weight_dtype_);
   }
@@ -84,7 +84,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   evaluation_buffers_ = make(buffer_numel_, dtype_);
   // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
   ops::fill(context, 0, values());
-  ops::fill(context, 0, gradients());
+  ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);
   ops::fill(context, 0, buffer_arena());
   ops::fill(context, 0, evaluation_buffer_arena());
@@ -109,6 +109,31 @@ TensorView ParameterSet::values() const {
 }
 TensorView ParameterSet::gradients() const {
   return arena_view(gradients_, dtype_, numel_);
+}
+
+TensorView ParameterSet::gradients_and_weight_sum() const {
+  return arena_view(gradients_, dtype_, numel_ + kArenaStep);
+}
+
+TensorView ParameterSet::weight_sum() const {
+  return part(gradients_and_weight_sum(), numel_, Shape{});
+}
+
+std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
+  std::vector<Persistent> all{{.name = "parameters", .view = values()}};
+  for (const State& state : states_) {
+    all.push_back({.name = state.name, .view = this->state(state.name)});
+  }
+  for (const State& count : counters_) {
+    all.push_back({.name = count.name, .view = counter(count.name)});
+  }
+  if (loss_scale().given()) {
+    all.push_back({.name = "loss scale", .view = loss_scale()});
+    all.push_back({.name = "good updates", .view = loss_scale_good()});
+  }
+  all.push_back({.name = "statistics", .view = buffer_arena(), .of_rank = true});
+  all.push_back({.name = "averaged statistics", .view = evaluation_buffer_arena()});
+  return all;
 }
 
 TensorView ParameterSet::weights() const {

@@ -51,7 +51,11 @@ class ParameterSet {
 
   [[nodiscard]] TensorView values() const;  ///< the arena, (numel)
   [[nodiscard]] TensorView gradients() const;
-  [[nodiscard]] TensorView weights() const;  ///< values() in the type of the plans: the same memory unless rounds()
+  /// gradients() and kArenaStep elements behind them, zero when made: the first holds the sum of the sample weights
+  /// where a step counts its samples (step/train_step.hpp). This is what is summed over ranks.
+  [[nodiscard]] TensorView gradients_and_weight_sum() const;
+  [[nodiscard]] TensorView weight_sum() const;  ///< that element, a scalar
+  [[nodiscard]] TensorView weights() const;     ///< values() in the type of the plans: the same memory unless rounds()
   [[nodiscard]] TensorView value(int index) const;  ///< stored shape
   [[nodiscard]] TensorView gradient(int index) const;
   [[nodiscard]] TensorView weight(int index) const;
@@ -95,6 +99,14 @@ class ParameterSet {
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
   /// The logical tensor in a view of a buffer as it is stored.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
+
+  /// All that a run keeps from step to step, in one list: what is broadcast, compared and saved.
+  struct Persistent {
+    std::string name;      ///< "parameters", "momentum_buffer", "step", "loss scale", "averaged statistics", ...
+    TensorView view;       ///< contiguous; some have no elements
+    bool of_rank = false;  ///< differs from rank to rank
+  };
+  [[nodiscard]] std::vector<Persistent> persistent() const;
 
   /// Initial values from (seed, parameter name); buffers and loss scale to their initial values, states, counters and
   /// gradients to zero.

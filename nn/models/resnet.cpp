@@ -47,7 +47,7 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image) {
   }
   require<UsageError>(kind != nullptr, "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
 
-  ModelBuilder builder("resnet" + std::to_string(depth), {image, image, 3});
+  ModelBuilder builder = ModelBuilder::for_images("resnet" + std::to_string(depth), {image, image, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 64, {.kernel = 7, .stride = 2, .pad = 3});
   x = builder.batch_norm("bn1", x, {.relu = true});
   x = builder.max_pool("maxpool", x, 3, 2, 1);
@@ -75,7 +75,7 @@ Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::in
   require<UsageError>(depth >= 8 && (depth - 2) % 6 == 0, "resnet: depth is ", depth,
                       ", expected 6 n + 2 for small images: 20, 32, 44, 56, 110");
   const int blocks = (depth - 2) / 6;
-  ModelBuilder builder("resnet" + std::to_string(depth), {height, width, 3});
+  ModelBuilder builder = ModelBuilder::for_images("resnet" + std::to_string(depth), {height, width, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 16, {.kernel = 3, .pad = 1});
   x = builder.batch_norm("bn1", x, {.relu = true});
   for (int stage = 0; stage < 3; ++stage) {
@@ -93,7 +93,8 @@ Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::in
 }
 
 Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes) {
-  ModelBuilder builder("mlp", input);
+  const bool image = input.rank() == 3 && input.back() == 3;
+  ModelBuilder builder = image ? ModelBuilder::for_images("mlp", input) : ModelBuilder("mlp", input);
   NodeId x = builder.input();
   int i = 0;
   for (const std::int64_t features : hidden) {

@@ -11,6 +11,7 @@
 #include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/reduce.hpp>
+#include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/sgd.hpp>
 
 namespace lockstep::nn {
@@ -49,8 +50,9 @@ OptimizerKind parse_optimizer(std::string_view name) {
   return static_cast<OptimizerKind>(found - kNames.begin());
 }
 
-Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options)
-    : parameters_(parameters), options_(options) {
+Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
+                     const TensorView& divisor)
+    : parameters_(parameters), options_(options), divisor_(divisor) {
   require<UsageError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0, "optimizer: clip_norm is ",
                       options.clip_norm, ", expected a number of at least 0");
   require_loss_scale(options.loss_scale);
@@ -73,16 +75,17 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
       momentum_ = parameters.add_state(context, "momentum_buffer");
     }
   }
-  if (!counts() && !measures() && workspace == 0) {
+  if (!counts() && !has_factor() && workspace == 0) {
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
-  memory_ = Buffer(5 * kSlot + workspace, context);
+  memory_ = Buffer(6 * kSlot + workspace, context);
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
   factor_ = scalar(0, parameters.dtype());
   skip_ = scalar(1, DType::i32);
+  divided_ = scalar(5, parameters.dtype());
   if (measures()) {
     squared_norm_ = scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
@@ -90,17 +93,22 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     ops::fill(context, 0, skipped_);
   }
   workspace_ =
-      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+      TensorView(memory_.data() + 6 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
 }
 
 void Optimizer::begin(Context& context) {
   if (measures()) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
   }
-  if (measures() || counts()) {
+  if (has_factor() || counts()) {
+    TensorView multiplied_by = divisor_.given() ? divisor_ : parameters_.loss_scale();
+    if (divisor_.given() && parameters_.loss_scale().given()) {
+      ops::scale(context, parameters_.loss_scale(), divisor_, divided_);
+      multiplied_by = divided_;
+    }
     ops::clip_factor(context, options_.clip_norm,
                      {.squared_norm = squared_norm_,
-                      .loss_scale = parameters_.loss_scale(),
+                      .loss_scale = multiplied_by,
                       .factor = factor_,
                       .skip = skip_,
                       .step = step_,
@@ -119,8 +127,8 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
   const ops::ArenaUpdate update{.segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
                                 .begin = begin,
                                 .learning_rate = learning_rate,
-                                .factor = measures() ? factor_ : TensorView(),
-                                .skip = measures() ? skip_ : TensorView(),
+                                .factor = has_factor() ? factor_ : TensorView(),
+                                .skip = has_factor() ? skip_ : TensorView(),
                                 .parameters = range(parameters_.values()),
                                 .gradients = range(parameters_.gradients()),
                                 .copy = parameters_.rounds() ? range(parameters_.weights()) : TensorView()};

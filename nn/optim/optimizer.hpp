@@ -43,8 +43,10 @@ struct OptimizerOptions {
 /// after the constructor.
 class Optimizer {
  public:
-  /// Adds the states and the loss scale. UsageError for options out of range.
-  Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options);
+  /// Adds the states and the loss scale. UsageError for options out of range. divisor: a scalar of parameters.dtype()
+  /// on the device by which gradients are divided in the pass that updates; not given: they are taken as they are.
+  Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
+            const TensorView& divisor = {});
 
   /// Begins an update: the gradients of the whole arena are there. Once before update() of its ranges.
   void begin(Context& context);
@@ -70,13 +72,16 @@ class Optimizer {
   [[nodiscard]] bool measures() const {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
+  [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
   ParameterSet& parameters_;
   OptimizerOptions options_;
+  TensorView divisor_;
   TensorView momentum_;
   TensorView first_moment_;
   TensorView second_moment_;
   TensorView step_;
-  Buffer memory_;  ///< of the scalars and the workspace below
+  Buffer memory_;       ///< of the scalars and the workspace below
+  TensorView divided_;  ///< the divisor times the loss scale, where there are both
   TensorView factor_;
   TensorView skip_;
   TensorView squared_norm_;

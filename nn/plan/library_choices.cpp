@@ -255,9 +255,9 @@ std::string host_name() {
 /// Ends all ranks alike: what rank 0 sends instead of choices.
 [[noreturn]] void throw_together(const std::string& text, int code) {
   if (code == exit_code::kBadInput) {
-    throw comm::OnEveryRank<UsageError>(text);
+    throw comm::CollectiveError<UsageError>(text);
   }
-  throw comm::OnEveryRank<Error>(text);
+  throw comm::CollectiveError<Error>(text);
 }
 
 }  // namespace

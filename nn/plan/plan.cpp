@@ -26,9 +26,9 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
 
 /// Decodes and normalises the images, or takes the input as it is.
 SlotId plan_input(PlanBuilder& builder, const Model& model) {
-  switch (step_layout(model, builder.options()).input_kind) {
+  switch (model.input_kind()) {
     case InputKind::values:
-      return builder.state(StateField::input);
+      return builder.state(StateField::values);
     case InputKind::tokens:
       return builder.state(StateField::tokens);
     case InputKind::images:
@@ -86,12 +86,12 @@ void plan_top_k(PlanBuilder& builder, SlotId logits) {
 
 /// What multiplies the gradient of a sample: 1 / (global number of samples), times the loss scale when there is one.
 SlotId plan_scale(PlanBuilder& builder) {
-  const SlotId scale = builder.state(StateField::loss_scale);
+  const SlotId scale = builder.state(StateField::sample_weight);
   if (!builder.training() || !builder.options().scaled_loss) {
     return scale;
   }
   const SlotId factor = builder.loss_scale();
-  const SlotId scaled = builder.statistics("scaled loss_scale", Shape{});
+  const SlotId scaled = builder.statistics("scaled sample_weight", Shape{});
   builder.call("scale", {factor, scale}, {scaled}, 0, [=](Context& context, const Frame& frame) {
     ops::scale(context, frame[factor], frame[scale], frame[scaled]);
   });
@@ -111,7 +111,7 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
                                                                    : builder.alias(output, "d(output)", shape);
   }
   if (builder.options().loss != Loss::cross_entropy) {
-    const SlotId target = builder.state(StateField::target);
+    const SlotId target = builder.state(StateField::targets);
     const ops::RegressionLossOptions desc = regression_desc(builder.options());
     const SlotId workspace =
         builder.scratch(ops::regression_loss_workspace_bytes(builder.context(), builder.prototype(output)));
@@ -167,11 +167,9 @@ std::string_view name_of(Loss loss) {
 }
 
 StepLayout step_layout(const Model& model, const PlanOptions& options) {
-  const bool image = model.input_shape().rank() == 3;
-  return {.dtype = options.dtype,
-          .input_kind = model.reads_tokens()           ? InputKind::tokens
-                        : image && options.uint8_input ? InputKind::images
-                                                       : InputKind::values,
+  return {.model = model.name(),
+          .dtype = options.dtype,
+          .input_kind = model.input_kind(),
           .input = model.input_shape(),
           .output = model.output_shape(),
           .regression = options.loss != Loss::cross_entropy};
@@ -181,6 +179,7 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
     : mode_(mode),
       batch_(batch),
       top_k_(mode == Mode::evaluate ? options.top_k : 0),
+      layout_(step_layout(model, options)),
       scaled_loss_(options.scaled_loss) {
   require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
   require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
@@ -198,9 +197,9 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
     nodes[i].layer->plan(builder);
     require<StateError>(builder.nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
   }
-  contents_.logits = builder.nodes_.back().output;
+  contents_.output = builder.nodes_.back().output;
   if (mode != Mode::infer) {
-    const SlotId gradient = plan_loss(builder, model, contents_.logits);
+    const SlotId gradient = plan_loss(builder, model, contents_.output);
     if (gradient.valid()) {
       builder.nodes_.back().gradients.push_back(gradient);
     }
@@ -218,7 +217,7 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   // The caller reads the logits after the run.
   auto& slots = contents_.slots;
   if (mode != Mode::train) {
-    slots[static_cast<std::size_t>(contents_.logits.index)].last = static_cast<int>(contents_.calls.size()) - 1;
+    slots[static_cast<std::size_t>(contents_.output.index)].last = static_cast<int>(contents_.calls.size()) - 1;
   }
 
   // Lifetimes of the slots that own memory; an alias extends the life of the slot whose memory it took.
@@ -267,6 +266,15 @@ double Plan::flops() const {
 }
 
 void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace) {
+  bind_slots(parameters, state, workspace);
+}
+
+void Plan::bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace) {
+  require<StateError>(mode_ != Mode::train, "plan: it trains, expected parameters that may be written");
+  bind_slots(parameters, state, workspace);
+}
+
+void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const Buffer& workspace) {
   require<ShapeError>(workspace.bytes() >= workspace_bytes_, "plan: workspace has ", workspace.bytes(),
                       " bytes, expected at least ", workspace_bytes_);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
@@ -298,7 +306,7 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
         view = parameters.loss_scale();
         break;
       case SlotKind::state:
-        bind_state(i, state);
+        bind_state(i, state, 0);
         break;
     }
     require<ShapeError>(view.shape == slot.shape && view.dtype == slot.dtype, "plan: ", slot.name, " is bound to ",
@@ -307,24 +315,32 @@ void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& worksp
   bound_ = true;
 }
 
-void Plan::bind_state(std::size_t slot, StepState& state) {
+void Plan::bind_state(std::size_t slot, const StepState& state, std::int64_t first) {
   const SlotInfo& info = contents_.slots[slot];
   TensorView view = state.view(static_cast<StateField>(info.source));
-  if (info.shape.rank() > 0 && view.shape.rank() > 0 && view.shape[0] > info.shape[0]) {
-    view = view.slice(0, 0, info.shape[0]);
+  const bool batched = info.shape.rank() > 0 && static_cast<StateField>(info.source) != StateField::metrics;
+  if (batched && view.shape[0] > info.shape[0]) {
+    view = view.slice(0, first, first + info.shape[0]);
   }
   frame_.views_[slot] = view;
 }
 
-void Plan::use(StepState& state) {
+void Plan::use(const StepState& state, std::int64_t first) {
   require<StateError>(bound_, "plan: use before bind");
+  require<ShapeError>(first >= 0 && first <= state.batch() - batch_, "plan: samples from ", first, " of a state of ",
+                      state.batch(), ", expected 0 to ", state.batch() - batch_);
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
     if (contents_.slots[i].kind == SlotKind::state) {
-      bind_state(i, state);
+      bind_state(i, state, first);
       require<ShapeError>(frame_.views_[i].shape == contents_.slots[i].shape, "plan: ", contents_.slots[i].name,
                           " is bound to ", frame_.views_[i], ", expected ", contents_.slots[i].shape);
     }
   }
+}
+
+const TensorView& Plan::output() const {
+  require<StateError>(bound_, "plan: output before bind");
+  return frame_[contents_.output];
 }
 
 void Plan::run_one(Context& context, const Call& call) const {

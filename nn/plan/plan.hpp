@@ -82,7 +82,7 @@ struct Call {
 using Choices = std::map<std::string, std::string>;
 
 /// cross_entropy: softmax over the last axis of the output against StateField::labels, the mean over the positions of a
-/// sample. The others compare the output with StateField::target (kernels/regression_loss.hpp), the mean over its
+/// sample. The others compare the output with StateField::targets (kernels/regression_loss.hpp), the mean over its
 /// elements. What a step minimises is the mean over the valid samples of all ranks.
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
@@ -91,10 +91,8 @@ struct PlanOptions {
   /// Of activations, their gradients, and weights as convolutions and products read them. Parameters of norms, biases,
   /// statistics and the gradients of parameters are accumulation_dtype(dtype): f32 beside bf16 and f16.
   DType dtype = DType::f32;
-  bool tf32 = false;  ///< f32 on a GPU: convolutions and products may round their factors to TF32
-  /// Of models on images. true: they come as u8 and go through `augment`; false: StateField::input as stored.
-  bool uint8_input = true;
-  ops::AugmentDesc augment = {};  ///< in evaluation pad and flip are ignored
+  bool tf32 = false;              ///< f32 on a GPU: convolutions and products may round their factors to TF32
+  ops::AugmentDesc augment = {};  ///< of models that read u8 images; in evaluation pad and flip are ignored
   Loss loss = Loss::cross_entropy;
   /// In training: gradients are those of the loss times ParameterSet::loss_scale(); metrics are not.
   bool scaled_loss = false;
@@ -121,7 +119,7 @@ struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
   int backward_begin = 0;  ///< index of the first backward call
-  SlotId logits;
+  SlotId output;
   Choices choices;  ///< as made
   std::vector<LibraryPlan> library_plans;
   std::vector<StateField> state_fields;
@@ -139,6 +137,7 @@ class Plan {
 
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
+  [[nodiscard]] const StepLayout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<SlotInfo>& slots() const { return contents_.slots; }
   [[nodiscard]] const std::vector<Call>& calls() const { return contents_.calls; }
   [[nodiscard]] const Choices& choices() const { return contents_.choices; }
@@ -153,23 +152,28 @@ class Plan {
   /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size, StateError
   /// when a plan for training scales its loss and the parameters hold no loss scale, or the other way round.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
-  /// Reads and writes another state from the next run on; it is like the one of bind().
-  void use(StepState& state);
+  /// The same for a plan that only reads the parameters, and leaves them as they are. StateError for one that trains.
+  void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
+  /// Reads and writes another state from the next run on, from sample `first` on; it is like the one of bind().
+  void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. After each backward call that writes gradients, written(parameter) is called for
   /// each (ready-order index); it may be empty.
   void run(Context& context, const std::function<void(int parameter)>& written = {});
   void run_call(Context& context, int index) { run_one(context, contents_.calls[static_cast<std::size_t>(index)]); }
 
-  [[nodiscard]] const TensorView& logits() const { return frame_[contents_.logits]; }
+  /// (batch, output shape): what the model gives. StateError before bind().
+  [[nodiscard]] const TensorView& output() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
 
  private:
   void run_one(Context& context, const Call& call) const;
-  void bind_state(std::size_t slot, StepState& state);
+  void bind_slots(const ParameterSet& parameters, const StepState& state, const Buffer& workspace);
+  void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
   Mode mode_;
   std::int64_t batch_;
   int top_k_;
+  StepLayout layout_;
   bool scaled_loss_;
   PlanContents contents_;
   std::size_t workspace_bytes_ = 0;

@@ -395,7 +395,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
     }
   }
   failure = comm::broadcast_text(control, failure);
-  require<comm::OnEveryRank<DataError>>(failure.empty(), failure);
+  require<comm::CollectiveError<DataError>>(failure.empty(), failure);
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {

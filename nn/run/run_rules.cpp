@@ -73,7 +73,7 @@ std::string parts_text(std::int64_t total, std::int64_t parts) {
 
 }  // namespace
 
-Share share_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
+Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
   require<UsageError>(total >= 0 && index >= 0 && index < parts, "part ", index, " of ", total, " in ", parts,
                       " parts, expected nothing negative and an index below the number of parts");
   const std::int64_t least = total / parts;
@@ -81,13 +81,13 @@ Share share_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
   return {index * least + std::min(index, larger), least + (index < larger ? 1 : 0)};
 }
 
-Share RunRules::share(int rank) const {
-  return share_of(global_batch, ranks, rank);
+Partition RunRules::share(int rank) const {
+  return partition_of(global_batch, ranks, rank);
 }
 
-Share RunRules::share(int rank, std::int64_t pass) const {
-  const Share own = share(rank);
-  const Share part = share_of(own.count, accumulate, pass);
+Partition RunRules::share(int rank, std::int64_t pass) const {
+  const Partition own = share(rank);
+  const Partition part = partition_of(own.count, accumulate, pass);
   return {own.begin + part.begin, part.count};
 }
 
@@ -101,7 +101,7 @@ std::string RunRules::batch_text(std::string_view rank) const {
   std::string text = even ? concat(least, " x ", ranks, " = ", global_batch, " (a ", rank, " x ", rank, "s)")
                           : concat(global_batch, " over ", ranks, ' ', rank, "s: ", parts_text(global_batch, ranks));
   if (accumulate > 1) {
-    const std::int64_t most = share_of(share(0).count, accumulate, 0).count;
+    const std::int64_t most = partition_of(share(0).count, accumulate, 0).count;
     text += concat("; in ", accumulate, " passes of ", least / accumulate, " to ", most);
   }
   return text;

@@ -9,7 +9,7 @@
 namespace lockstep::nn {
 
 /// A contiguous part of a range.
-struct Share {
+struct Partition {
   std::int64_t begin = 0;
   std::int64_t count = 0;
 };
@@ -17,7 +17,7 @@ struct Share {
 /// Part `index` of [0, total) in `parts` parts, in order, that differ by at most 1: the first total mod parts have one
 /// more. This is how a batch is cut into ranks, a rank's share into passes, a batch into devices. UsageError unless
 /// total >= 0 and 0 <= index < parts.
-[[nodiscard]] Share share_of(std::int64_t total, std::int64_t parts, std::int64_t index);
+[[nodiscard]] Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index);
 
 /// What decides batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
 struct RunRequest {
@@ -55,8 +55,8 @@ struct RunRules {
   int sharers = 1;
 
   /// Of the samples [0, global_batch): those of a rank, and those of one of its passes.
-  [[nodiscard]] Share share(int rank) const;
-  [[nodiscard]] Share share(int rank, std::int64_t pass) const;
+  [[nodiscard]] Partition share(int rank) const;
+  [[nodiscard]] Partition share(int rank, std::int64_t pass) const;
   /// "7 x 8 x 10 = 560 (a pass x passes x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are listed:
   /// "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 passes of 3 to 4".
   /// With another word for programs that have no ranks.

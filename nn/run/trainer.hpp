@@ -17,12 +17,9 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/train_step.hpp>
 
 namespace lockstep::nn {
-
-/// The gradients of a parameter set as ranges of its arena, in the order in which they become ready: what
-/// plan_buckets() cuts into buckets.
-[[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
 
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
 /// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps. The watchdog, if there
@@ -33,11 +30,6 @@ struct Ranks {
   Stream& comm_stream;
   comm::Watchdog* watchdog = nullptr;
 };
-
-/// Whether a step is captured into a CUDA graph once and launched from then on; the numbers are the same.
-enum class CudaGraph : unsigned char { automatic, on, off };
-/// Why steps of this device and communicator are not captured; empty: they are. UsageError naming the reason with `on`.
-[[nodiscard]] std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted);
 
 struct TrainerOptions {
   std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
@@ -65,21 +57,9 @@ struct Position {
   std::int64_t step = 0;   ///< since the beginning of the run
 };
 
-/// Sums over samples.
-struct Metrics {
-  double loss_sum = 0;
-  double correct = 0;
-  double top_k_correct = 0;  ///< of an evaluation with PlanOptions::top_k
-  double samples = 0;
-  [[nodiscard]] double loss() const { return loss_sum / samples; }
-  [[nodiscard]] double accuracy() const { return correct / samples; }
-  [[nodiscard]] double top_k_accuracy() const { return top_k_correct / samples; }
-};
-
-/// One rank of a data-parallel training run: owns parameters, plans, workspace, optimizer, reducer and loader. The
+/// One rank of a data-parallel training run: owns a TrainStep and the loader that feeds it. The
 /// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
-/// captured: the second captures, the first runs as it is. On a GPU batches lie in page-locked memory, two of them on
-/// the device (nn/step/microbatch_pipeline.hpp). Whatever waits for steps there looks after `grad` meanwhile
+/// captured. On a GPU batches lie in page-locked memory. Whatever waits for steps there looks after `grad` meanwhile
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
@@ -129,6 +109,7 @@ class Trainer {
   /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
   void broadcast_state();
 
+  [[nodiscard]] TrainStep& train_step();
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
@@ -147,8 +128,8 @@ class Trainer {
   void doing(const char* what) const noexcept;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a

@@ -1,10 +1,13 @@
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -25,13 +28,14 @@ std::unique_ptr<MemoryResource> memory_for_copies(const Context& context) {
 
 }  // namespace
 
-PassPipeline::PassPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch,
-                           const StepLayout& layout, std::int64_t passes)
+MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch,
+                                       const StepLayout& layout, std::int64_t slots)
     : context_(context),
       communicator_(communicator),
       host_memory_(memory_for_copies(context)),
       inline_stream_(Stream::host_inline()),
       copied_(context.device()),
+      given_(context.device()),
       idle_(context.stream()) {
   if (on_gpu(context)) {
     copies_.emplace(context.device(), CudaContextOptions{.stream = nullptr, .memory = &context.memory()});
@@ -42,10 +46,11 @@ PassPipeline::PassPipeline(Context& context, comm::Communicator& communicator, s
     loaded_.emplace_back(context.device());
   }
   const std::size_t block_bytes = align_up(states_.front().packed().bytes(), kAlignment);
-  const std::size_t count = 2 * static_cast<std::size_t>(passes);
+  require<UsageError>(slots >= 2, "micro-batches under way: ", slots, ", expected at least 2");
+  const auto count = static_cast<std::size_t>(slots);
   host_ = Buffer(count * (block_bytes + kAlignment), *host_memory_, inline_stream_);
   for (std::size_t i = 0; i < count; ++i) {
-    Pass& made = passes_.emplace_back(context.device());
+    Slot& made = slots_.emplace_back(context.device());
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
@@ -57,33 +62,67 @@ PassPipeline::PassPipeline(Context& context, comm::Communicator& communicator, s
   }
 }
 
-void PassPipeline::take(Pass& pass) {
-  if (pass.sums == nullptr) {
+void MicrobatchPipeline::take(Slot& slot) {
+  if (slot.sums == nullptr) {
     return;
   }
-  Metrics& sums = *std::exchange(pass.sums, nullptr);
-  comm::wait(pass.done, communicator_);
-  require<DataError>(pass.metrics[2] == 0, pass.metrics[2], " labels of a batch are outside [0, classes)");
-  sums.loss_sum += pass.metrics[0];
-  sums.correct += pass.metrics[1];
-  sums.top_k_correct += pass.metrics[3];
-  sums.samples += pass.samples;
+  Metrics& sums = *std::exchange(slot.sums, nullptr);
+  comm::wait(slot.done, communicator_);
+  const double bad = slot.metrics[2];
+  const Metrics here{.loss_sum = slot.metrics[0],
+                     .correct = slot.metrics[1],
+                     .top_k_correct = slot.metrics[3],
+                     .samples = slot.samples};
+  open_ += here;
+  if (slot.ends_step) {
+    finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
+  }
+  require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
+  if (slot.ends_step && slot.weight_dtype != DType::u8) {
+    constexpr double kNothing = 1e-25;
+    const double* weight = slot.metrics + StepState::kMetrics;
+    const double sum = slot.weight_dtype == DType::f64 ? *weight : double{*reinterpret_cast<const float*>(weight)};
+    require<DataError>(!(sum < kNothing), "step ", slot.step, " had no samples that count on any rank");
+  }
+  sums += here;
 }
 
-int PassPipeline::begin(const Batch& batch, std::int64_t first, std::int64_t count, const StepState::Scalars& scalars) {
-  Pass& now = pass(next_);
+int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
+  Slot& now = slot(next_);
   take(now);
   const auto index = static_cast<std::size_t>(next_ % states_.size());
-  StepState& state = states_[index];
-  state.pack(now.block, scalars, batch.sample_ids.slice(0, first, first + count),
-             batch.labels.slice(0, first, first + count));
+  const StepState& state = states_[index];
+  // What lies in the host's memory as the state has it travels in the block of scalars.
+  const auto in_block = [&](StateField field) -> const FieldView* {
+    const FieldView* from = batch.find(field);
+    const TensorView& to = state.view(field);
+    const bool fits = from != nullptr && from->axes.empty() && from->view.device == Device::cpu() &&
+                      from->view.dtype == to.dtype && from->view.is_contiguous() && from->view.bytes() <= to.bytes();
+    return fits ? from : nullptr;
+  };
+  const FieldView* ids = in_block(StateField::sample_ids);
+  const FieldView* labels = in_block(StateField::labels);
+  state.pack(now.block, scalars, ids != nullptr ? ids->view : TensorView(),
+             labels != nullptr ? labels->view : TensorView());
+  if (batch.find(StateField::sample_ids) == nullptr) {
+    state.number_samples(now.block, first_id);
+  }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(pass(next_ - states_.size()).done);  // it has read the state
+    copies.stream().wait(slot(next_ - states_.size()).done);  // it has read the state
   }
-  copy(copies, batch.images.slice(0, first, first + count), state.view(StateField::images).slice(0, 0, count));
+  if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
+                             [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {
+    context_.stream().record(given_);  // what made the field was enqueued there
+    copies.stream().wait(given_);
+  }
   const TensorView packed = state.packed();
   copy(copies, TensorView(now.block, DType::u8, Device::cpu(), packed.shape), packed);
+  for (const FieldView& field : batch.fields) {
+    if (&field != ids && &field != labels) {
+      ingest(copies, state, field);
+    }
+  }
   if (copies_) {
     copies.stream().record(loaded_[index]);
     context_.stream().wait(loaded_[index]);
@@ -91,33 +130,68 @@ int PassPipeline::begin(const Batch& batch, std::int64_t first, std::int64_t cou
   return static_cast<int>(index);
 }
 
-void PassPipeline::end(double samples, Metrics& sums) {
-  Pass& now = pass(next_);
+void MicrobatchPipeline::fetch_weight(Slot& slot, const TensorView& weight_sum) {
+  slot.weight_dtype = DType::u8;
+  if (weight_sum.given()) {
+    slot.weight_dtype = weight_sum.dtype;
+    copy(context_, weight_sum,
+         TensorView(slot.metrics + StepState::kMetrics, weight_sum.dtype, Device::cpu(), Shape{}));
+  }
+}
+
+void MicrobatchPipeline::end(double samples, Metrics& sums, std::int64_t step,
+                             const std::optional<TensorView>& weight_sum) {
+  Slot& now = slot(next_);
   const TensorView& metrics = state(static_cast<int>(next_ % states_.size())).view(StateField::metrics);
   copy(context_, metrics, TensorView(now.metrics, metrics.dtype, Device::cpu(), metrics.shape));
+  fetch_weight(now, weight_sum.value_or(TensorView()));
   context_.stream().record(now.done);
   now.samples = samples;
   now.sums = &sums;
+  now.step = step;
+  now.ends_step = weight_sum.has_value();
   ++next_;
 }
 
-void PassPipeline::forget(std::int64_t count) {
-  for (std::int64_t i = 1; i <= count; ++i) {
-    pass(next_ - static_cast<std::uint64_t>(i)).sums = nullptr;
+void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
+  Slot& last = slot(next_ - 1);
+  fetch_weight(last, weight_sum);
+  context_.stream().record(last.done);
+  last.ends_step = true;
+  if (last.sums == nullptr) {  // its metrics were taken already
+    finished_ = {.step = last.step, .metrics = std::exchange(open_, Metrics{})};
   }
 }
 
-void PassPipeline::flush() {
-  for (std::size_t i = 0; i < passes_.size(); ++i) {
-    take(pass(next_ + i));
+void MicrobatchPipeline::forget(std::int64_t count) {
+  const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(next_, slots_.size()));
+  for (std::int64_t i = 1; i <= std::min(count, most); ++i) {
+    slot(next_ - static_cast<std::uint64_t>(i)).sums = nullptr;
+  }
+  open_ = {};
+}
+
+void MicrobatchPipeline::poll() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {  // the oldest first
+    Slot& oldest = slot(next_ + i);
+    if (oldest.sums != nullptr && !oldest.done.complete()) {
+      return;
+    }
+    take(oldest);
   }
 }
 
-void PassPipeline::wait_for_copies() {
+void MicrobatchPipeline::flush() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    take(slot(next_ + i));
+  }
+}
+
+void MicrobatchPipeline::wait_for_copies() {
   comm::wait(copies_ ? copies_->stream() : context_.stream(), copied_, communicator_);
 }
 
-std::size_t PassPipeline::bytes() const {
+std::size_t MicrobatchPipeline::bytes() const {
   std::size_t bytes = host_.bytes();
   for (const StepState& state : states_) {
     bytes += state.bytes();

@@ -18,10 +18,22 @@ Shape stored_input_shape(const Shape& logical) {
   return stored;
 }
 
+StateField input_field(InputKind kind) {
+  switch (kind) {
+    case InputKind::images:
+      return StateField::images;
+    case InputKind::tokens:
+      return StateField::tokens;
+    case InputKind::values:
+      break;
+  }
+  return StateField::values;
+}
+
 std::string_view name_of(StateField field) {
-  constexpr std::array<std::string_view, kStateFields> kNames{"learning_rate", "loss_scale", "valid",  "epoch",
-                                                              "metrics",       "sample_ids", "images", "input",
-                                                              "tokens",        "labels",     "target"};
+  constexpr std::array<std::string_view, kStateFields> kNames{
+      "learning_rate", "sample_weight", "valid",  "epoch",  "weight_sum", "metrics",
+      "sample_ids",    "images",        "values", "tokens", "labels",     "targets"};
   return kNames[static_cast<std::size_t>(field)];
 }
 
@@ -36,7 +48,8 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
   switch (field) {
     case StateField::learning_rate:
       return {DType::f64, {}};
-    case StateField::loss_scale:
+    case StateField::sample_weight:
+    case StateField::weight_sum:
       return {ops::accumulation_dtype(layout.dtype), {}};
     case StateField::valid:
     case StateField::epoch:
@@ -47,7 +60,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
       return {DType::i64, {batch}};
     case StateField::images:
       return {DType::u8, batched(layout.input_kind == InputKind::images, layout.input)};
-    case StateField::input:
+    case StateField::values:
       return {layout.dtype, batched(layout.input_kind == InputKind::values, stored_input_shape(layout.input))};
     case StateField::tokens:
       return {DType::i32, batched(layout.input_kind == InputKind::tokens, layout.input)};
@@ -58,7 +71,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
       }
       return {DType::i32, batched(!layout.regression, positions)};
     }
-    case StateField::target:
+    case StateField::targets:
       break;
   }
   return {layout.dtype, batched(layout.regression, layout.output)};
@@ -70,9 +83,9 @@ namespace {
 bool is_packed(StateField field) {
   switch (field) {
     case StateField::images:
-    case StateField::input:
+    case StateField::values:
     case StateField::tokens:
-    case StateField::target:
+    case StateField::targets:
       return false;
     default:
       return true;
@@ -81,7 +94,7 @@ bool is_packed(StateField field) {
 
 }  // namespace
 
-StepState::StepState(Context& context, std::int64_t batch, const StepLayout& layout) : batch_(batch) {
+StepState::StepState(Context& context, std::int64_t batch, const StepLayout& layout) : batch_(batch), layout_(layout) {
   require<UsageError>(batch >= 1, "step state: batch size is ", batch, ", expected at least 1");
   std::array<FieldSpec, kStateFields> fields;
   std::array<std::size_t, kStateFields> offsets{};
@@ -105,7 +118,8 @@ StepState::StepState(Context& context, std::int64_t batch, const StepLayout& lay
 
 void StepState::set(Context& context, const Scalars& scalars) {
   ops::fill(context, scalars.learning_rate, view(StateField::learning_rate));
-  ops::fill(context, scalars.loss_scale, view(StateField::loss_scale));
+  ops::fill(context, scalars.sample_weight, view(StateField::sample_weight));
+  ops::fill(context, scalars.weight_sum, view(StateField::weight_sum));
   ops::fill(context, static_cast<double>(scalars.valid), view(StateField::valid));
   ops::fill(context, static_cast<double>(scalars.epoch), view(StateField::epoch));
   ops::fill(context, 0, view(StateField::metrics));
@@ -123,6 +137,9 @@ void StepState::pack(std::byte* block, const Scalars& scalars, const TensorView&
   };
   const auto put = [&](StateField field, auto value) { std::memcpy(place(field), &value, sizeof value); };
   const auto rows = [&](StateField field, const TensorView& from) {
+    if (!from.given()) {
+      return;
+    }
     const TensorView& to = view(field);
     require<ShapeError>(from.dtype == to.dtype && from.is_contiguous() && from.bytes() <= to.bytes(),
                         "step state: ", name_of(field), " is ", from, ", expected contiguous rows of ", to);
@@ -131,15 +148,27 @@ void StepState::pack(std::byte* block, const Scalars& scalars, const TensorView&
     }
   };
   put(StateField::learning_rate, scalars.learning_rate);
-  if (view(StateField::loss_scale).dtype == DType::f64) {
-    put(StateField::loss_scale, scalars.loss_scale);
-  } else {
-    put(StateField::loss_scale, static_cast<float>(scalars.loss_scale));
-  }
+  const auto put_real = [&](StateField field, double value) {
+    if (view(field).dtype == DType::f64) {
+      put(field, value);
+    } else {
+      put(field, static_cast<float>(value));
+    }
+  };
+  put_real(StateField::sample_weight, scalars.sample_weight);
+  put_real(StateField::weight_sum, scalars.weight_sum);
   put(StateField::valid, scalars.valid);
   put(StateField::epoch, scalars.epoch);
   rows(StateField::sample_ids, sample_ids);
   rows(StateField::labels, labels);
+}
+
+void StepState::number_samples(std::byte* block, std::int64_t first) const {
+  std::byte* ids = block + (static_cast<const std::byte*>(view(StateField::sample_ids).data) - block_.data());
+  for (std::int64_t row = 0; row < batch_; ++row) {
+    const std::int64_t id = first + row;
+    std::memcpy(ids + static_cast<std::size_t>(row) * sizeof id, &id, sizeof id);
+  }
 }
 
 StepState::Metrics StepState::metrics(Context& context) const {

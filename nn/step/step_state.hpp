@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include <lockstep/runtime/memory/buffer.hpp>
@@ -12,25 +13,30 @@ namespace lockstep::nn {
 /// What changes from step to step and is read by ops on the device.
 enum class StateField : unsigned char {
   learning_rate,  ///< f64 scalar
-  loss_scale,     ///< scalar, f32 beside 16-bit plans, else of the plan's type: 1 / (global number of valid samples)
+  sample_weight,  ///< scalar, f32 beside 16-bit plans, else of the plan's type: what the loss of a sample is multiplied
+                  ///< by
   valid,          ///< i64 scalar: valid samples of this rank's batch
   epoch,          ///< i64 scalar
+  weight_sum,     ///< like sample_weight: the samples of this rank's step so far, times sample_weight
   metrics,        ///< f64 (4): sum of losses, correct predictions, labels and tokens out of range, correct in top k
   sample_ids,     ///< i64 (N)
   images,         ///< u8 (N, H, W, 3): InputKind::images
-  input,          ///< plan's type, (N, stored input shape): InputKind::values
+  values,         ///< plan's type, (N, stored input shape): InputKind::values
   tokens,         ///< i32 (N, T): InputKind::tokens
   labels,         ///< i32 (N, positions): for a loss over classes
-  target,         ///< plan's type, (N, output shape): for a regression
+  targets,        ///< plan's type, (N, output shape): for a regression
 };
-inline constexpr int kStateFields = 11;
+inline constexpr int kStateFields = 12;
 [[nodiscard]] std::string_view name_of(StateField field);
 
-/// What a model reads: u8 images that are decoded and augmented on the way in, numbers as they are, or token ids.
+/// What a model reads (Model::input_kind()): u8 images that are decoded and augmented on the way in, numbers as they
+/// are, or token ids.
 enum class InputKind : unsigned char { images, values, tokens };
+[[nodiscard]] StateField input_field(InputKind kind);
 
 /// Shapes of what goes with one sample.
 struct StepLayout {
+  std::string model;         ///< its name, for errors
   DType dtype = DType::f32;  ///< of the plan
   InputKind input_kind = InputKind::images;
   Shape input;              ///< (H, W, C), (features) or (T) tokens
@@ -54,22 +60,27 @@ class StepState {
   static constexpr int kMetrics = 4;  ///< elements of StateField::metrics
   [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
+  [[nodiscard]] const StepLayout& layout() const { return layout_; }
   [[nodiscard]] std::size_t bytes() const { return block_.bytes(); }
 
   /// Host values that go with every batch; enqueued on the context's stream.
   struct Scalars {
-    double learning_rate = 0;
-    double loss_scale = 1;
-    std::int64_t valid = 0;
+    double learning_rate;  ///< not read by a plan
+    double sample_weight;  ///< 1 / (global number of valid samples) makes the gradient that of their mean
+    std::int64_t valid;    ///< samples of this batch that count
     std::int64_t epoch = 0;
+    double weight_sum = 0;
   };
   void set(Context& context, const Scalars& scalars);  ///< also zeroes the metrics
 
   /// Scalars, metrics, sample ids and labels lie in one piece, u8 (bytes), so that one copy sends them.
   [[nodiscard]] TensorView packed() const;
   /// Writes that piece to host memory, at `block`, for a copy to packed(): zero metrics, the ids and labels of some
-  /// rows (sample_ids i64 (n), labels i32 (n, positions)), zeros for the rest.
+  /// rows (sample_ids i64 (n), labels i32 (n, positions)), zeros for the rest. Views that are not given write nothing.
   void pack(std::byte* block, const Scalars& scalars, const TensorView& sample_ids, const TensorView& labels) const;
+
+  /// In such a block: sample ids that count from `first`.
+  void number_samples(std::byte* block, std::int64_t first) const;
 
   struct Metrics {
     double loss_sum = 0;
@@ -82,6 +93,7 @@ class StepState {
 
  private:
   std::int64_t batch_;
+  StepLayout layout_;
   std::size_t packed_bytes_ = 0;
   Buffer block_;
   TensorView views_[kStateFields];

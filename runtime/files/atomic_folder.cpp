@@ -18,7 +18,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
@@ -166,4 +166,4 @@ void recover_folder(const std::string& path) {
   }
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// Writes a folder so that at any moment, whatever is killed, its path leads to a complete old or a complete new one:
 ///
@@ -44,4 +44,4 @@ class AtomicFolder {
 /// Puts a folder that was left between two renames back in place and deletes what killed writers left of this path.
 void recover_folder(const std::string& path);
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

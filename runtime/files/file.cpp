@@ -13,7 +13,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
@@ -161,4 +161,4 @@ void sync_folder(const std::string& path) {
   }
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

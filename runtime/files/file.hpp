@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason.
 class InputFile {
@@ -55,4 +55,4 @@ void replace_file(const std::string& path, std::string_view text);
 /// Makes the names in a folder durable (fsync).
 void sync_folder(const std::string& path);
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <lockstep/runtime/detail/lock_holder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 namespace {
 
@@ -54,4 +54,4 @@ bool FolderLock::known(const std::string& folder) {
   return file_exists(lock_file(folder));
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

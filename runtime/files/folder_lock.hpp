@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// The right to write results to a folder: an flock() on FOLDER/run.lock, which ends with this object or with the
 /// process, however that ends. The file stays. Two runs with one folder would overwrite each other's checkpoints.
@@ -22,4 +22,4 @@ class FolderLock {
   int file_;
 };
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

@@ -8,7 +8,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 struct JsonAccess {
   static auto& value(Json& json) { return json.value_; }
@@ -260,4 +260,4 @@ Json read_json(const std::string& path) {
   return parse_json(read_file(path, kMaxFileBytes), path);
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

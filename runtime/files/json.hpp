@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// A JSON value: for config.json, state.json, lines of metrics.jsonl and the header of safetensors files. Integers are
 /// kept apart from other numbers, so that 64-bit seeds survive.
@@ -84,4 +84,4 @@ struct JsonLimits {
 /// A whole file of at most 64 MiB. The source in error texts is the path.
 [[nodiscard]] Json read_json(const std::string& path);
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

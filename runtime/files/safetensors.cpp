@@ -12,7 +12,7 @@
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensor data are written as they lie in memory");
@@ -127,16 +127,16 @@ std::optional<DType> SafetensorsEntry::type() const {
   return std::nullopt;
 }
 
-struct SafetensorsFile::State {
-  explicit State(const std::string& path) : file(path) {}
+struct SafetensorsFile::Impl {
+  explicit Impl(const std::string& path) : file(path) {}
   InputFile file;
   std::vector<SafetensorsEntry> entries;
   std::unordered_map<std::string, std::size_t> index;
   std::map<std::string, std::string> metadata;
 };
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : state_(std::make_unique<State>(path)) {
-  const InputFile& file = state_->file;
+SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
+  const InputFile& file = impl_->file;
   require<DataError>(file.size() >= 8, path, ": ", file.size(), " bytes, expected at least 8 for the header length");
   std::array<unsigned char, 8> prefix{};
   file.read(0, std::as_writable_bytes(std::span(prefix)));
@@ -159,28 +159,28 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : state_(std::make_uni
                      kMaxTensors);
   for (const auto& [name, value] : *object) {
     if (name != kMetadata) {
-      state_->entries.push_back(parse_entry(path, name, value));
+      impl_->entries.push_back(parse_entry(path, name, value));
       continue;
     }
     const Json::Object* metadata = value.if_object();
     require<DataError>(metadata != nullptr, path, ": __metadata__ is ", value.kind(), ", expected an object");
     for (const auto& [key, entry] : *metadata) {
-      state_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
+      impl_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
     }
   }
 
-  std::sort(state_->entries.begin(), state_->entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  std::sort(impl_->entries.begin(), impl_->entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
     return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
   });
   const std::uint64_t data = 8 + length;
   std::uint64_t position = 0;
-  for (std::size_t i = 0; i < state_->entries.size(); ++i) {
-    SafetensorsEntry& entry = state_->entries[i];
+  for (std::size_t i = 0; i < impl_->entries.size(); ++i) {
+    SafetensorsEntry& entry = impl_->entries[i];
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
     position += entry.bytes;  // the end that the header gives in 64 bits: cannot wrap
     entry.offset += data;
-    state_->index[entry.name] = i;
+    impl_->index[entry.name] = i;
   }
   require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
                      position, " from the header");
@@ -192,25 +192,25 @@ SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
 SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
 
 const std::string& SafetensorsFile::path() const {
-  return state_->file.path();
+  return impl_->file.path();
 }
 const std::vector<SafetensorsEntry>& SafetensorsFile::entries() const {
-  return state_->entries;
+  return impl_->entries;
 }
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
-  return state_->metadata;
+  return impl_->metadata;
 }
 
 const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
-  const auto found = state_->index.find(name);
-  return found == state_->index.end() ? nullptr : &state_->entries[found->second];
+  const auto found = impl_->index.find(name);
+  return found == impl_->index.end() ? nullptr : &impl_->entries[found->second];
 }
 
 void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin) const {
   require<DataError>(begin <= entry.bytes && out.size() <= entry.bytes - begin, path(), ": tensor ",
                      printable(entry.name), ": bytes ", begin, " to ", begin + out.size(), ", expected within ",
                      entry.bytes);
-  state_->file.read(entry.offset + begin, out);
+  impl_->file.read(entry.offset + begin, out);
 }
 
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
@@ -291,4 +291,4 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
   file.finish();
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

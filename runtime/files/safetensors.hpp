@@ -12,7 +12,7 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// The safetensors format (github.com/huggingface/safetensors): 8 bytes header length (little-endian), a JSON header,
 /// and the tensors, row-major, little-endian, without gaps.
@@ -52,8 +52,8 @@ class SafetensorsFile {
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// A tensor to write: its bytes, or a function that gives them piece by piece.
@@ -73,4 +73,4 @@ struct SafetensorsTensor {
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

@@ -2,15 +2,15 @@
 
 #include <lockstep/runtime/stream/stream.hpp>
 
-namespace lockstep::nn {
+namespace lockstep {
 
 /// Waits for a stream before the memory that its queued work uses goes, also when an exception unwinds.
-class IdleAtEnd {
+class SyncGuard {
  public:
-  explicit IdleAtEnd(Stream& stream) : stream_(stream) {}
-  IdleAtEnd(const IdleAtEnd&) = delete;
-  IdleAtEnd& operator=(const IdleAtEnd&) = delete;
-  ~IdleAtEnd() {
+  explicit SyncGuard(Stream& stream) : stream_(stream) {}
+  SyncGuard(const SyncGuard&) = delete;
+  SyncGuard& operator=(const SyncGuard&) = delete;
+  ~SyncGuard() {
     try {
       stream_.synchronize();
     } catch (...) {  // whoever destroys after a failure knows
@@ -21,4 +21,4 @@ class IdleAtEnd {
   Stream& stream_;
 };
 
-}  // namespace lockstep::nn
+}  // namespace lockstep

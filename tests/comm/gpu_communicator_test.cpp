@@ -24,7 +24,7 @@ template <class E>
 std::string refused(const std::vector<NcclRank>& ranks) {
   try {
     check_nccl_ranks(ranks, kBuilt);
-  } catch (const OnEveryRank<E>& error) {
+  } catch (const CollectiveError<E>& error) {
     return error.what();
   }
   return "nothing";

@@ -101,7 +101,7 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
             arena[static_cast<std::size_t>(i)] = gradient(communicator.rank(), step, i);
           }
         });
-        reducer.written(static_cast<int>(g));
+        reducer.gradient_written(static_cast<int>(g));
         if (random.below(2) == 0 && kind != Streams::worker_inline) {
           streams.comm().enqueue([delay] { busy(delay / 2); });
         }
@@ -181,7 +181,7 @@ TEST(GradientReducer, BucketsStartInOrderWhateverBecomesReadyFirst) {
     }
     const CommunicatorCounts before = communicator.counts();
     for (const int offset : {0, 2, 4, 1, 3}) {
-      reducer.written((offset + 1 + communicator.rank()) % 5);
+      reducer.gradient_written((offset + 1 + communicator.rank()) % 5);
     }
     reducer.finish();
     EXPECT_EQ(communicator.counts().calls - before.calls, 5);
@@ -211,7 +211,7 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
                 arena[static_cast<std::size_t>(i)] = gradient(communicator.rank(), step, i);
               }
             });
-            reducer.written(static_cast<int>(g));
+            reducer.gradient_written(static_cast<int>(g));
           }
           reducer.finish();
           streams.compute().synchronize();
@@ -241,10 +241,10 @@ TEST(GradientReducer, ATiedWeightIsReadyAfterItsLastWrite) {
     for (int step = 0; step < 2; ++step) {
       std::fill(arena.begin(), arena.end(), 1.0f);
       reducer.begin_step();
-      reducer.written(0);
-      reducer.written(1);
+      reducer.gradient_written(0);
+      reducer.gradient_written(1);
       EXPECT_EQ(arena[0], 1.0f);
-      reducer.written(0);
+      reducer.gradient_written(0);
       EXPECT_EQ(arena[0], 2.0f);
       reducer.finish();
     }
@@ -272,23 +272,24 @@ TEST(GradientReducer, WrongUseNamesTheTensor) {
   gradients[1].expected_writes = 2;
   std::vector<float> arena(12);
   GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view_of(arena));
-  EXPECT_EQ(error_of<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+  EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(1); }),
+            "gradient reducer: g1 was written outside a step");
   EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
   reducer.begin_step();
   EXPECT_EQ(error_of<StateError>([&] { reducer.begin_step(); }),
             "gradient reducer: begin_step() before the last step was finished or given up");
-  reducer.written(0);
-  EXPECT_EQ(error_of<StateError>([&] { reducer.written(0); }),
+  reducer.gradient_written(0);
+  EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(0); }),
             "gradient reducer: g0 was written more than 1 times in a step");
-  reducer.written(1);
+  reducer.gradient_written(1);
   EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }),
             "gradient reducer: not written in this step: g1 (1 of 2 writes), g2 (0 of 1 writes)");
-  EXPECT_EQ(error_of<StateError>([&] { reducer.written(3); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(3); }),
             "gradient reducer: gradient 3 was written, expected 0 to 2");
-  EXPECT_EQ(error_of<StateError>([&] { reducer.written(-1); }),
+  EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(-1); }),
             "gradient reducer: gradient -1 was written, expected 0 to 2");
-  reducer.written(1);
-  reducer.written(2);
+  reducer.gradient_written(1);
+  reducer.gradient_written(2);
   reducer.finish();
   reducer.begin_step();
 }
@@ -308,13 +309,14 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
     reducer.abandon_step();  // outside a step
     for (int given_up = 0; given_up < 3; ++given_up) {
       reducer.begin_step();
-      reducer.written(0);
-      reducer.written(1);
+      reducer.gradient_written(0);
+      reducer.gradient_written(1);
       if (given_up == 1) {
         EXPECT_THROW(reducer.finish(), StateError);
       }
       reducer.abandon_step();
-      EXPECT_EQ(error_of<StateError>([&] { reducer.written(1); }), "gradient reducer: g1 was written outside a step");
+      EXPECT_EQ(error_of<StateError>([&] { reducer.gradient_written(1); }),
+                "gradient reducer: g1 was written outside a step");
       EXPECT_EQ(error_of<StateError>([&] { reducer.finish(); }), "gradient reducer: finish() outside a step");
     }
     other.synchronize();
@@ -322,7 +324,7 @@ TEST(GradientReducer, AStepThatIsGivenUpLeavesNothingBehind) {
     EXPECT_EQ(before, 3) << "the first bucket of each step";
     reducer.begin_step();
     for (const int index : {0, 1, 1, 2}) {
-      reducer.written(index);
+      reducer.gradient_written(index);
     }
     reducer.finish();
     other.synchronize();
@@ -397,7 +399,7 @@ TEST(GradientReducer, ARankThatFailsDoesNotHangTheOthers) {
         reducer.begin_step();
         for (int g = 0; g < static_cast<int>(gradients.size()); ++g) {
           require<DataError>(!(communicator.rank() == 1 && step == 1 && g == 6), "broken record");
-          reducer.written(g);
+          reducer.gradient_written(g);
         }
         reducer.finish();
         streams.compute().synchronize();
@@ -429,7 +431,7 @@ TEST(GradientReducer, AStepAllocatesNothing) {
       for (int step = 0; step < 5; ++step) {
         reducer.begin_step();
         for (int g = 0; g < static_cast<int>(gradients.size()); ++g) {
-          reducer.written(g);
+          reducer.gradient_written(g);
         }
         reducer.finish();
       }

@@ -244,7 +244,7 @@ std::vector<float> train(Communicator& comm, Stream& compute, Stream& worker, fl
         arena[static_cast<std::size_t>(i)] =
             first / static_cast<float>(3 + comm.rank() * 7 + step * 11 + static_cast<int>(i % 101));
       }
-      reducer.written(static_cast<int>(g));
+      reducer.gradient_written(static_cast<int>(g));
     }
     reducer.finish();
     for (std::size_t i = 0; i < sums.size(); ++i) {

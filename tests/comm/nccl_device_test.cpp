@@ -104,7 +104,7 @@ std::vector<float> reduce(Communicator& nccl, Stream& comm, Device device, DType
       const TensorView all{std::span(values), arena.shape()};
       copy(compute, all.slice(0, gradients[g].begin, gradients[g].end),
            arena.view().slice(0, gradients[g].begin, gradients[g].end));
-      reducer.written(static_cast<int>(g));
+      reducer.gradient_written(static_cast<int>(g));
     }
     reducer.finish();
     wait(compute.stream(), over, nccl);

@@ -140,7 +140,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32) {
                           }
                         });
       }
-      reducer.written(static_cast<int>(g));
+      reducer.gradient_written(static_cast<int>(g));
     }
     reducer.finish();
     if (step == 1 && forget > 0 && nccl.rank() == 0) {
@@ -201,7 +201,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
                             }
                             ++step;
                           });
-          reducer.written(static_cast<int>(g));
+          reducer.gradient_written(static_cast<int>(g));
         }
         reducer.finish();
       });

@@ -183,7 +183,7 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "throw_together") {  // with communicators that are destroyed on the way out
     const auto half = session.control().split(session.rank() % 2, 0);
     const std::string text = comm::broadcast_text(session.control(), "no room\nfor the checkpoint");
-    throw comm::OnEveryRank<DataError>(text);
+    throw comm::CollectiveError<DataError>(text);
   }
   if (mode == "abort") {
     return fail_alone(session, [&] { session.abort("gave up", 76); });

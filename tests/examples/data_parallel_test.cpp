@@ -38,7 +38,7 @@ const nn::DataSplit& small_data() {
 }
 
 nn::Model plain_net() {
-  nn::ModelBuilder b("plain", {9, 9, 3});
+  nn::ModelBuilder b = nn::ModelBuilder::for_images("plain", {9, 9, 3});
   nn::NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 8, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
   x = b.relu("r2", b.linear("l1", x, 11, {.he_init = true}));
   b.linear("fc", x, 4);

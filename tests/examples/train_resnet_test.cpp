@@ -90,14 +90,14 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   EXPECT_EQ(ended.count(" cpu: "), 2) << "memory, in the header and at the end\n" << ended.output;
   EXPECT_EQ(ended.count("; others "), 2) << ended.output;
   EXPECT_NE(ended.output.find("devices 'auto': the CPU, because "), std::string::npos) << ended.output;
-  const nn::Json config = nn::read_json(path("run/config.json"));
+  const Json config = read_json(path("run/config.json"));
   EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), std::max(ranks, 1));
   EXPECT_EQ(config.get<std::string>("model", "config"), "resnet20");
 
   std::ifstream in(path("run/metrics.jsonl"));
   std::vector<std::string> events;
   for (std::string line; std::getline(in, line);) {
-    const nn::Json json = nn::parse_json(line, "metrics.jsonl");
+    const Json json = parse_json(line, "metrics.jsonl");
     events.push_back(json.get<std::string>("event", "line"));
     if (events.back() == "step") {
       for (const char* key : {"loss", "learning_rate", "images_per_second", "comm_exposed_s"}) {
@@ -109,10 +109,10 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
     } else if (events.back() == "waits") {
       EXPECT_EQ(json.get<std::int64_t>("first_steps", line), 3);
       EXPECT_GT(json.member("memory", line).get<std::int64_t>("in_use", line), 0);
-      const auto calls = json.get<nn::Json::Array>("calls", line);
+      const auto calls = json.get<Json::Array>("calls", line);
       EXPECT_EQ(calls.empty(), !kMpi) << line;
       std::int64_t waits = 0;
-      for (const nn::Json& call : calls) {
+      for (const Json& call : calls) {
         EXPECT_EQ(call.get<std::string>("call", line), "wait");
         EXPECT_EQ(call.get<std::string>("reason", line), "event");
         waits += call.get<std::int64_t>("count", line);
@@ -158,19 +158,19 @@ TEST(WaitCounts, CountsByTimeCallAndReason) {
             "               copy: host copy, 2 times, 4.00 ms, 4 KiB\n"
             "               synchronize: requested, 1 time, 1.00 ms\n"
             "             between epochs: none\n");
-  const nn::Json json = counts.json();
+  const Json json = counts.json();
   ASSERT_EQ(json.if_array()->size(), 3U);
   EXPECT_EQ(json.if_array()->at(1).text(),
             R"({"bytes":4096,"call":"copy","count":2,"reason":"host copy","seconds":0.004,"when":"later steps"})");
 }
 
 TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
-  nn::CostFile file;
+  comm::CostFile file;
   file.ranks = kMpi ? 2 : 1;
-  nn::CostPath all_reduce{.name = "all_reduce"};
+  comm::CostPath all_reduce{.name = "all_reduce"};
   all_reduce.model = {{{0, 0.1, 1e-9}}};  // only latency counts: one bucket
   file.paths = {all_reduce};
-  testing::put_file(path("cost.json"), nn::cost_text(file));
+  testing::put_file(path("cost.json"), comm::cost_text(file));
   const std::string options = kTiny + "--dry-run --bucket-mb auto --cost " + path("cost.json");
   const Ended ended = train_resnet(kMpi ? 2 : 0, options);
   EXPECT_EQ(ended.code, 0) << ended.output;
@@ -178,7 +178,7 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   EXPECT_NE(ended.output.find(", by " + path("cost.json")), std::string::npos) << ended.output;
 
   file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
-  testing::put_file(path("cost.json"), nn::cost_text(file));
+  testing::put_file(path("cost.json"), comm::cost_text(file));
   const Ended many = train_resnet(kMpi ? 2 : 0, options);
   EXPECT_EQ(many.code, 0) << many.output;
   EXPECT_EQ(many.output.find(" 1 bucket(s): "), std::string::npos) << many.output;
@@ -191,9 +191,9 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
   EXPECT_EQ(timed.code, 0) << timed.output;
   EXPECT_NE(timed.output.find("  libraries  "), std::string::npos) << timed.output;
   EXPECT_EQ(timed.output.find(" 0 timed "), std::string::npos) << timed.output;
-  const nn::Json found = nn::read_json(path("run/config.json")).member("library_choices", "config.json");
+  const Json found = read_json(path("run/config.json")).member("library_choices", "config.json");
   EXPECT_GT(found.get<int>("timed", "config.json"), 0);
-  EXPECT_EQ(found.get<nn::Json::Array>("refused", "config.json").empty(),
+  EXPECT_EQ(found.get<Json::Array>("refused", "config.json").empty(),
             timed.output.find(" refused (config.json)") == std::string::npos)
       << timed.output;
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).identity.choices.count("conv1 forward evaluate"), 1U);
@@ -219,7 +219,7 @@ TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
                               out("run") + "> " + path("log") + " & pid=$!; while kill -0 $pid && ! grep -q images/s " +
                               path("log") + " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
   const Ended ended = run_command(command);
-  ASSERT_EQ(ended.code, 75) << ended.output << nn::read_file(path("log"), 1 << 20);
+  ASSERT_EQ(ended.code, 75) << ended.output << read_file(path("log"), 1 << 20);
   const std::int64_t step = nn::read_checkpoint_state(path("run/last")).progress.position.step;
   EXPECT_GE(step, 1);
   const Ended resumed =
@@ -233,17 +233,17 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
     expect_refused(train_resnet(0, kTiny + "--devices cpu:2"), {"'cpu:2'", "no MPI"});
     return;
   }
-  nn::replace_file(path("run.toml"), "devices = \"cpu:2\"\n");
+  replace_file(path("run.toml"), "devices = \"cpu:2\"\n");
   // SIGTERM goes to the program, which waits for mpirun, which would kill the ranks.
   const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --config " + path("run.toml") +
                               " --epochs 100000 --log-every 1" + out("run") + "> " + path("log") +
                               " & pid=$!; while kill -0 $pid && ! grep -q images/s " + path("log") +
                               " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
   const Ended ended = run_command(command);
-  ASSERT_EQ(ended.code, 75) << ended.output << nn::read_file(path("log"), 1 << 20);
+  ASSERT_EQ(ended.code, 75) << ended.output << read_file(path("log"), 1 << 20);
   EXPECT_GE(nn::read_checkpoint_state(path("run/last")).progress.position.step, 1);
-  EXPECT_EQ(nn::read_json(path("run/config.json")).get<std::int64_t>("ranks", "config"), 2);
-  EXPECT_NE(nn::read_file(path("log"), 1 << 20).find("started by itself: mpirun "), std::string::npos);
+  EXPECT_EQ(read_json(path("run/config.json")).get<std::int64_t>("ranks", "config"), 2);
+  EXPECT_NE(read_file(path("log"), 1 << 20).find("started by itself: mpirun "), std::string::npos);
 
   expect_refused(train_resnet(0, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "--hostfile"});
   expect_refused(train_resnet(2, kTiny + "--devices cpu:2 --nodes 2"), {"--nodes is 2", "on 1 node"});
@@ -304,7 +304,7 @@ TEST_F(TrainResNet, RanksOnNodesThatShareNoFiles) {
   const std::string job = "--config run.toml --threads 1 --workers 0 --out run --steps 1";
   const Ended ended = train_resnet_in(nodes, job);
   EXPECT_EQ(ended.code, 0) << ended.output;
-  const nn::Json config = nn::read_json(path("a/run/config.json"));
+  const Json config = read_json(path("a/run/config.json"));
   EXPECT_EQ(config.get<std::int64_t>("ranks", "config"), 2);
   EXPECT_EQ(config.get<std::int64_t>("seed", "config"), 77);
   EXPECT_EQ(config.get<std::int64_t>("global_batch", "config"), 3);
@@ -318,7 +318,7 @@ TEST_F(TrainResNet, RanksOnNodesThatShareNoFiles) {
 
 TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 2" + out("run")).code, 0);
-  std::string state = nn::read_file(path("run/last/state.json"), 1 << 20);
+  std::string state = read_file(path("run/last/state.json"), 1 << 20);
   const auto choices = nn::read_checkpoint_state(path("run/last")).identity.choices;
   ASSERT_FALSE(choices.empty());
   for (const auto& [call, choice] : choices) {
@@ -546,7 +546,7 @@ TEST_F(TrainResNet, ARankThatHangsEndsTheJob) {
 
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   fs::create_directories(path("run"));
-  std::optional<nn::FolderLock> other(std::in_place, path("run"));
+  std::optional<FolderLock> other(std::in_place, path("run"));
   const std::string options = kTiny + "--steps 1" + out("run");
   expect_refused(train_resnet(kMpi ? 2 : 0, options),
                  {"--out", path("run"), "another run writes there (pid ", "of this run's own"});

@@ -42,7 +42,7 @@ using Bytes = std::vector<std::byte>;
 constexpr std::int64_t kClasses = 4;
 
 Model mlp() {
-  ModelBuilder builder("mlp", {8, 8, 3});
+  ModelBuilder builder = ModelBuilder::for_images("mlp", {8, 8, 3});
   const NodeId x = builder.linear("fc1", builder.input(), 12, {.activation = ops::Activation::relu});
   builder.linear("fc2", x, kClasses);
   return builder.build();
@@ -50,7 +50,7 @@ Model mlp() {
 
 /// What a residual network has: convolution, batch norm, an addition, a pool, a product.
 Model cnn() {
-  ModelBuilder builder("cnn", {8, 8, 3});
+  ModelBuilder builder = ModelBuilder::for_images("cnn", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .stride = 2, .pad = 1});
   x = builder.batch_norm("bn1", x, {.relu = true});
   const NodeId shortcut = x;

@@ -33,7 +33,7 @@ Model plain_net() {
 
 /// Rows [begin, begin + count) of the whole batch's input and labels.
 void take_share(Net& net, Net& whole, std::int64_t begin, std::int64_t count) {
-  for (const StateField field : {StateField::input, StateField::labels}) {
+  for (const StateField field : {StateField::values, StateField::labels}) {
     const TensorView& from = whole.state().view(field);
     const TensorView& to = net.state().view(field);
     const std::size_t row = from.bytes() / static_cast<std::size_t>(from.shape[0]);
@@ -42,7 +42,7 @@ void take_share(Net& net, Net& whole, std::int64_t begin, std::int64_t count) {
                 row * static_cast<std::size_t>(count));
   }
   net.scalars().valid = count;
-  net.scalars().loss_scale = 1.0 / kBatch;
+  net.scalars().sample_weight = 1.0 / kBatch;
 }
 
 /// The reduced gradient arena of every rank. bucket_bytes as in BucketOptions.
@@ -70,7 +70,7 @@ std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap,
     EXPECT_GT(reducer.buckets().size(), 1U);
     net.state().set(net.context(), net.scalars());
     reducer.begin_step();
-    net.plan().run(net.context(), [&](int parameter) { reducer.written(parameter); });
+    net.plan().run(net.context(), [&](int parameter) { reducer.gradient_written(parameter); });
     reducer.finish();
     net.context().synchronize();
     result[static_cast<std::size_t>(rank)] = testing::to_doubles(net.parameters().gradients());

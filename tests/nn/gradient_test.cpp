@@ -69,7 +69,7 @@ TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
   Net padded(model, Mode::train, 5, DType::f64);
   // The first three samples are equal, because the input is drawn in order.
   padded.scalars().valid = 3;
-  padded.scalars().loss_scale = whole.scalars().loss_scale;
+  padded.scalars().sample_weight = whole.scalars().sample_weight;
   EXPECT_NEAR(whole.run(), padded.run(), 1e-12);
   testing::expect_close(padded.parameters().gradients(), whole.parameters().gradients(), 1e-12);
 }
@@ -247,8 +247,7 @@ Model two_linear_layers(ops::Activation kind, bool within) {
 PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
   CpuContext context;
   PlanOptions options;
-  options.uint8_input = false;
-  const Plan plan(context, model, mode, batch, options);
+  const Plan plan(context, testing::on_values(model), mode, batch, options);
   for (const LibraryPlan& library : plan.library_plans()) {
     options.choices[library.key] = "reference";
   }
@@ -257,7 +256,7 @@ PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
 
 /// In f64 there are only our own loops, which fuse every activation.
 Net net_in_f64(const Model& model, Mode mode) {
-  return {model, mode, 4, DType::f64, 1, {.uint8_input = false}};
+  return {model, mode, 4, DType::f64, 1};
 }
 
 bool calls(const Plan& plan, std::string_view op) {

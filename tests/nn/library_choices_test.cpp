@@ -344,12 +344,11 @@ TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   ModelBuilder b("gelu", {24});
   b.linear("fc", b.linear("hidden", b.input(), 16, {.activation = ops::Activation::gelu_tanh}), 3);
   const Model model = b.build();
-  const PlanOptions images_as_they_are{.uint8_input = false};
-  const PassPlans first(f.context, model, kBatch, 1, images_as_they_are);
+  const PassPlans first(f.context, model, kBatch, 1, {});
   const std::string call = "hidden forward gelu_tanh";
   ASSERT_FALSE(first.train.choices().contains(call));
   ASSERT_TRUE(first.evaluate.choices().contains(call));
-  PlanOptions given = images_as_they_are;
+  PlanOptions given;
   given.choices = first.choices();
   ASSERT_TRUE(given.choices.contains(call + kEvaluating));
   given.choices[call + kEvaluating] = "reference";

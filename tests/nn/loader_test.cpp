@@ -67,9 +67,9 @@ Copy copy_of(const Batch& batch) {
           batch.valid,
           batch.global_valid,
           batch.last_of_epoch,
-          values<std::uint8_t>(batch.images),
-          values<std::int32_t>(batch.labels),
-          values<std::int64_t>(batch.sample_ids)};
+          values<std::uint8_t>(batch.view(StateField::images)),
+          values<std::int32_t>(batch.view(StateField::labels)),
+          values<std::int64_t>(batch.view(StateField::sample_ids))};
 }
 
 std::vector<Copy> take(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options, int count) {

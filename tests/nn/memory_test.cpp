@@ -38,10 +38,10 @@ std::int64_t resident_bytes() {
 
 TEST(Memory, ReuseSavesAQuarterOfAnInferencePlan) {
   CpuContext context;
-  const Plan plan(context, resnet(50), Mode::infer, 8, {.uint8_input = false});
+  const Plan plan(context, resnet(50).reading(InputKind::values), Mode::infer, 8);
   const double part = static_cast<double>(plan.workspace_bytes()) / static_cast<double>(plan.unshared_bytes());
   EXPECT_LE(part, 0.75);
-  const Plan without(context, resnet(50), Mode::infer, 8, {.uint8_input = false, .reuse_memory = false});
+  const Plan without(context, resnet(50).reading(InputKind::values), Mode::infer, 8, {.reuse_memory = false});
   EXPECT_EQ(without.workspace_bytes(), without.unshared_bytes()) << "the switch turns it off";
 }
 

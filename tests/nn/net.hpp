@@ -17,6 +17,11 @@
 
 namespace lockstep::testing {
 
+/// The model on numbers instead of u8 images.
+inline nn::Model on_values(const nn::Model& model) {
+  return model.input_kind() == nn::InputKind::images ? model.reading(nn::InputKind::values) : model;
+}
+
 /// A model with everything that one training or evaluation step needs, on float input drawn from a seed.
 class Net {
  public:
@@ -26,8 +31,8 @@ class Net {
       : context_({.threads = threads}),
         classes_(model.classes()),
         parameters_(context_, model, dtype),
-        state_(context_, batch, nn::step_layout(model, with(options, dtype))),
-        plan_(context_, model, mode, batch, with(options, dtype)),
+        state_(context_, batch, nn::step_layout(on_values(model), with(options, dtype))),
+        plan_(context_, on_values(model), mode, batch, with(options, dtype)),
         workspace_(plan_.workspace_bytes(), context_) {
     if (options.scaled_loss) {
       parameters_.add_loss_scale(context_, kLossScale, true);
@@ -35,17 +40,17 @@ class Net {
     parameters_.initialise(context_, seed);
     fill_input(seed);
     plan_.bind(parameters_, state_, workspace_);
-    scalars_ = {.learning_rate = 0.1, .loss_scale = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
+    scalars_ = {.learning_rate = 0.1, .sample_weight = 1.0 / static_cast<double>(batch), .valid = batch, .epoch = 0};
   }
 
   /// Normal input and target (padded channel zero), any tokens, labels i % 3 and sample ids i.
   void fill_input(std::uint64_t seed) {
     Random random(seed, RandomUse::test);
-    const TensorView& input = state_.view(nn::StateField::input);
+    const TensorView& input = state_.view(nn::StateField::values);
     const std::int64_t stored = input.shape.back();
     const bool padded = input.shape.rank() == 4 && stored == 4;
     fill(input, [&](std::int64_t i) { return padded && i % stored == 3 ? 0 : random.normal(); });
-    fill(state_.view(nn::StateField::target), [&](std::int64_t) { return random.normal(); });
+    fill(state_.view(nn::StateField::targets), [&](std::int64_t) { return random.normal(); });
     for (std::int32_t& token : state_.view(nn::StateField::tokens).span<std::int32_t>()) {
       token = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(classes_)));
     }
@@ -61,7 +66,7 @@ class Net {
   double run() {
     state_.set(context_, scalars_);
     plan_.run(context_);
-    return state_.metrics(context_).loss_sum * scalars_.loss_scale;
+    return state_.metrics(context_).loss_sum * scalars_.sample_weight;
   }
 
   CpuContext& context() { return context_; }
@@ -85,7 +90,6 @@ class Net {
   }
   static nn::PlanOptions with(nn::PlanOptions options, DType dtype) {
     options.dtype = dtype;
-    options.uint8_input = false;
     return options;
   }
   CpuContext context_;

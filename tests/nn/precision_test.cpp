@@ -78,7 +78,7 @@ void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {},
   SCOPED_TRACE(model.name());
   Net f32(model, Mode::train, batch, DType::f32, 2, options);
   Net bf16(model, Mode::train, batch, DType::bf16, 2, options);
-  for (const StateField field : {StateField::input, StateField::target}) {
+  for (const StateField field : {StateField::values, StateField::targets}) {
     const TensorView& rounded = bf16.state().view(field);
     if (rounded.numel() > 0) {
       testing::from_doubles(testing::to_doubles(rounded), f32.state().view(field));
@@ -102,8 +102,8 @@ void expect_gradient_of_f32(const Model& model, const PlanOptions& options = {},
   EXPECT_NEAR(evaluated.run(), plain.run(), bound * plain.run());
   Net inferred(model, Mode::infer, batch, DType::bf16, 1, options);
   inferred.run();
-  EXPECT_EQ(inferred.plan().logits().dtype, DType::bf16);
-  testing::expect_same_bits(inferred.plan().logits(), evaluated.plan().logits());
+  EXPECT_EQ(inferred.plan().output().dtype, DType::bf16);
+  testing::expect_same_bits(inferred.plan().output(), evaluated.plan().output());
 }
 
 TEST(Bf16, Mlp) {
@@ -202,8 +202,8 @@ TEST(LossScale, MultipliesGradientsAndNotTheMetrics) {
 
 TEST(LossScale, PlanAndParametersAgree) {
   CpuContext context;
-  const Model model = mlp({4, 4, 3}, {5}, 3);
-  PlanOptions options{.uint8_input = false};
+  const Model model = mlp({4, 4, 3}, {5}, 3).reading(InputKind::values);
+  PlanOptions options;
   const Plan shape(context, model, Mode::train, 2, options);
   StepState state(context, 2, step_layout(model, options));
   const Buffer workspace(shape.workspace_bytes() + 1024, context);

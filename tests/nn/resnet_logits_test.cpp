@@ -85,10 +85,10 @@ double logits_error(int depth, std::span<const double> expected, bool permuted) 
     pixel *= static_cast<float>(std::sqrt(150528.0 / 3.0));
   }
   const TensorView nchw(std::span<float>(image), {kBatch, 3, 224, 224});
-  copy(context, nchw.permute({0, 2, 3, 1}), net.state().view(StateField::input).slice(3, 0, 3));
+  copy(context, nchw.permute({0, 2, 3, 1}), net.state().view(StateField::values).slice(3, 0, 3));
   net.plan().run(context);
 
-  const auto logits = net.plan().logits().span<float>();
+  const auto logits = net.plan().output().span<float>();
   std::vector<double> ours;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     ours.push_back(logits[i * 25]);

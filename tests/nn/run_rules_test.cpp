@@ -22,7 +22,7 @@ TEST(ShareOf, PartsAreContiguousAndDifferByAtMostOne) {
       std::int64_t next = 0;
       std::set<std::int64_t> sizes;
       for (std::int64_t i = 0; i < parts; ++i) {
-        const Share part = share_of(total, parts, i);
+        const Partition part = partition_of(total, parts, i);
         EXPECT_EQ(part.begin, next) << total << " in " << parts;
         next += part.count;
         sizes.insert(part.count);
@@ -31,10 +31,10 @@ TEST(ShareOf, PartsAreContiguousAndDifferByAtMostOne) {
       EXPECT_LE(*sizes.rbegin() - *sizes.begin(), 1) << total << " in " << parts;
     }
   }
-  EXPECT_THROW((void)share_of(5, 0, 0), UsageError);
-  EXPECT_THROW((void)share_of(5, 2, 2), UsageError);
-  EXPECT_THROW((void)share_of(5, 2, -1), UsageError);
-  EXPECT_THROW((void)share_of(-1, 2, 0), UsageError);
+  EXPECT_THROW((void)partition_of(5, 0, 0), UsageError);
+  EXPECT_THROW((void)partition_of(5, 2, 2), UsageError);
+  EXPECT_THROW((void)partition_of(5, 2, -1), UsageError);
+  EXPECT_THROW((void)partition_of(-1, 2, 0), UsageError);
 }
 
 TEST(RunRules, TheBatchComesFromTheWholeOrFromARank) {
@@ -67,7 +67,7 @@ TEST(RunRules, SharesAndPassesCoverTheBatchOnceAndAreThoseOfTheSampler) {
         EXPECT_EQ(sampler.share(0).begin, rules.share(rank).begin);
         EXPECT_EQ(sampler.share(0).count, rules.share(rank).count);
         for (std::int64_t pass = 0; pass < passes; ++pass) {
-          const Share part = rules.share(rank, pass);
+          const Partition part = rules.share(rank, pass);
           EXPECT_EQ(part.begin, next);
           EXPECT_GE(part.count, 1);
           next += part.count;

@@ -107,7 +107,7 @@ TEST(Sampler, RanksShareEveryBatchWithoutOverlap) {
         batches.resize(static_cast<std::size_t>(sampler.batches()));
         const auto order = sampler.order(2);
         for (std::int64_t b = 0; b < sampler.batches(); ++b) {
-          const Share share = sampler.share(b);
+          const Partition share = sampler.share(b);
           EXPECT_LE(share.count, sampler.capacity());
           EXPECT_EQ(sampler.samples(b), std::min(setting.batch, setting.size - b * setting.batch));
           // The first n mod P ranks have one more.

@@ -65,13 +65,13 @@ TEST(Attention, MatchesItsDefinition) {
       for (const auto& [dtype, tolerance] : {std::pair{DType::f32, 1e-6}, std::pair{DType::f64, 1e-14}}) {
         Net net(model, Mode::infer, kBatch, dtype);
         net.run();
-        const std::vector<double> qkv = testing::to_doubles(net.state().view(StateField::input));
+        const std::vector<double> qkv = testing::to_doubles(net.state().view(StateField::values));
         std::vector<double> expected = attention_by_definition(qkv, kBatch, kLength, kWidth, heads, causal);
         const TensorView reference(std::span<double>(expected), {kBatch, kLength, kWidth});
-        testing::expect_close(net.plan().logits(), reference, tolerance, causal ? "causal" : "all");
+        testing::expect_close(net.plan().output(), reference, tolerance, causal ? "causal" : "all");
         std::vector<double> other = attention_by_definition(qkv, kBatch, kLength, kWidth, heads, !causal);
         EXPECT_FALSE(
-            testing::is_close(net.plan().logits(), TensorView(std::span<double>(other), reference.shape), tolerance))
+            testing::is_close(net.plan().output(), TensorView(std::span<double>(other), reference.shape), tolerance))
             << "the mask must show";
       }
     }
@@ -150,11 +150,11 @@ TEST(Transformer, HasTheParametersOfGpt2) {
 TEST(Transformer, ALaterTokenChangesNothingBefore) {
   Net net(transformer({.vocabulary = 9, .length = 6, .width = 8, .heads = 2, .layers = 2}), Mode::infer, 1, DType::f64);
   net.run();
-  const std::vector<double> before = testing::to_doubles(net.plan().logits());
+  const std::vector<double> before = testing::to_doubles(net.plan().output());
   std::int32_t& token = net.state().view(StateField::tokens).span<std::int32_t>()[4];
   token = (token + 1) % 9;
   net.run();
-  const std::vector<double> after = testing::to_doubles(net.plan().logits());
+  const std::vector<double> after = testing::to_doubles(net.plan().output());
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i < 4 * 9) {
       EXPECT_EQ(before[i], after[i]) << i;
@@ -173,7 +173,7 @@ TEST(Dropout, IsNotThereInInference) {
     }
     Net net(b.build(), Mode::infer, 4, DType::f32);
     net.run();
-    return testing::to_doubles(net.plan().logits());
+    return testing::to_doubles(net.plan().output());
   };
   EXPECT_EQ(logits(true), logits(false));
   ModelBuilder b("refused", {5});
@@ -235,8 +235,8 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
   PlanOptions options;
   options.loss = Loss::mse;
   Net net(model, Mode::train, 128, DType::f32, 1, options);
-  auto input = net.state().view(StateField::input).span<float>();
-  auto target = net.state().view(StateField::target).span<float>();
+  auto input = net.state().view(StateField::values).span<float>();
+  auto target = net.state().view(StateField::targets).span<float>();
   const auto draw = [&](int step) {
     Random random(2, RandomUse::test, static_cast<std::uint64_t>(step));
     for (std::size_t n = 0; n < 128; ++n) {

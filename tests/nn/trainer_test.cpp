@@ -292,7 +292,7 @@ struct Outcome {
 Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false,
                     DType dtype = DType::f64, std::uint64_t augmentation_seed = 3) {
   const DataSplit data = small_data();
-  ModelBuilder b("plain", {12, 12, 3});
+  ModelBuilder b = ModelBuilder::for_images("plain", {12, 12, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
   if (batch_norm) {
     x = b.batch_norm("bn", x, {});
@@ -706,8 +706,8 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   CpuContext context;
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
-  PassPipeline one(context, *alone, 5, layout, 1);
-  const PassPipeline three(context, *alone, 5, layout, 3);
+  MicrobatchPipeline one(context, *alone, 5, layout, 2);
+  const MicrobatchPipeline three(context, *alone, 5, layout, 6);
   const std::size_t a_pass = 2 * (align_up(one.state(0).packed().bytes(), kAlignment) + kAlignment);
   EXPECT_EQ(one.bytes(), one.state(0).bytes() + a_pass);
   EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);

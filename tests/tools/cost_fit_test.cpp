@@ -13,8 +13,8 @@
 namespace lockstep_cost {
 namespace {
 
+using lockstep::comm::CostErrors;
 using lockstep::comm::CostModel;
-using lockstep::nn::CostErrors;
 
 /// Times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
 std::vector<Point> times_of(const CostModel& model, double noise, std::uint64_t seed = 1) {

@@ -43,7 +43,7 @@ TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
   bench::Samples samples;
   samples.seconds.assign(50, 1e-3);
   samples.seconds[7] = 2e-3;
-  const nn::CostPoint point = cost_point(64, samples);
+  const comm::CostPoint point = cost_point(64, samples);
   EXPECT_EQ(point.samples, 50);
   EXPECT_EQ(point.median_s, 1e-3);
   EXPECT_EQ(point.max_s, 2e-3);
@@ -84,10 +84,10 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
                   " --seconds 0.6 --max-bytes 65536 --out " + out);
   ASSERT_EQ(ended.code, 0) << ended.output;
   EXPECT_LT(ended.seconds, 60);
-  const nn::CostFile file = nn::read_cost(out + "/cost.json");
+  const comm::CostFile file = comm::read_cost(out + "/cost.json");
   EXPECT_EQ(file.ranks, mpi ? 2 : 1);
   std::set<std::string> names;
-  for (const nn::CostPath& path : file.paths) {
+  for (const comm::CostPath& path : file.paths) {
     names.insert(path.name);
     ASSERT_GE(path.points.size(), 4U) << path.name << '\n' << ended.output;
     EXPECT_EQ(path.points[3].bytes, 64);
@@ -98,7 +98,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
     EXPECT_EQ(said, sizes < 14) << path.name << '\n' << ended.output;  // a busy machine may leave large sizes out
     EXPECT_GT(path.limit_bytes_per_s, 0);
     // The model describes what it was fitted to: at half of the sizes within a factor of 2, however busy the machine.
-    const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const nn::CostPoint& p) {
+    const auto close = std::count_if(path.points.begin(), path.points.end(), [&](const comm::CostPoint& p) {
       const double ratio = path.model.predict(static_cast<double>(p.bytes)) / p.median_s;
       return ratio > 0.5 && ratio < 2;
     });
@@ -107,7 +107,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   std::set<std::string> expected{"copy/host/memcpy", "copy/host/streaming", "copy/host/copy"};
   if (mpi) {
     expected.insert({"all_reduce", "send_recv/0_1"});
-    EXPECT_GT(nn::all_reduce_cost(file, nn::GradientPath::host, 2, 1, "cost.json").predict(1e6), 0);
+    EXPECT_GT(comm::all_reduce_cost(file, comm::GradientPath::host, 2, 1, "cost.json").predict(1e6), 0);
     ASSERT_EQ(file.pairs.seconds.size(), 2U);
     EXPECT_GT(file.pairs.seconds[0][1], 0);
   }
@@ -115,19 +115,19 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   ASSERT_FALSE(file.left_out.empty());
   EXPECT_NE(file.left_out.back().find("The GPU half: the host was asked for"), std::string::npos);
   EXPECT_NE(ended.output.find("left: memcpy, 8 B"), std::string::npos) << ended.output;
-  EXPECT_EQ(nn::file_exists(out + "/all_reduce.svg"), mpi);
-  EXPECT_TRUE(nn::file_exists(out + "/copies.svg"));
-  const std::string report = nn::read_file(out + "/cost.md", 1 << 20);
+  EXPECT_EQ(file_exists(out + "/all_reduce.svg"), mpi);
+  EXPECT_TRUE(file_exists(out + "/copies.svg"));
+  const std::string report = read_file(out + "/cost.md", 1 << 20);
   EXPECT_NE(report.find("## To remember"), std::string::npos);
   EXPECT_NE(report.find("- threads: "), std::string::npos);
 
   const std::string config = folder / "cost.toml";
-  nn::replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
+  replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
   const Ended one = run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out);
   ASSERT_EQ(one.code, 0) << one.output;
-  EXPECT_FALSE(nn::file_exists(out + "/all_reduce.svg")) << "of the run before";
-  EXPECT_FALSE(nn::file_exists(out + "/pairs.svg"));
-  const nn::CostFile alone = nn::read_cost(out + "/cost.json");
+  EXPECT_FALSE(file_exists(out + "/all_reduce.svg")) << "of the run before";
+  EXPECT_FALSE(file_exists(out + "/pairs.svg"));
+  const comm::CostFile alone = comm::read_cost(out + "/cost.json");
   EXPECT_TRUE(alone.about.at("command").starts_with("lockstep-cost --config "));
   EXPECT_EQ(alone.paths.at(0).points.back().bytes, 64) << "the command line before the file";
 }
@@ -145,7 +145,7 @@ TEST(CostProgram, BadInputIsNamed) {
   EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;
   const lockstep::testing::TemporaryFolder folder;
   const std::string config = folder / "cost.toml";
-  nn::replace_file(config, "seconds = 1\nsizes = 3\n");
+  replace_file(config, "seconds = 1\nsizes = 3\n");
   const Ended unknown = run_command(std::string(LOCKSTEP_COST) + " --out x --config " + config);
   EXPECT_EQ(unknown.code, 2);
   EXPECT_NE(unknown.output.find(config + ":2: sizes is no option"), std::string::npos) << unknown.output;

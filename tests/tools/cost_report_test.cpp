@@ -16,8 +16,8 @@
 namespace lockstep_cost {
 namespace {
 
-using lockstep::nn::CostFile;
-using lockstep::nn::CostPath;
+using lockstep::comm::CostFile;
+using lockstep::comm::CostPath;
 
 CostPath path_of(const std::string& name, const std::string& text, double alpha, double beta) {
   CostPath path{.name = name, .text = text};

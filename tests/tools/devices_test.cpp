@@ -205,16 +205,16 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
   EXPECT_EQ(machine.gpus[0].claimed_by, "");
   EXPECT_TRUE(GpuClaim::attempt(root() + "/claims", "GPU-0").claim) << "looking claims nothing";
 
-  const nn::Json json = nn::parse_json(to_json(machine).text(2), "report");
+  const Json json = parse_json(to_json(machine).text(2), "report");
   EXPECT_EQ(json.member("host", "").get<int>("cores", ""), 4);
-  const nn::Json::Array gpus = json.get<nn::Json::Array>("gpus", "");
+  const Json::Array gpus = json.get<Json::Array>("gpus", "");
   EXPECT_EQ(gpus.at(0).get<std::uint64_t>("memory_used", ""), 30 * kGiB);
   EXPECT_EQ(gpus.at(0).get<int>("pcie_generation", ""), 5);
   EXPECT_TRUE(gpus.at(0).member("claimed_by", "").is_null());
-  EXPECT_EQ(gpus.at(0).get<nn::Json::Array>("processes", "").at(0).get<std::string>("name", ""), "train_resnet");
+  EXPECT_EQ(gpus.at(0).get<Json::Array>("processes", "").at(0).get<std::string>("name", ""), "train_resnet");
   EXPECT_TRUE(gpus.at(2).member("processes", "").is_null());
   EXPECT_TRUE(gpus.at(1).member("numa_node", "").is_null());
-  EXPECT_EQ(json.get<nn::Json::Array>("links", "").at(0).get<int>("nvlinks", ""), 5);
+  EXPECT_EQ(json.get<Json::Array>("links", "").at(0).get<int>("nvlinks", ""), 5);
 }
 
 TEST_F(DevicesTest, WithoutNvmlThatHalfIsNotKnown) {
@@ -263,9 +263,9 @@ std::string text_of(const std::string& path) {
 TEST_F(DevicesTest, TheProgramOnThisMachine) {
   const std::string out = root() + "/out";
   EXPECT_EQ(run("--json --no-measure", out), 0);
-  const nn::Json json = nn::read_json(out);
+  const Json json = read_json(out);
   EXPECT_GE(json.member("host", "").get<int>("usable", ""), 1);
-  EXPECT_EQ(json.get<nn::Json::Array>("gpus", "").size(), static_cast<std::size_t>(num_gpus()));
+  EXPECT_EQ(json.get<Json::Array>("gpus", "").size(), static_cast<std::size_t>(num_gpus()));
   EXPECT_EQ(run("", out), 0);
   expect_has(text_of(out), {"\nhost ", "B/s read and written", num_gpus() == 0 ? "this is the host alone" : "\nGPU 0"});
   EXPECT_EQ(run("--nope", out), 2);

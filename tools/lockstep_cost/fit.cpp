@@ -11,8 +11,8 @@ namespace lockstep_cost {
 
 using lockstep::require;
 using lockstep::UsageError;
+using lockstep::comm::CostErrors;
 using lockstep::comm::CostModel;
-using lockstep::nn::CostErrors;
 
 namespace {
 

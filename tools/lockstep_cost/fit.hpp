@@ -42,11 +42,12 @@ struct FitOptions {
 /// equal or fall with the size: a constant, their typical value. No points: a model without pieces.
 [[nodiscard]] lockstep::comm::CostModel fit(const std::vector<Point>& points, const FitOptions& options = {});
 
-[[nodiscard]] lockstep::nn::CostErrors errors(const lockstep::comm::CostModel& model, const std::vector<Point>& points);
+[[nodiscard]] lockstep::comm::CostErrors errors(const lockstep::comm::CostModel& model,
+                                                const std::vector<Point>& points);
 
 /// What the model is worth where it was not fitted: fitted on every second point (the first, the third, ...), held
 /// against the others. Needs 4 points; fewer give count 0.
-[[nodiscard]] lockstep::nn::CostErrors held_out_errors(const std::vector<Point>& points,
-                                                       const FitOptions& options = {});
+[[nodiscard]] lockstep::comm::CostErrors held_out_errors(const std::vector<Point>& points,
+                                                         const FitOptions& options = {});
 
 }  // namespace lockstep_cost

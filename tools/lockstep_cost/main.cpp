@@ -163,7 +163,7 @@ void require_writable(const std::string& folder) {
   std::filesystem::create_directories(folder, error);
   require<DataError>(!error, folder, ": cannot be made: ", error.message());
   const std::string probe = concat(folder, "/.probe-", getpid());
-  nn::replace_file(probe, "");
+  replace_file(probe, "");
   std::filesystem::remove(probe, error);
 }
 
@@ -181,16 +181,16 @@ std::string command_of(const comm::Session& session, int argc, char** argv) {
   return command;
 }
 
-void write(const std::string& folder, const nn::CostFile& file) {
+void write(const std::string& folder, const comm::CostFile& file) {
   std::error_code error;
-  nn::replace_file(folder + "/cost.json", nn::cost_text(file));
+  replace_file(folder + "/cost.json", comm::cost_text(file));
   for (const char* name : lockstep_cost::kPlotNames) {  // those of an earlier run with more ranks
     std::filesystem::remove(concat(folder, "/", name), error);
   }
   for (const auto& [name, svg] : lockstep_cost::plots(file)) {
-    nn::replace_file(concat(folder, "/", name), svg);
+    replace_file(concat(folder, "/", name), svg);
   }
-  nn::replace_file(folder + "/cost.md", lockstep_cost::report(file));
+  replace_file(folder + "/cost.md", lockstep_cost::report(file));
 }
 
 /// The options, or a text to print instead of a run (--help, --version).
@@ -262,7 +262,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   const Clock::time_point begin = Clock::now();
   ProgressLine line(first);
-  nn::CostFile file = lockstep_cost::survey(session, survey, [&](const Progress& progress) { line(progress); });
+  comm::CostFile file = lockstep_cost::survey(session, survey, [&](const Progress& progress) { line(progress); });
   line.end();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const tools::HostFacts cpu = tools::read_host();

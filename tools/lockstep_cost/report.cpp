@@ -18,11 +18,11 @@ using lockstep::rate_text;
 using lockstep::seconds_text;
 
 using lockstep::concat;
-using lockstep::nn::all_reduce_name;
-using lockstep::nn::CostFile;
-using lockstep::nn::CostPath;
-using lockstep::nn::CostPoint;
-using lockstep::nn::GradientPath;
+using lockstep::comm::all_reduce_name;
+using lockstep::comm::CostFile;
+using lockstep::comm::CostPath;
+using lockstep::comm::CostPoint;
+using lockstep::comm::GradientPath;
 
 namespace {
 

@@ -36,7 +36,7 @@ class Survey {
   Survey(comm::Session& session, const SurveyOptions& options, const std::function<void(const Progress&)>& progress)
       : session_(session), options_(options), progress_(progress), sizes_(survey_sizes(options.max_bytes)) {}
 
-  nn::CostFile run() {
+  comm::CostFile run() {
     file_.ranks = session_.size();
     file_.nodes = session_.nodes();
     const std::vector<bench::CopyPath> copies = wanted_copies();
@@ -102,7 +102,7 @@ class Survey {
   using MeasureSize = std::function<bench::Measurement(std::int64_t, const bench::MeasureOptions&)>;
 
   /// One curve. Goes through the sizes several times, so that a busy second of the machine does not hit one size alone.
-  void curve(nn::CostPath path, const MeasureSize& measure) {
+  void curve(comm::CostPath path, const MeasureSize& measure) {
     const Clock::time_point begin = Clock::now();
     bench::MeasureOptions options;
     options.min_iterations = 2;
@@ -148,7 +148,7 @@ class Survey {
 
   void copy(const bench::CopyPath& path) {
     std::optional<bench::CopyBench> bench;
-    const nn::CostPath described = description(path);
+    const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
       // The other GPU may be full: no reason to lose the rest of the report.
@@ -184,7 +184,7 @@ class Survey {
     return failed == reasons.end();
   }
 
-  [[nodiscard]] nn::CostPath description(const bench::CopyPath& path) const {
+  [[nodiscard]] comm::CostPath description(const bench::CopyPath& path) const {
     const std::string threads = concat(options_.threads, options_.threads == 1 ? " thread" : " threads");
     switch (path.mover) {
       case bench::Mover::memcpy:
@@ -211,7 +211,7 @@ class Survey {
     CpuContext context({.threads = options_.threads});
     std::optional<bench::CollectiveBench> bench;
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
-    all_reduce(*bench, {.name = nn::all_reduce_name(nn::GradientPath::host), .text = "all-reduce"});
+    all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::host), .text = "all-reduce"});
 
     // Rank 0 with its neighbour, by size; then every two ranks with one size. Two ranks take turns, so a call is one
     // way.
@@ -243,7 +243,7 @@ class Survey {
     }
   }
 
-  void all_reduce(bench::CollectiveBench& bench, nn::CostPath path) {
+  void all_reduce(bench::CollectiveBench& bench, comm::CostPath path) {
     const bench::CollectiveCase item{.collective = bench::Collective::all_reduce};
     session_.agree([&] { bench.check(item, std::min(kCheckBytes, sizes_.back())); });
     path.bus_factor = bench::bus_factor(item.collective, session_.size()).value_or(0);
@@ -271,19 +271,19 @@ class Survey {
       context.emplace(options_.device);
       bench.emplace(gpus->grad(), *context, gpus->communication_stream(), sizes_.back());
     });
-    all_reduce(*bench, {.name = nn::all_reduce_name(nn::GradientPath::nccl), .text = "all-reduce between GPUs"});
+    all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::nccl), .text = "all-reduce between GPUs"});
   }
 
   /// What no copy or collective can pass, where that is known.
   void limits() {
     double memory = 0;
-    for (const nn::CostPath& path : file_.paths) {
+    for (const comm::CostPath& path : file_.paths) {
       if (path.name == "copy/host/streaming") {
         memory = static_cast<double>(path.points.back().bytes) / path.points.back().median_s;
       }
     }
-    for (nn::CostPath& path : file_.paths) {
-      const bool between_gpus = path.name == nn::all_reduce_name(nn::GradientPath::nccl);
+    for (comm::CostPath& path : file_.paths) {
+      const bool between_gpus = path.name == comm::all_reduce_name(comm::GradientPath::nccl);
       const bool messages = !path.name.starts_with("copy/") && !between_gpus;
       const bool on_host = path.name.starts_with("copy/host/") || (messages && session_.nodes() == 1);
       KnownLimit limit;
@@ -314,7 +314,7 @@ class Survey {
   const SurveyOptions& options_;
   const std::function<void(const Progress&)>& progress_;
   std::vector<std::int64_t> sizes_;
-  nn::CostFile file_;
+  comm::CostFile file_;
   double share_ = 0;
   int curves_done_ = 0;
   int curves_ = 0;
@@ -360,12 +360,12 @@ double seconds_left(int done, int paths, double elapsed, double planned) {
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 
-nn::CostPoint cost_point(std::int64_t bytes, const bench::Samples& samples) {
-  nn::CostPoint point{.bytes = bytes,
-                      .samples = static_cast<std::int64_t>(samples.seconds.size()),
-                      .median_s = samples.median(),
-                      .min_s = samples.min(),
-                      .max_s = samples.max()};
+comm::CostPoint cost_point(std::int64_t bytes, const bench::Samples& samples) {
+  comm::CostPoint point{.bytes = bytes,
+                        .samples = static_cast<std::int64_t>(samples.seconds.size()),
+                        .median_s = samples.median(),
+                        .min_s = samples.min(),
+                        .max_s = samples.max()};
   if (samples.calls == 1) {
     point.p95_s = samples.percentile(95);
     point.p99_s = samples.percentile(99);
@@ -387,8 +387,8 @@ double noise_of(const std::vector<bench::Samples>& sizes) {
   return errors.empty() ? 0.05 : std::clamp(bench::median_of(errors), 0.05, 0.3);
 }
 
-nn::CostFile survey(comm::Session& session, const SurveyOptions& options,
-                    const std::function<void(const Progress&)>& progress) {
+comm::CostFile survey(comm::Session& session, const SurveyOptions& options,
+                      const std::function<void(const Progress&)>& progress) {
   return Survey(session, options, progress).run();
 }
 

@@ -51,7 +51,7 @@ struct Progress {
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
 /// One point of a file: percentiles only where every call was timed by itself, and often enough for them.
-[[nodiscard]] lockstep::nn::CostPoint cost_point(std::int64_t bytes, const lockstep::bench::Samples& samples);
+[[nodiscard]] lockstep::comm::CostPoint cost_point(std::int64_t bytes, const lockstep::bench::Samples& samples);
 
 /// How uncertain the medians are, relatively, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
 /// sqrt(n), sigma from the quartiles as the tails are not normal), in the middle of all sizes, and 0.05 to 0.3.
@@ -60,7 +60,7 @@ struct Progress {
 /// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;
 /// the result counts on rank 0. Every path gets an equal share of the time; sizes for which it does not last are left
 /// out, and the file says so. Bad results are a StateError on every rank.
-[[nodiscard]] lockstep::nn::CostFile survey(lockstep::comm::Session& session, const SurveyOptions& options,
-                                            const std::function<void(const Progress&)>& progress);
+[[nodiscard]] lockstep::comm::CostFile survey(lockstep::comm::Session& session, const SurveyOptions& options,
+                                              const std::function<void(const Progress&)>& progress);
 
 }  // namespace lockstep_cost

@@ -18,7 +18,7 @@
 namespace lockstep::tools {
 namespace {
 
-using nn::Json;
+using Json;
 
 constexpr const char* kUnknown = "not known";
 

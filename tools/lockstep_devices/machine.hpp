@@ -51,6 +51,6 @@ void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nv
 /// The report for people. What is not known is said to be so.
 [[nodiscard]] std::string report(const Machine& machine);
 /// The same for programs; null is what is not known. Bytes, processors as the kernel lists them, speeds in bytes/s.
-[[nodiscard]] nn::Json to_json(const Machine& machine);
+[[nodiscard]] Json to_json(const Machine& machine);
 
 }  // namespace lockstep::tools

@@ -1,0 +1,172 @@
+#include <lockstep/nn/step/inference.hpp>
+
+#include <algorithm>
+#include <deque>
+#include <limits>
+#include <string>
+
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Sizes of plans up to a maximum: 1, 4, 8, then by turns half and a third more (12, 16, 24, 32, ..., 96, 128), and
+/// from there on by 4. Where the time of a call and that of its samples are about equal, at some ten samples, sizes lie
+/// close together, so that neither a second call nor room to spare costs more than half of what a plan of the very size
+/// would.
+std::vector<std::int64_t> plan_sizes(std::int64_t most) {
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+    if (size < most) {
+      sizes.push_back(size);
+    }
+  }
+  for (std::int64_t size = 512; size < most; size *= 4) {
+    sizes.push_back(size);
+  }
+  sizes.push_back(most);
+  return sizes;
+}
+
+/// What a run is assumed to cost, for the choice of sizes alone: calls of half a microsecond, and 10 GFLOP/s.
+double seconds_of(const Plan& plan) {
+  return 0.5e-6 * static_cast<double>(plan.calls().size()) + plan.flops() / 10e9;
+}
+
+ParameterSet const& checked(const ParameterSet& parameters, const Model& model, const InferenceOptions& options) {
+  require<UsageError>(options.max_batch >= 1, "inference: max_batch is ", options.max_batch, ", expected at least 1");
+  require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "inference: the parameters of model ",
+                      model.name(), " are for ", parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+  return parameters;
+}
+
+}  // namespace
+
+struct Inference::Impl {
+  Impl(Context& ctx, const Model& model, const ParameterSet& parameters, const InferenceOptions& options)
+      : context(ctx),
+        max_batch((checked(parameters, model, options), options.max_batch)),
+        state(ctx, options.max_batch, step_layout(model, options.plan)),
+        idle(ctx.stream()) {
+    std::size_t workspace_bytes = 0;
+    for (const std::int64_t size : plan_sizes(max_batch)) {
+      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, options.plan);
+      workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes());
+    }
+    workspace = Buffer(workspace_bytes, ctx);
+    for (Plan& plan : plans) {
+      plan.bind(parameters, state, workspace);
+    }
+    Shape rows = plans.back().output().shape;
+    out = Buffer(static_cast<std::size_t>(rows.numel()) * size_of(plans.back().output().dtype), ctx);
+    output = TensorView(out.data(), plans.back().output().dtype, ctx.device(), rows);
+    state.set(ctx, {.learning_rate = 0, .sample_weight = 1, .valid = max_batch, .epoch = 0});
+    choose_sizes();
+  }
+
+  /// first[n]: the plan that the first of n samples go to, where the rest is split best.
+  void choose_sizes() {
+    first.assign(static_cast<std::size_t>(max_batch) + 1, 0);
+    std::vector<double> cost(first.size(), 0);
+    for (std::size_t n = 1; n < first.size(); ++n) {
+      cost[n] = std::numeric_limits<double>::infinity();
+      for (std::size_t p = 0; p < plans.size(); ++p) {
+        const auto size = static_cast<std::size_t>(plans[p].batch());
+        const double here = seconds_of(plans[p]) + (size < n ? cost[n - size] : 0);
+        if (here < cost[n]) {
+          cost[n] = here;
+          first[n] = static_cast<int>(p);
+        }
+        if (size >= n) {
+          break;  // more room to spare
+        }
+      }
+    }
+  }
+
+  /// Samples [begin, begin + n) of the state, into those of `output`.
+  void compute(std::int64_t n) {
+    for (std::int64_t begin = 0; begin < n;) {
+      Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
+      const std::int64_t size = plan.batch();
+      const std::int64_t count = std::min(size, n - begin);
+      // A plan with room to spare must not read beyond the state: it begins earlier, and computes some samples again.
+      const std::int64_t from = std::min(begin, max_batch - size);
+      plan.use(state, from);
+      plan.run(context);
+      const TensorView rows = plan.output().slice(0, begin - from, begin - from + count);
+      ops::strided_copy(context, rows, output.slice(0, begin, begin + count));
+      begin += count;
+    }
+  }
+
+  Context& context;
+  std::int64_t max_batch;
+  StepState state;
+  std::deque<Plan> plans;  ///< by size
+  Buffer workspace;
+  Buffer out;
+  TensorView output;  ///< (max_batch, output shape)
+  std::vector<int> first;
+  FieldView given;  ///< to run()
+  FieldView wanted;
+  SyncGuard idle;  ///< goes first
+};
+
+Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,
+                     const InferenceOptions& options)
+    : impl_(std::make_unique<Impl>(context, model, parameters, options)) {}
+
+Inference::~Inference() = default;
+
+void Inference::run(const TensorView& in, const TensorView& out, std::string_view in_axes, std::string_view out_axes) {
+  Impl& s = *impl_;
+  const StepLayout& layout = s.state.layout();
+  s.given.field = input_field(layout.input_kind);
+  s.given.view = in;
+  s.given.axes = in_axes;
+  s.wanted.view = out;
+  s.wanted.axes = out_axes;
+  const std::int64_t n = samples_of(layout, s.given);
+  require<UsageError>(n <= s.max_batch, "the input has ", n, " samples, expected at most ", s.max_batch,
+                      " (InferenceOptions::max_batch)");
+  require_output(layout, s.wanted, n);
+  if (n == 0) {
+    return;
+  }
+  ingest(s.context, s.state, s.given);
+  s.compute(n);
+  emit(s.context, layout, s.output.slice(0, 0, n), s.wanted);
+}
+
+std::int64_t Inference::max_batch() const {
+  return impl_->max_batch;
+}
+
+std::vector<std::int64_t> Inference::split(std::int64_t n) const {
+  require<UsageError>(n >= 0 && n <= impl_->max_batch, "inference: ", n, " samples, expected 0 to ", impl_->max_batch);
+  std::vector<std::int64_t> sizes;
+  while (n > 0) {
+    sizes.push_back(impl_->plans[static_cast<std::size_t>(impl_->first[static_cast<std::size_t>(n)])].batch());
+    n -= std::min(n, sizes.back());
+  }
+  return sizes;
+}
+
+std::size_t Inference::bytes() const {
+  return impl_->workspace.bytes() + impl_->state.bytes() + impl_->out.bytes();
+}
+
+const Plan& Inference::plan() const {
+  return impl_->plans.back();
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,229 @@
+#include <lockstep/nn/step/ingest.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Letters of a sample with so many axes, the channels last, and those of the samples before them.
+std::string_view letters_of(int sample_rank, const std::string& where) {
+  switch (sample_rank) {
+    case 0:
+      return "n";
+    case 1:
+      return "nc";
+    case 2:
+      return "ntc";
+    case 3:
+      return "nhwc";
+    case 4:
+      return "ndhwc";
+    default:
+      throw ShapeError(concat(where, " has ", sample_rank, " axes a sample, expected at most 4"));
+  }
+}
+
+/// What a field looks like in logical terms: its axes, and the extents of one sample.
+struct FieldShape {
+  std::string_view axes;  ///< 'n' first
+  Shape sample;           ///< extents of the letters after 'n'
+  const char* noun;       ///< for errors
+};
+
+Shape without_last(const Shape& shape) {
+  Shape rest;
+  for (int axis = 0; axis + 1 < shape.rank(); ++axis) {
+    rest.push_back(shape[axis]);
+  }
+  return rest;
+}
+
+FieldShape shape_of_output(const StepLayout& layout) {
+  return {letters_of(layout.output.rank(), "the output"), layout.output, "the output"};
+}
+
+FieldShape shape_of(const StepLayout& layout, StateField field) {
+  const auto refuse = [&](bool there, const char* what) {
+    require<ShapeError>(there, "model ", layout.model, " takes no ", what);
+  };
+  switch (field) {
+    case StateField::sample_ids:
+      return {"n", {}, "the sample ids"};
+    case StateField::images:
+      refuse(layout.input_kind == InputKind::images, "images");
+      return {"nhwc", layout.input, "the image"};
+    case StateField::values:
+      refuse(layout.input_kind == InputKind::values, "values");
+      return {letters_of(layout.input.rank(), "the input"), layout.input, "the input"};
+    case StateField::tokens:
+      refuse(layout.input_kind == InputKind::tokens, "tokens");
+      return {"nt", layout.input, "the input"};
+    case StateField::labels: {
+      refuse(!layout.regression, "labels: its loss compares numbers, with targets");
+      const std::string_view all = letters_of(layout.output.rank(), "the output");
+      return {all.substr(0, all.size() - 1), without_last(layout.output), "the label"};
+    }
+    case StateField::targets: {
+      refuse(layout.regression, "targets: its loss is over classes, with labels");
+      FieldShape shape = shape_of_output(layout);
+      shape.noun = "the target";
+      return shape;
+    }
+    default:
+      throw UsageError(concat("a batch has no field '", name_of(field), "'"));
+  }
+}
+
+std::string_view words_of(char letter, const FieldShape& shape) {
+  switch (letter) {
+    case 'c':
+      return shape.sample.rank() == 1 ? "features" : "channels";
+    case 'd':
+      return "planes";
+    case 'h':
+      return "rows";
+    case 'w':
+      return "columns";
+    default:
+      return "positions";
+  }
+}
+
+struct Fitted {
+  std::int64_t samples = 1;
+  std::string_view axes;
+};
+
+/// Checks a view against what the model takes.
+Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
+  const TensorView& view = given.view;
+  require<ShapeError>(view.given(), shape.noun, " is missing: its view shows no memory");
+  Fitted fitted{.samples = 1, .axes = given.axes.empty() ? shape.axes : std::string_view(given.axes)};
+  const std::string_view axes = fitted.axes;
+  require<ShapeError>(static_cast<int>(axes.size()) == view.shape.rank(), shape.noun, " has shape ", view.shape,
+                      ", expected ", axes.size(), " axes (", axes, "), as model ", layout.model,
+                      given.axes.empty() ? " counts them" : " is told");
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const char letter = axes[i];
+    const std::int64_t extent = view.shape[static_cast<int>(i)];
+    if (letter == 'n') {
+      fitted.samples *= extent;
+      continue;
+    }
+    const std::size_t at = shape.axes.find(letter);
+    require<ShapeError>(at != std::string_view::npos, shape.noun, " has an axis '", std::string(1, letter), "' (", axes,
+                        "), model ", layout.model, " takes ", shape.axes);
+    require<ShapeError>(axes.find(letter) == i, shape.noun, " has two axes '", std::string(1, letter), "' (", axes,
+                        "); only n may stand more than once");
+    const std::int64_t expected = shape.sample[static_cast<int>(at) - 1];
+    require<ShapeError>(extent == expected, shape.noun, " has ", extent, " ", words_of(letter, shape), ", model ",
+                        layout.model, " takes ", expected);
+  }
+  for (std::size_t at = 1; at < shape.axes.size(); ++at) {
+    const std::int64_t expected = shape.sample[static_cast<int>(at) - 1];
+    require<ShapeError>(expected == 1 || axes.find(shape.axes[at]) != std::string_view::npos, shape.noun,
+                        " has no axis '", std::string(1, shape.axes[at]), "' (", axes, "), model ", layout.model,
+                        " takes ", expected, " ", words_of(shape.axes[at], shape));
+  }
+  return fitted;
+}
+
+/// `rows` (samples, sample...), padding of the last axis left out, seen in the order of the caller's axes: an axis a
+/// letter, the samples split over the letters n.
+TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const FieldView& given, const Fitted& fitted) {
+  TensorView ordered = rows;
+  ordered.shape = given.view.shape;
+  ordered.strides = given.view.shape;
+  std::int64_t sample_stride = rows.strides[0];
+  for (int i = given.view.shape.rank(); i-- > 0;) {
+    const char letter = fitted.axes[static_cast<std::size_t>(i)];
+    if (letter == 'n') {
+      ordered.strides[i] = sample_stride;
+      sample_stride *= given.view.shape[i];
+    } else {
+      ordered.strides[i] = rows.strides[static_cast<int>(shape.axes.find(letter))];
+    }
+  }
+  return ordered;
+}
+
+void copy_across(Context& context, const TensorView& from, const TensorView& to) {
+  if (from.device == to.device && context.device().kind == DeviceKind::cuda) {
+    ops::strided_copy(context, from, to);
+  } else {
+    copy(context, from, to);
+  }
+}
+
+}  // namespace
+
+std::int64_t samples_of(const StepLayout& layout, const FieldView& from) {
+  return fit(layout, shape_of(layout, from.field), from).samples;
+}
+
+void ingest(Context& context, const StepState& state, const FieldView& from, std::int64_t first) {
+  const FieldShape shape = shape_of(state.layout(), from.field);
+  const Fitted fitted = fit(state.layout(), shape, from);
+  require<ShapeError>(first >= 0 && fitted.samples <= state.batch() - first, shape.noun, " has ", fitted.samples,
+                      " samples, expected at most ", state.batch() - first, " of a batch of ", state.batch());
+  if (fitted.samples == 0) {
+    return;
+  }
+  TensorView rows = state.view(from.field).slice(0, first, first + fitted.samples);
+  if (shape.sample.rank() > 0) {
+    rows = rows.slice(rows.shape.rank() - 1, 0, shape.sample.back());
+  }
+  copy_across(context, from.view, in_order_of(shape, rows, from, fitted));
+}
+
+std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fields, bool needs_answers) {
+  const auto count = [&](StateField field) {
+    return std::count_if(fields.begin(), fields.end(), [&](const FieldView& given) { return given.field == field; });
+  };
+  const auto need = [&](StateField field) {
+    require<UsageError>(count(field) > 0, "the batch has no field '", name_of(field), "', model ", layout.model,
+                        " needs it");
+  };
+  need(input_field(layout.input_kind));
+  if (needs_answers) {
+    need(layout.regression ? StateField::targets : StateField::labels);
+  }
+  std::int64_t samples = -1;
+  std::string_view first;
+  for (const FieldView& field : fields) {
+    require<UsageError>(count(field.field) == 1, "the batch has field '", name_of(field.field), "' more than once");
+    const std::int64_t here = samples_of(layout, field);
+    require<ShapeError>(samples < 0 || here == samples, "the batch has ", samples, " samples in ", first, " and ", here,
+                        " in ", name_of(field.field), ", expected as many in each");
+    if (samples < 0) {
+      samples = here;
+      first = name_of(field.field);
+    }
+  }
+  return samples;
+}
+
+void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples) {
+  const Fitted fitted = fit(layout, shape_of_output(layout), to);
+  require<ShapeError>(fitted.samples == samples, "the output has room for ", fitted.samples, " samples, expected ",
+                      samples);
+}
+
+void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to) {
+  const FieldShape shape = shape_of_output(layout);
+  const Fitted fitted = fit(layout, shape, to);
+  require<ShapeError>(fitted.samples == rows.shape[0], "the output has room for ", fitted.samples,
+                      " samples, expected ", rows.shape[0]);
+  if (fitted.samples > 0) {
+    copy_across(context, in_order_of(shape, rows, to, fitted), to.view);
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,464 @@
+#include <lockstep/nn/step/train_step.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <utility>
+
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/comm/wait.hpp>
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/hash.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/nn/step/microbatch_pipeline.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Hash of the bytes of an arena, worked out where it is: one number comes to the host.
+std::uint64_t hash_of(Context& context, const TensorView& arena) {
+  const Tensor result = Tensor::empty(context, Shape{}, DType::u64);
+  std::uint64_t hash = 0;
+  const SyncGuard idle(context.stream());
+  ops::hash_range(context, arena, result);
+  copy(context, result, TensorView(std::span(&hash, 1), Shape{}));
+  context.synchronize();
+  return hash;
+}
+
+/// A rank alone.
+struct Alone {
+  std::unique_ptr<comm::Communicator> communicator = comm::LocalGroup(1).communicator(0);
+  Stream stream = Stream::host_inline();
+};
+
+PlanOptions plan_options(const TrainStepOptions& o) {
+  PlanOptions plan = o.plan;
+  plan.scaled_loss = o.optimizer.loss_scale.scales();
+  return plan;
+}
+
+comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
+  comm::BucketOptions buckets = o.buckets;
+  const DType travels = o.reduce_dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.reduce_dtype;
+  buckets.element_bytes = static_cast<std::int64_t>(size_of(travels));
+  return buckets;
+}
+
+/// With the weight sum behind the gradients, where the step counts.
+std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool count_samples) {
+  std::vector<comm::GradientRange> ranges = gradient_ranges(set);
+  if (count_samples) {
+    ranges.push_back({"sum of the sample weights", set.numel(), set.numel() + kArenaStep, 1});
+  }
+  return ranges;
+}
+
+std::int64_t checked_batch(const TrainStepOptions& o) {
+  require<UsageError>(o.max_batch >= 1, "train step: max_batch is ", o.max_batch, ", expected at least 1");
+  require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
+  require<UsageError>(!o.plan.accumulate,
+                      "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
+  return o.max_batch;
+}
+
+/// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
+/// gradients have about the size of those of the mean.
+double power_of_two_weight(std::int64_t max_batch, int ranks) {
+  return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
+}
+
+}  // namespace
+
+std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted) {
+  if (wanted == CudaGraph::off) {
+    return "switched off";
+  }
+  std::string obstacle;
+  if (device.kind != DeviceKind::cuda) {
+    obstacle = concat("the device is ", device);
+  } else if (!gradients.can_be_captured()) {
+    obstacle = concat("the ", gradients.backend(), " communicator cannot be captured");
+  }
+  require<UsageError>(wanted != CudaGraph::on || obstacle.empty(), "cuda graph is on, expected off: ", obstacle);
+  return obstacle;
+}
+
+std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
+  std::vector<comm::GradientRange> ranges;
+  const auto infos = set.parameters();
+  for (std::size_t i = 0; i < infos.size(); ++i) {
+    const std::int64_t end = i + 1 < infos.size() ? infos[i + 1].offset : set.numel();
+    ranges.push_back({infos[i].spec.name, infos[i].offset, end, infos[i].writes});
+  }
+  return ranges;
+}
+
+struct TrainStep::Impl {
+  Impl(Context& ctx, std::optional<Alone> one, const StepRanks* several, const Model& model, const TrainStepOptions& o)
+      : alone(std::move(one)),
+        context(ctx),
+        ranks(several != nullptr ? *several : StepRanks{*alone->communicator, alone->stream}),
+        options(o),
+        weight(power_of_two_weight(checked_batch(o), ranks.grad.size())),
+        parameters(ctx, model, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all}),
+        idle_parameters(ctx.stream()),
+        optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
+        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
+                 2 * std::max<std::int64_t>(o.microbatches, 1)),
+        plans(ctx, model, o.max_batch, o.microbatches == 0 ? 2 : o.microbatches, plan_options(o)),
+        workspace(plans.workspace_bytes(), ctx),
+        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, reduced_ranges(parameters, o.count_samples),
+                comm::plan_buckets(reduced_ranges(parameters, o.count_samples), with_element_bytes(o)),
+                o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
+                {.reduce_dtype = o.reduce_dtype}),
+        gradient_written([this](int parameter) {
+          doing("reducing gradients of step", steps + 1);
+          reducer.gradient_written(parameter);
+          doing("computing step", steps + 1);
+        }),
+        graph_obstacle(nn::graph_obstacle(ctx.device(), ranks.grad, o.cuda_graph)),
+        graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
+        choices(plans.choices()),
+        drained(ctx.device()),
+        idle(ctx.stream()) {
+    plans.bind(parameters, pipeline.state(0), workspace);
+    parameters.initialise(ctx, o.seed);
+  }
+
+  void doing(const char* what, std::int64_t number) const noexcept {
+    if (ranks.watchdog != nullptr) {
+      ranks.watchdog->begin(what, number);
+    }
+  }
+
+  void synchronize() {
+    doing("waiting for the device after step", steps);
+    comm::wait(context.stream(), drained, ranks.grad);
+  }
+
+  /// Rows of a batch and those that count.
+  struct Rows {
+    std::int64_t all = 0;
+    std::int64_t valid = 0;
+  };
+  [[nodiscard]] Rows rows_of(const Batch& batch) const {
+    const StepLayout& layout = plans.train.layout();
+    const std::int64_t rows = samples_of(layout, batch.fields, true);
+    require<UsageError>(rows <= options.max_batch, "the batch has ", rows, " samples, expected at most ",
+                        options.max_batch, " (max_batch)");
+    require<UsageError>(batch.valid == Batch::kAllRows || (batch.valid >= 0 && batch.valid <= rows), "the batch has ",
+                        rows, " samples, of which ", batch.valid, " are to count, expected 0 to ", rows);
+    return {rows, batch.valid == Batch::kAllRows ? rows : batch.valid};
+  }
+
+  /// What a micro-batch of training enqueues. It is the same for every step, and what changes is read from the state.
+  void enqueue(int state, bool first, bool last) {
+    Plan& plan = first ? plans.train : *plans.accumulate;
+    plan.use(pipeline.state(state));
+    if (!last) {
+      plan.run(context);
+      return;
+    }
+    reducer.begin_step();
+    try {
+      if (options.count_samples) {
+        ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
+        reducer.gradient_written(static_cast<int>(parameters.parameters().size()));
+      }
+      plan.run(context, gradient_written);
+      doing("waiting for the gradients of step", steps + 1);
+      reducer.finish();
+    } catch (...) {
+      reducer.abandon_step();
+      throw;
+    }
+    optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
+  }
+
+  /// The same as one launch, where steps are captured. The first step runs as it is: libraries make what they need.
+  void run(int state, bool first, bool last) {
+    if (graphs.empty() || !warm) {
+      enqueue(state, first, last);
+      return;
+    }
+    const auto graph_of = [&](int of_state) -> Graph& {
+      return graphs[4 * static_cast<std::size_t>(of_state) + (first ? 2U : 0U) + (last ? 1U : 0U)];
+    };
+    if (!graph_of(state).given()) {
+      try {
+        for (int each = 0; each < pipeline.states(); ++each) {
+          graph_of(each) = Graph::capture(context.stream(), [&] { enqueue(each, first, last); });
+          graph_of(each).upload(context.stream());
+        }
+      } catch (Error& error) {
+        error.annotate("the step as a CUDA graph (cuda_graph off does without)");
+        throw;
+      }
+    }
+    graph_of(state).launch(context.stream());
+  }
+
+  void add(const Batch& batch, bool last, double rate) {
+    const Rows rows = rows_of(batch);
+    require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
+                        batch.global_valid, ", expected ",
+                        options.count_samples ? "0: this step counts its samples (count_samples)"
+                                              : "the samples of all ranks: this step does not count them");
+    require<StateError>(added == 0 || plans.accumulate.has_value(),
+                        "train step: a second micro-batch, expected one (TrainStepOptions::microbatches is 1)");
+    try {
+      doing("waiting for the device before step", steps + 1);
+      samples += static_cast<double>(rows.valid);
+      const int state = pipeline.begin(
+          batch,
+          {.learning_rate = rate,
+           .sample_weight = options.count_samples ? weight : 1.0 / static_cast<double>(batch.global_valid),
+           .valid = rows.valid,
+           .epoch = batch.epoch,
+           .weight_sum = sum_of_weights()},
+          first_id());
+      doing("computing step", steps + 1);
+      run(state, added == 0, last);
+    } catch (...) {
+      abandon();
+      throw;
+    }
+    pipeline.end(static_cast<double>(rows.valid), trained, steps + 1, last ? weight_sum() : std::nullopt);
+    ++added;
+    ++ids;
+    if (last) {
+      finish_step();
+    }
+  }
+
+  /// What the metrics of a step's last micro-batch come with: the sum over the ranks; an empty view where nobody
+  /// counts.
+  [[nodiscard]] std::optional<TensorView> weight_sum() const {
+    return options.count_samples ? parameters.weight_sum() : TensorView();
+  }
+
+  /// With what changes no sum, but keeps one of no samples from being a divisor of 0: the gradients are 0 then.
+  [[nodiscard]] double sum_of_weights() const { return samples * weight + 1e-30; }
+
+  /// Ids of samples that came without: no two of a run are the same.
+  [[nodiscard]] std::int64_t first_id() const {
+    return (ids * ranks.grad.size() + ranks.grad.rank()) * options.max_batch;
+  }
+
+  void finish_step() {
+    warm = true;
+    ++steps;
+    added = 0;
+    samples = 0;
+  }
+
+  void update(double rate) {
+    require<StateError>(added > 0, "train step: update() without a batch, expected add() before");
+    // The learning rate of the last micro-batch's state is what the optimizer reads.
+    const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
+    ops::fill(context, rate, learning_rate);
+    reducer.begin_step();
+    try {
+      const int gradients = static_cast<int>(parameters.parameters().size());
+      if (options.count_samples) {
+        ops::fill(context, sum_of_weights(), parameters.weight_sum());
+        reducer.gradient_written(gradients);
+      }
+      for (int parameter = 0; parameter < gradients; ++parameter) {
+        for (int write = 0; write < parameters.parameters()[static_cast<std::size_t>(parameter)].writes; ++write) {
+          reducer.gradient_written(parameter);
+        }
+      }
+      reducer.finish();
+    } catch (...) {
+      reducer.abandon_step();
+      abandon();
+      throw;
+    }
+    optimizer.update(context, learning_rate);
+    pipeline.end_step(*weight_sum());
+    finish_step();
+  }
+
+  void abandon() {
+    pipeline.forget(added);
+    added = 0;
+    samples = 0;
+  }
+
+  [[nodiscard]] StepLoss loss() {
+    const MicrobatchPipeline::Finished& finished = pipeline.finished();
+    return {finished.step == 0 ? 0 : finished.metrics.loss(), finished.step};
+  }
+
+  std::optional<Alone> alone;
+  Context& context;
+  StepRanks ranks;
+  TrainStepOptions options;
+  double weight;  ///< of a sample where the step counts
+  ParameterSet parameters;
+  SyncGuard idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
+  Optimizer optimizer;
+  MicrobatchPipeline pipeline;
+  PassPlans plans;
+  Buffer workspace;
+  comm::GradientReducer reducer;
+  std::function<void(int)> gradient_written;
+  std::string graph_obstacle;
+  std::vector<Graph> graphs;  ///< by state and place in the step; none where steps are not captured
+  bool warm = false;          ///< a step has run
+  Choices choices;            ///< of all plans
+  std::int64_t steps = 0;
+  std::int64_t added = 0;  ///< micro-batches of this step
+  std::int64_t ids = 0;    ///< micro-batches so far, of all steps
+  double samples = 0;      ///< of this step, of this rank
+  Batch given;             ///< of add() and update() with fields
+  Metrics trained;
+  Metrics evaluated;
+  Event drained;   ///< of synchronize()
+  SyncGuard idle;  ///< goes first
+};
+
+TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
+    : impl_(std::make_unique<Impl>(context, Alone(), nullptr, model, options)) {}
+
+TrainStep::TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options)
+    : impl_(std::make_unique<Impl>(context, std::nullopt, &ranks, model, options)) {}
+
+TrainStep::~TrainStep() = default;
+
+void TrainStep::add(const Batch& batch) {
+  impl_->add(batch, false, 0);
+}
+void TrainStep::add(std::initializer_list<FieldView> fields) {
+  impl_->given.fields.assign(fields);
+  impl_->add(impl_->given, false, 0);
+}
+void TrainStep::update(double rate) {
+  impl_->update(rate);
+}
+void TrainStep::update(const Batch& batch, double rate) {
+  impl_->add(batch, true, rate);
+}
+void TrainStep::update(std::initializer_list<FieldView> fields, double rate) {
+  impl_->given.fields.assign(fields);
+  impl_->add(impl_->given, true, rate);
+}
+void TrainStep::abandon() {
+  impl_->abandon();
+}
+
+StepLoss TrainStep::loss() {
+  impl_->pipeline.poll();
+  return impl_->loss();
+}
+StepLoss TrainStep::wait_loss() {
+  impl_->doing("waiting for the device after step", impl_->steps);
+  impl_->pipeline.flush();
+  return impl_->loss();
+}
+std::int64_t TrainStep::steps() const {
+  return impl_->steps;
+}
+
+void TrainStep::evaluate(const Batch& batch) {
+  Impl& s = *impl_;
+  require<StateError>(s.added == 0, "train step: evaluate() between add() and update()");
+  const Impl::Rows rows = s.rows_of(batch);
+  const int state = s.pipeline.begin(
+      batch, {.learning_rate = 0, .sample_weight = 1, .valid = rows.valid, .epoch = batch.epoch, .weight_sum = 0});
+  s.plans.evaluate.use(s.pipeline.state(state));
+  s.plans.evaluate.run(s.context);
+  s.pipeline.end(static_cast<double>(rows.valid), s.evaluated);
+}
+
+Metrics TrainStep::take_evaluated() {
+  impl_->pipeline.flush();
+  return std::exchange(impl_->evaluated, Metrics{});
+}
+
+Metrics TrainStep::take_trained() {
+  impl_->pipeline.flush();
+  return std::exchange(impl_->trained, Metrics{});
+}
+
+void TrainStep::broadcast(int root) {
+  Impl& s = *impl_;
+  for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
+    if (each.view.numel() > 0) {
+      s.ranks.grad.broadcast(s.context.stream(), each.view, root);
+    }
+  }
+  s.parameters.round_weights(s.context);
+  s.synchronize();
+}
+
+void TrainStep::require_same_state(comm::Communicator& control, const std::string& more) {
+  Impl& s = *impl_;
+  s.synchronize();  // a copy to pageable memory waits by itself, without a look at the communicator
+  std::ostringstream text;
+  text << more;
+  for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
+    if (!each.of_rank) {
+      text << each.name << " with hash " << hash_of(s.context, each.view) << '\n';
+    }
+  }
+  comm::require_same_on_all_ranks(control, text.str());
+}
+
+void TrainStep::synchronize() {
+  impl_->synchronize();
+}
+
+ParameterSet& TrainStep::parameters() {
+  return impl_->parameters;
+}
+const Plan& TrainStep::train_plan() const {
+  return impl_->plans.train;
+}
+const Plan& TrainStep::evaluation_plan() const {
+  return impl_->plans.evaluate;
+}
+const StepLayout& TrainStep::layout() const {
+  return impl_->plans.train.layout();
+}
+const Choices& TrainStep::choices() const {
+  return impl_->choices;
+}
+comm::GradientReducer& TrainStep::reducer() {
+  return impl_->reducer;
+}
+Optimizer& TrainStep::optimizer() {
+  return impl_->optimizer;
+}
+Context& TrainStep::context() {
+  return impl_->context;
+}
+const std::string& TrainStep::graph_obstacle() const {
+  return impl_->graph_obstacle;
+}
+MemoryResource& TrainStep::host_memory() {
+  return impl_->pipeline.host_memory();
+}
+void TrainStep::wait_for_copies() {
+  impl_->pipeline.wait_for_copies();
+}
+
+std::size_t TrainStep::planned_bytes() const {
+  const Impl& s = *impl_;
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes();
+}
+
+}  // namespace lockstep::nn

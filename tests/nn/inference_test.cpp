@@ -1,0 +1,180 @@
+// Inference: any number of samples gives the numbers of a plan of exactly that size, whatever the sizes it is split
+// into.
+#include <cstdint>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/step/inference.hpp>
+#include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+#include "tests/nn/net.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+
+Model mlp4() {
+  ModelBuilder b("mlp4", {4});
+  NodeId x = b.linear("1", b.input(), 32, {.activation = ops::Activation::tanh});
+  x = b.linear("2", x, 32, {.activation = ops::Activation::tanh});
+  b.linear("3", x, 1);
+  return b.build();
+}
+
+std::vector<double> normal(std::int64_t count, std::uint64_t seed) {
+  Random random(seed, RandomUse::test);
+  std::vector<double> values(static_cast<std::size_t>(count));
+  for (double& value : values) {
+    value = random.normal();
+  }
+  return values;
+}
+
+/// A plan of exactly n samples: the oracle.
+template <class T>
+std::vector<T> exactly(const Model& model, const ParameterSet& set, std::vector<double> in, std::int64_t n,
+                       const Shape& sample) {
+  CpuContext context({.threads = 1});
+  PlanOptions options{.dtype = dtype_of<T>};
+  Plan plan(context, model, Mode::infer, n, options);
+  StepState state(context, n, step_layout(model, options));
+  const Buffer workspace(plan.workspace_bytes(), context);
+  plan.bind(set, state, workspace);
+  state.set(context, {.learning_rate = 0, .sample_weight = 1, .valid = n, .epoch = 0});
+  Shape shape{n};
+  for (const std::int64_t extent : sample) {
+    shape.push_back(extent);
+  }
+  ingest(context, state, {StateField::values, TensorView(std::span(in), shape)});
+  plan.run(context);
+  const auto out = plan.output().template span<T>();
+  return {out.begin(), out.end()};
+}
+
+template <class T>
+void same_bits_for_any_number() {
+  CpuContext context({.threads = 1});
+  const Model model = mlp4();
+  ParameterSet set(context, model, dtype_of<T>);
+  set.initialise(context, 5);
+  Inference inference(context, model, set, {.max_batch = 300, .plan = {.dtype = dtype_of<T>}});
+  for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 13, 17, 31, 33, 50, 64, 65, 100, 129, 257, 299, 300}) {
+    std::vector<double> in = normal(4 * n, static_cast<std::uint64_t>(n));
+    std::vector<T> out(static_cast<std::size_t>(n), T{-7});
+    inference.run(TensorView(std::span(in), {n, 4}), TensorView(std::span(out), {n, 1}));
+    const std::vector<T> expected = exactly<T>(model, set, in, n, {4});
+    EXPECT_EQ(out, expected) << n;
+    const std::vector<std::int64_t> split = inference.split(n);
+    EXPECT_GE(std::accumulate(split.begin(), split.end(), std::int64_t{0}), n);
+    EXPECT_LE(split.size(), 4U) << n;
+  }
+}
+
+TEST(Inference, AnyNumberHasTheBitsOfAPlanOfThatSize) {
+  same_bits_for_any_number<float>();
+  same_bits_for_any_number<double>();
+}
+
+TEST(Inference, ImagesWithBatchNormAndOtherAxes) {
+  CpuContext context;
+  const Model model = cifar_resnet(8, 10, 8, 8).reading(InputKind::values);
+  ParameterSet set(context, model, DType::f64);
+  set.initialise(context, 5);
+  Inference inference(context, model, set, {.max_batch = 6, .plan = {.dtype = DType::f64}});
+  constexpr std::int64_t kN = 5;
+  const std::vector<double> in = normal(kN * 8 * 8 * 3, 2);
+  std::vector<double> chw(in.size());
+  for (std::int64_t n = 0; n < kN; ++n) {
+    for (std::int64_t p = 0; p < 64; ++p) {
+      for (std::int64_t c = 0; c < 3; ++c) {
+        chw[static_cast<std::size_t>((n * 3 + c) * 64 + p)] = in[static_cast<std::size_t>((n * 64 + p) * 3 + c)];
+      }
+    }
+  }
+  std::vector<double> out(10 * kN);  // (classes, n)
+  inference.run(TensorView(std::span(chw), {kN, 3, 8, 8}), TensorView(std::span(out), {10, kN}), "nchw", "cn");
+  const std::vector<double> expected = exactly<double>(model, set, in, kN, {8, 8, 3});
+  for (std::int64_t n = 0; n < kN; ++n) {
+    for (std::int64_t c = 0; c < 10; ++c) {
+      EXPECT_EQ(out[static_cast<std::size_t>(c * kN + n)], expected[static_cast<std::size_t>(n * 10 + c)]);
+    }
+  }
+}
+
+TEST(Inference, WritesInsideTheOutputOnly) {
+  CpuContext context;
+  const Model model = mlp4();
+  ParameterSet set(context, model, DType::f32);
+  set.initialise(context, 5);
+  Inference inference(context, model, set, {.max_batch = 40});
+  std::vector<double> in = normal(4 * 11, 3);
+  std::vector<float> field(13 * 3, 99.0F);  // the middle column of rows 1 to 11
+  inference.run(TensorView(std::span(in), {11, 4}),
+                TensorView(field.data() + 4, DType::f32, Device::cpu(), {11, 1}, {3, 1}));
+  for (std::size_t i = 0; i < field.size(); ++i) {
+    EXPECT_EQ(field[i] != 99.0F, i % 3 == 1 && i / 3 >= 1 && i / 3 <= 11) << i;
+  }
+}
+
+TEST(Inference, ThreadsShareOneSetOfParameters) {
+  CpuContext context;
+  const Model model = mlp4();
+  ParameterSet writable(context, model, DType::f32);
+  writable.initialise(context, 5);
+  const ParameterSet& set = writable;
+  std::vector<std::vector<float>> results(4, std::vector<float>(100));
+  std::vector<std::thread> threads;
+  for (std::vector<float>& result : results) {
+    threads.emplace_back([&model, &set, &result] {
+      CpuContext own({.threads = 1});
+      Inference inference(own, model, set, {.max_batch = 100});
+      for (std::int64_t round = 0; round < 20; ++round) {
+        std::vector<double> in = normal(400, 1);
+        inference.run(TensorView(std::span(in), {100, 4}), TensorView(std::span(result), {100, 1}));
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  const std::vector<float> expected = exactly<float>(model, set, normal(400, 1), 100, {4});
+  for (const std::vector<float>& result : results) {
+    EXPECT_EQ(result, expected);
+  }
+}
+
+TEST(Inference, BadInput) {
+  CpuContext context;
+  const Model model = mlp4();
+  ParameterSet set(context, model, DType::f32);
+  set.initialise(context, 5);
+  Inference inference(context, model, set, {.max_batch = 8});
+  std::vector<float> in(9 * 4);
+  std::vector<float> out(9, 7.0F);
+  const auto run = [&](const Shape& from, const Shape& to) {
+    inference.run(TensorView(std::span(in).first(static_cast<std::size_t>(from.numel())), from),
+                  TensorView(std::span(out).first(static_cast<std::size_t>(to.numel())), to));
+  };
+  EXPECT_EQ(error_of<UsageError>([&] {
+              run({9, 4}, {9, 1});
+            }),
+            "the input has 9 samples, expected at most 8 (InferenceOptions::max_batch)");
+  EXPECT_EQ(error_of<ShapeError>([&] { run({8, 3}, {8, 1}); }), "the input has 3 features, model mlp4 takes 4");
+  EXPECT_EQ(error_of<ShapeError>([&] { run({8, 4}, {7, 1}); }), "the output has room for 7 samples, expected 8");
+  EXPECT_EQ(error_of<ShapeError>([&] { run({4, 4}, {4, 2}); }), "the output has 2 features, model mlp4 takes 1");
+  EXPECT_EQ(out, std::vector<float>(9, 7.0F));
+  EXPECT_NO_THROW(run({0, 4}, {0, 1}));
+  EXPECT_THROW(Inference(context, model, set, {.max_batch = 0}), UsageError);
+  EXPECT_THROW(Inference(context, model, set, {.plan = {.dtype = DType::f64}}), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
