@@ -11,12 +11,9 @@
 
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/comm/launch/cpu_share.hpp>
-#include <lockstep/comm/launch/gpu_ranks.hpp>
-#include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/pass_plans.hpp>
@@ -81,6 +78,11 @@ class Reports final : public nn::RunObserver {
   std::optional<nn::Console> console_;
 };
 
+comm::WorkplaceOptions::Overlap overlap_of(Switch given) {
+  using Overlap = comm::WorkplaceOptions::Overlap;
+  return given == Switch::automatic ? Overlap::automatic : given == Switch::on ? Overlap::on : Overlap::off;
+}
+
 /// Everything that follows from the options once ranks and data are known.
 struct Setup {
   nn::ModelRequest model;
@@ -89,43 +91,15 @@ struct Setup {
   std::vector<std::string> warnings;
   std::int64_t epochs = 0;
   std::int64_t total_steps = 0;
-  int threads = 1;
-  bool overlap = false;
-  std::string overlap_reason;
 };
 
-/// Whether gradients are reduced beside backward, and why.
-void resolve_overlap(const Options& o, bool on_gpu, const comm::CpuShare& share, comm::Session& session, Setup& s) {
-  if (session.size() > 1 && on_gpu) {  // NCCL's operations are the GPU's work: no thread has to be free for them
-    s.overlap = o.overlap != Switch::off;
-    s.overlap_reason = s.overlap ? "on: a stream of the GPU" : "off";
-    return;
-  }
-  if (session.size() == 1) {
-    s.overlap_reason = "off: one rank";
-  } else if (o.overlap == Switch::automatic) {
-    s.overlap = session.grad().can_overlap() && share.spare(s.threads);
-    s.overlap_reason = s.overlap                      ? "on"
-                       : session.grad().can_overlap() ? "off: no processor beyond the compute threads"
-                                                      : "off: MPI gives this program one thread";
-  } else {
-    s.overlap = o.overlap == Switch::on;
-    require<UsageError>(!s.overlap || session.grad().can_overlap(),
-                        "--overlap on: MPI was started without thread support, expected MPI_THREAD_SERIALIZED or more");
-    s.overlap_reason = s.overlap ? "on" : "off";
-  }
-}
-
-Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const comm::CpuShare& share,
-              comm::Session& session) {
+Setup resolve(const Options& o, const nn::DataSplit& data, const comm::Workplace& place, comm::Session& session) {
   Setup s;
   s.model = {.name = o.model,
              .classes = data.train->classes(),
              .height = data.train->height(),
              .width = data.train->width(),
              .hidden = o.hidden};
-  s.threads = o.threads > 0 ? o.threads : lockstep::cli::compute_threads(share);
-  resolve_overlap(o, on_gpu, share, session, s);
 
   const train_resnet::BaseRate rate = train_resnet::base_learning_rate(o);
   s.rules = nn::run_rules({.ranks = session.size(),
@@ -136,8 +110,8 @@ Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const co
                            .base_learning_rate = rate.base,
                            .reference_batch = rate.reference,
                            .workers = o.workers < 0 ? std::nullopt : std::optional(o.workers),
-                           .processors = share.processors,
-                           .sharers = share.sharers});
+                           .processors = place.share().processors,
+                           .sharers = place.share().sharers});
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::TrainerOptions& t = s.trainer;
@@ -199,7 +173,8 @@ Setup resolve(const Options& o, const nn::DataSplit& data, bool on_gpu, const co
   return s;
 }
 
-nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSplit& data, const comm::Session& session) {
+nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSplit& data, const comm::Session& session,
+                            int threads) {
   nn::RunIdentity id;
   id.model = s.model.name;
   id.classes = s.model.classes;
@@ -208,7 +183,7 @@ nn::RunIdentity identity_of(const Options& o, const Setup& s, const nn::DataSpli
   id.hidden = s.model.hidden;
   id.seed = o.seed;
   id.ranks = session.size();
-  id.threads = s.threads;
+  id.threads = threads;
   id.global_batch = s.rules.global_batch;
   id.options = nn::option_texts(s.trainer, data);
   id.options["epochs"] = std::to_string(s.epochs);
@@ -225,7 +200,7 @@ Json json_of(const nn::ChoiceReport& report) {
 
 /// tuned: what rank 0 found when it chose libraries.
 std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity& id, comm::Session& session,
-                        const std::optional<nn::ChoiceReport>& tuned) {
+                        const std::string& overlap_reason, const std::optional<nn::ChoiceReport>& tuned) {
   Json::Object options;
   for (const auto& [key, value] : id.options) {
     options[key] = value;
@@ -242,7 +217,7 @@ std::string config_text(const Options& o, const Setup& s, const nn::RunIdentity&
                       {"threads_per_rank", id.threads},
                       {"global_batch", id.global_batch},
                       {"options", options},
-                      {"overlap", s.overlap_reason},
+                      {"overlap", overlap_reason},
                       {"bucket_mb", o.bucket_mb},
                       {"cost", o.cost},
                       {"library_choices", tuned ? json_of(*tuned) : Json()},
@@ -306,34 +281,29 @@ void report_waits(const Options& o, const train_resnet::WaitCounts& waits, Conte
                                 {"memory", memory ? train_resnet::json_of(*memory) : Json()}});
 }
 
-/// Where a rank computes. On a GPU with a second line about its host threads.
-struct Place {
-  comm::RankDevice device;
-  std::optional<GpuInfo> gpu{};  ///< none on the host
-  std::string binding{};         ///< lockstep::cli::bind_rank()
-};
-
-std::string compute_text(const Setup& s, const comm::CpuShare& share, const Place& place, nn::Trainer& trainer) {
-  if (!place.gpu) {
-    return concat("cpu, ", s.threads, s.threads == 1 ? " thread" : " threads", " a rank; ", share.description());
+/// On a GPU with a second line about the host threads.
+std::string compute_text(const comm::Workplace& place, nn::Trainer& trainer) {
+  if (!place.on_gpu()) {
+    return concat("cpu, ", place.threads(), place.threads() == 1 ? " thread" : " threads", " a rank; ",
+                  place.share().description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
-  return concat(lockstep::cli::gpu_text(*place.gpu), "; steps as a CUDA graph ",
-                obstacle.empty() ? "on" : "off: " + obstacle, "\n             ", share.description(), "; ",
-                place.binding);
+  return concat(lockstep::cli::gpu_text(*place.gpu()), "; steps as a CUDA graph ",
+                obstacle.empty() ? "on" : "off: " + obstacle, "\n             ", place.share().description(), "; ",
+                place.binding());
 }
 
 void print_header(const Options& o, const Setup& s, const nn::Model& model, const nn::DataSplit& data,
-                  const comm::CpuShare& share, const Place& place, comm::Session& session, nn::Trainer& trainer) {
+                  const comm::Workplace& place, comm::Session& session, nn::Trainer& trainer) {
   std::ostream& out = std::cout;
   const auto& plan = trainer.train_plan();
   out << build_description() << '\n'
       << "  ranks      " << session.size() << " on " << session.nodes()
       << (session.nodes() == 1 ? " node, " : " nodes, ") << session.description() << '\n'
       << "  launch     " << session.launch().description() << '\n'
-      << "  compute    " << compute_text(s, share, place, trainer) << '\n';
-  if (!place.device.note.empty()) {
-    out << "             " << place.device.note << '\n';
+      << "  compute    " << compute_text(place, trainer) << '\n';
+  if (!place.device().note.empty()) {
+    out << "             " << place.device().note << '\n';
   }
   out << "  model      " << model.name() << ", " << model.parameter_count() << " parameters, "
       << nn::name_of(nn::parse_precision(o.dtype)) << '\n'
@@ -358,7 +328,7 @@ void print_header(const Options& o, const Setup& s, const nn::Model& model, cons
                          static_cast<double>(size_of(trainer.reducer().sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
-      << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << s.overlap_reason << '\n';
+      << (o.bucket_auto ? concat(", by ", o.cost) : "") << "; overlap with backward " << place.overlap_reason() << '\n';
   for (const std::string& warning : s.warnings) {
     out << "  warning    " << warning << '\n';
   }
@@ -418,15 +388,11 @@ int run(comm::Session& session, int argc, char** argv) {
   Options& o = parsed.options;
   const comm::RanksRequest ranks = lockstep::cli::ranks_request(o.launch);
   comm::require_ranks_as_requested(session, ranks);
-  Place place{.device = comm::place_rank(session, ranks.devices)};
-  const comm::RankDevice& placed = place.device;
-  const bool on_gpu = placed.device.kind == DeviceKind::cuda;
-  session.agree([&] {
-    place.binding = lockstep::cli::bind_rank(o.launch, placed.device);
-    if (on_gpu) {
-      place.gpu = list_gpus().at(static_cast<std::size_t>(placed.device.index));
-    }
-  });
+  comm::Workplace place(
+      session, ranks.devices,
+      {.threads = o.threads, .overlap = overlap_of(o.overlap), .bind_near_gpu = o.launch.bind == "gpu"});
+  Context& context = place.context();
+  const bool on_gpu = place.on_gpu();
 
   // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
   std::optional<FolderLock> lock;  // rank 0's
@@ -475,32 +441,22 @@ int run(comm::Session& session, int argc, char** argv) {
   session.agree([&] { cost = first && !o.cost.empty() ? comm::read_cost_text(o.cost) : ""; });
   cost = comm::broadcast_text(session.control(), cost);
 
-  const comm::CpuShare share = comm::cpu_share(session);
   Setup setup;
-  std::unique_ptr<Context> context;
-  std::unique_ptr<comm::Communicator> alone;  // the one rank on a GPU
-  std::optional<comm::GpuRanks> gpu_ranks;    // several
   std::optional<nn::Model> model;
   std::optional<comm::Watchdog> watchdog;
   std::optional<nn::Trainer> trainer;
   session.agree([&] {
-    setup = resolve(o, data, on_gpu, share, session);
+    setup = resolve(o, data, place, session);
     if (!o.cost.empty()) {
       setup.trainer.buckets.all_reduce = comm::all_reduce_cost(
           comm::parse_cost(cost, o.cost), on_gpu ? comm::GradientPath::nccl : comm::GradientPath::host, session.size(),
           session.nodes(), o.cost);
     }
-    if (on_gpu) {
-      context = std::make_unique<CudaContext>(placed.device);
-      alone = comm::LocalGroup(1).communicator(0);
-    } else {
-      context = std::make_unique<CpuContext>(CpuContextOptions{.threads = setup.threads});
-    }
     model.emplace(nn::make_model(setup.model));
   });
-  nn::RunIdentity identity = identity_of(o, setup, data, session);
+  nn::RunIdentity identity = identity_of(o, setup, data, session, place.threads());
   if (on_gpu) {  // rank 0's, so that all ranks go on alike
-    identity.options["device"] = comm::broadcast_text(session.control(), place.gpu->name);
+    identity.options["device"] = comm::broadcast_text(session.control(), place.gpu()->name);
   }
   const bool hold = saved && o.evaluate.empty() && nn::choices_hold(saved->identity, identity);
   const std::vector<double> holds = comm::all_gather_value(session.control(), hold ? 1 : 0);
@@ -508,20 +464,15 @@ int run(comm::Session& session, int argc, char** argv) {
     setup.trainer.plan.choices = saved->identity.choices;
     setup.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference below
   }
-  const std::optional<nn::ChoiceReport> tuned = tune(o, session, *context, *model, setup);
-  if (on_gpu && session.size() > 1) {
-    gpu_ranks.emplace(session, placed);
-  }
-  Stream& comm_stream = !setup.overlap ? context->stream()
-                        : gpu_ranks    ? gpu_ranks->communication_stream()
-                                       : session.communication_stream();
+  const std::optional<nn::ChoiceReport> tuned = tune(o, session, context, *model, setup);
   if (o.watchdog > 0 && !o.dry_run) {
     watchdog.emplace(session, o.watchdog);
   }
   session.agree([&] {
-    comm::Communicator& grad = gpu_ranks ? gpu_ranks->grad() : on_gpu ? *alone : session.grad();
-    trainer.emplace(*context, nn::Ranks{grad, session.control(), comm_stream, watchdog ? &*watchdog : nullptr}, *model,
-                    data, setup.trainer);
+    trainer.emplace(
+        context,
+        nn::Ranks{place.grad(), session.control(), place.communication_stream(), watchdog ? &*watchdog : nullptr},
+        *model, data, setup.trainer);
   });
   identity.choices = trainer->choices();
   for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
@@ -529,7 +480,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
 
   if (first) {
-    print_header(o, setup, *model, data, share, place, session, *trainer);
+    print_header(o, setup, *model, data, place, session, *trainer);
     if (tuned) {
       print_choices(*tuned, o.choices);
     }
@@ -551,7 +502,7 @@ int run(comm::Session& session, int argc, char** argv) {
   if (!o.evaluate.empty()) {
     session.agree([&] {
       doing("reading the checkpoint");
-      nn::load_model(o.evaluate, *context, trainer->parameters());
+      nn::load_model(o.evaluate, context, trainer->parameters());
       doing("waiting for other ranks");
     });
     session.agree([&] { trainer->require_same_state(); });
@@ -570,7 +521,7 @@ int run(comm::Session& session, int argc, char** argv) {
   session.agree([&] {
     doing("reading the checkpoint");
     if (!o.init.empty()) {
-      nn::load_model(o.init, *context, trainer->parameters());
+      nn::load_model(o.init, context, trainer->parameters());
     } else if (!resume_from.empty()) {
       differences = nn::resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
     }
@@ -598,7 +549,7 @@ int run(comm::Session& session, int argc, char** argv) {
     if (!lock) {
       lock_results();
     }
-    replace_file(o.out + "/config.json", config_text(o, setup, identity, session, tuned));
+    replace_file(o.out + "/config.json", config_text(o, setup, identity, session, place.overlap_reason(), tuned));
     reports.open(o.out + "/metrics.jsonl", !resume_from.empty(),
                  {.terminal = nn::output_is_terminal(),
                   .batches_per_epoch = trainer->batches_per_epoch(),
@@ -611,7 +562,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   std::optional<train_resnet::WaitWatch> waits;
   if (first && o.report_waits > 0) {
-    waits.emplace(*context, *trainer, o.report_waits);
+    waits.emplace(context, *trainer, o.report_waits);
   }
   const nn::RunResult result = nn::run_training(*trainer, session.control(), identity,
                                                 {.epochs = setup.epochs,
@@ -623,7 +574,7 @@ int run(comm::Session& session, int argc, char** argv) {
                                                 progress, reports);
   const int code = result.end == nn::RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
   if (waits) {
-    report_waits(o, waits->counts(), *context, reports);
+    report_waits(o, waits->counts(), context, reports);
   }
   reports.on_end(code, trainer->position().step, result);
   const auto percent = [](double accuracy) {

@@ -44,7 +44,7 @@ void append(const std::string& path, Images& images) {
   }
 }
 
-std::unique_ptr<Dataset> make(const std::string& name, Images images) {
+std::unique_ptr<ImageDataset> make(const std::string& name, Images images) {
   DatasetInfo info{name, static_cast<std::int64_t>(images.labels.size()), kSide, kSide, kClasses};
   return std::make_unique<StoredImages>(std::move(info), 3, std::move(images.pixels), std::move(images.labels));
 }

@@ -8,6 +8,8 @@
 
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -17,13 +19,93 @@ constexpr std::int64_t kSyntheticSamples = 1024;
 
 }  // namespace
 
-Dataset::Dataset(DatasetInfo info) : info_(std::move(info)) {
-  require<UsageError>(info_.size > 0 && info_.height > 0 && info_.width > 0 && info_.classes > 0, info_.name, ": ",
-                      info_.size, " images of ", info_.height, " x ", info_.width, " in ", info_.classes,
-                      " classes, expected positive numbers");
+Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> fields)
+    : name_(std::move(name)), size_(size), fields_(std::move(fields)) {
+  require<UsageError>(size_ > 0 && !fields_.empty(), name_, ": ", size_, " samples of ", fields_.size(),
+                      " fields, expected at least one of each");
+  for (std::size_t i = 0; i < fields_.size(); ++i) {
+    for (std::size_t other = 0; other < i; ++other) {
+      require<UsageError>(fields_[i].field != fields_[other].field, name_, ": field '", name_of(fields_[i].field),
+                          "' stands twice");
+    }
+  }
 }
 
-ChannelStatistics channel_statistics(const Dataset& dataset, std::int64_t samples) {
+namespace {
+
+/// One sample of a tensor (N, sample ...).
+SampleField sample_of(const FieldView& given) {
+  require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
+                      given.view, ", expected (N, ...)");
+  require<UsageError>(given.axes.empty(), "field '", name_of(given.field), "' has axes '", given.axes,
+                      "', expected none: samples first, then as the model counts");
+  Shape shape;
+  for (int axis = 1; axis < given.view.shape.rank(); ++axis) {
+    shape.push_back(given.view.shape[axis]);
+  }
+  return {given.field, given.view.dtype, shape};
+}
+
+std::vector<SampleField> samples_of(std::span<const FieldView> fields) {
+  std::vector<SampleField> samples;
+  for (const FieldView& field : fields) {
+    samples.push_back(sample_of(field));
+  }
+  return samples;
+}
+
+std::int64_t size_of_all(std::span<const FieldView> fields) {
+  return fields.empty() || fields[0].view.shape.rank() == 0 ? 0 : fields[0].view.shape[0];
+}
+
+std::int64_t checked_size(const DatasetInfo& info) {
+  require<UsageError>(info.size > 0 && info.height > 0 && info.width > 0 && info.classes > 0, info.name, ": ",
+                      info.size, " images of ", info.height, " x ", info.width, " in ", info.classes,
+                      " classes, expected positive numbers");
+  return info.size;
+}
+
+}  // namespace
+
+MemoryDataset::MemoryDataset(std::string name, std::span<const FieldView> fields)
+    : Dataset(std::move(name), size_of_all(fields), samples_of(fields)) {
+  detail::Hash hash;
+  CpuContext context({.threads = 1});
+  for (const FieldView& field : fields) {
+    require<ShapeError>(field.view.shape[0] == size(), this->name(), ": ", field.view.shape[0], " samples in '",
+                        name_of(field.field), "' and ", size(), " in '", name_of(fields[0].field),
+                        "', expected as many in each");
+    std::vector<std::byte>& bytes = data_.emplace_back(field.view.bytes());
+    copy(context, field.view, TensorView(bytes.data(), field.view.dtype, Device::cpu(), field.view.shape));
+    hash.add(static_cast<std::uint64_t>(field.field));
+    for (const std::int64_t extent : field.view.shape) {
+      hash.add(static_cast<std::uint64_t>(extent));
+    }
+    hash.add(std::span(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()));
+  }
+  fingerprint_ = hash.value();
+}
+
+void MemoryDataset::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+  for (std::size_t i = 0; i < data_.size(); ++i) {
+    std::memcpy(out[i].data(), data_[i].data() + static_cast<std::size_t>(index) * out[i].size(), out[i].size());
+  }
+}
+
+ImageDataset::ImageDataset(DatasetInfo info)
+    : Dataset(info.name, checked_size(info),
+              {{StateField::images, DType::u8, {info.height, info.width, 3}}, {StateField::labels, DType::i32, {}}}),
+      height_(info.height),
+      width_(info.width),
+      classes_(info.classes) {}
+
+void ImageDataset::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+  read(index, {reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size()});
+  const std::int32_t number = label(index);
+  std::memcpy(out[1].data(), &number, sizeof number);
+}
+
+ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {
   const std::int64_t count = std::clamp<std::int64_t>(samples, 1, dataset.size());
   std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset.image_bytes()));
   // 2^64 / 255^2 is more than 10^14 pixels: the sums cannot overflow.
@@ -97,7 +179,7 @@ void Hash::add(std::span<const std::uint8_t> bytes) {
 
 StoredImages::StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels,
                            std::vector<std::uint8_t> labels)
-    : Dataset(std::move(info)), channels_(channels), pixels_(std::move(pixels)), labels_(std::move(labels)) {
+    : ImageDataset(std::move(info)), channels_(channels), pixels_(std::move(pixels)), labels_(std::move(labels)) {
   Hash hash;
   for (const std::int64_t number : {size(), height(), width(), std::int64_t{classes()}, std::int64_t{channels}}) {
     hash.add(static_cast<std::uint64_t>(number));

@@ -1,14 +1,70 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/nn/step/batch.hpp>
 
 namespace lockstep::nn {
 
-/// What is fixed for a data set. Images have three channels; a set with one channel repeats it.
+/// A field of a sample, as a data set reads it.
+struct SampleField {
+  StateField field;
+  DType dtype;
+  Shape shape;  ///< of one sample, row-major: logical, as the model counts (nn/step/batch.hpp)
+  [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
+};
+
+/// Samples by index. Immutable; any number of threads may read at once. Derive from it to bring your own data, or give
+/// tensors that are there to a MemoryDataset.
+class Dataset {
+ public:
+  /// UsageError unless there is a sample and a field, and each field stands once.
+  Dataset(std::string name, std::int64_t size, std::vector<SampleField> fields);
+  virtual ~Dataset() = default;
+  Dataset(const Dataset&) = delete;
+  Dataset& operator=(const Dataset&) = delete;
+
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< for people and error texts
+  [[nodiscard]] std::int64_t size() const { return size_; }
+  [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
+
+  /// Writes sample `index`, 0 <= index < size(): to out[i] the bytes of fields()[i]. Allocates nothing.
+  virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
+  /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
+  [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+
+ private:
+  std::string name_;
+  std::int64_t size_;
+  std::vector<SampleField> fields_;
+};
+
+/// Samples that lie in memory, one tensor a field, with the axes of nn/step/batch.hpp in the model's order: (N, sample
+/// ...).
+class MemoryDataset final : public Dataset {
+ public:
+  /// Copies the tensors, of any strides, on the host. ShapeError when they hold different numbers of samples.
+  MemoryDataset(std::string name, std::span<const FieldView> fields);
+  MemoryDataset(std::string name, std::initializer_list<FieldView> fields)
+      : MemoryDataset(std::move(name), std::span(fields.begin(), fields.size())) {}
+
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::vector<std::vector<std::byte>> data_;  ///< by field
+  std::uint64_t fingerprint_ = 0;
+};
+
+/// What is fixed for a set of images. They have three channels; a set with one channel repeats it.
 struct DatasetInfo {
   std::string name;  ///< for people and error texts: "cifar10:DIR test"
   std::int64_t size = 0;
@@ -17,32 +73,26 @@ struct DatasetInfo {
   int classes = 0;
 };
 
-/// Labelled images by index. Immutable; any number of threads may read at once. Derive from it to bring your own
-/// data; read() and label() are called with 0 <= index < size() and nothing else.
-class Dataset {
+/// Labelled images by index: fields images (u8 (H, W, 3)) and labels (i32).
+class ImageDataset : public Dataset {
  public:
-  explicit Dataset(DatasetInfo info);  ///< UsageError unless all numbers are positive
-  virtual ~Dataset() = default;
-  Dataset(const Dataset&) = delete;
-  Dataset& operator=(const Dataset&) = delete;
+  explicit ImageDataset(DatasetInfo info);  ///< UsageError unless all numbers are positive
 
-  [[nodiscard]] const std::string& name() const { return info_.name; }
-  [[nodiscard]] std::int64_t size() const { return info_.size; }
-  [[nodiscard]] std::int64_t height() const { return info_.height; }
-  [[nodiscard]] std::int64_t width() const { return info_.width; }
-  [[nodiscard]] int classes() const { return info_.classes; }
-  [[nodiscard]] std::int64_t image_bytes() const { return info_.height * info_.width * 3; }
+  [[nodiscard]] std::int64_t height() const { return height_; }
+  [[nodiscard]] std::int64_t width() const { return width_; }
+  [[nodiscard]] int classes() const { return classes_; }
+  [[nodiscard]] std::int64_t image_bytes() const { return height_ * width_ * 3; }
 
   /// In [0, classes()).
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
   /// Writes image `index`; `image` (H, W, 3) holds image_bytes() bytes. Allocates nothing.
   virtual void read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  /// Hash of sizes, labels and pixels (every one, for sets that are held in memory). Ranks that see the same data have
-  /// the same value; the name is not part of it.
-  [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
  private:
-  DatasetInfo info_;
+  std::int64_t height_;
+  std::int64_t width_;
+  int classes_;
 };
 
 /// Mean and standard deviation of value / 255 per channel.
@@ -53,7 +103,7 @@ struct ChannelStatistics {
 
 /// Over `samples` images spread evenly over the set (all, if there are fewer). Summed in integers, so it has the same
 /// bits everywhere. A channel that is constant has std 1.
-[[nodiscard]] ChannelStatistics channel_statistics(const Dataset& dataset, std::int64_t samples);
+[[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
 struct SyntheticOptions {
   std::int64_t train_size = 8192;
@@ -69,10 +119,18 @@ struct DataOptions {
   SyntheticOptions synthetic;
 };
 
+/// What a trainer reads: a training and a test set, which outlive it.
+struct TrainingData {
+  const Dataset& train;
+  const Dataset& test;
+};
+
 struct DataSplit {
-  std::unique_ptr<Dataset> train;
-  std::unique_ptr<Dataset> test;
+  std::unique_ptr<ImageDataset> train;
+  std::unique_ptr<ImageDataset> test;
   ChannelStatistics statistics;  ///< of the training set: what images of both sets are normalised with
+
+  operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
 };
 
 /// Opens what spec names. UsageError: unknown spec or bad synthetic options. DataError: a file is missing or damaged;

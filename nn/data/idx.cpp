@@ -194,7 +194,7 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
-std::unique_ptr<Dataset> make(const std::string& name, Part part, int classes) {
+std::unique_ptr<ImageDataset> make(const std::string& name, Part part, int classes) {
   const auto& e = part.images.extents;
   DatasetInfo info{name, e[0], e[1], e[2], classes};
   return std::make_unique<StoredImages>(std::move(info), 1, std::move(part.images.bytes), std::move(part.labels.bytes));

@@ -30,17 +30,29 @@ std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
   return static_cast<std::size_t>(bytes);
 }
 
-/// Where the tensors of a batch lie in its buffer.
+/// Where the tensors of a batch lie in its buffer: the data set's fields, then the sample ids.
 struct Layout {
-  Layout(const Dataset& dataset, const Sampler& sampler)
-      : images(aligned(checked_bytes(sampler.capacity(), dataset.image_bytes()))),
-        labels(aligned(checked_bytes(sampler.capacity(), sizeof(std::int32_t)))),
-        ids(aligned(checked_bytes(sampler.capacity(), sizeof(std::int64_t)))) {}
-  std::size_t images;
-  std::size_t labels;
-  std::size_t ids;
-  [[nodiscard]] std::size_t bytes() const { return images + labels + ids; }
+  Layout(const Dataset& dataset, const Sampler& sampler) {
+    const auto place = [&](std::size_t row_bytes) {
+      offsets.push_back(bytes);
+      bytes += aligned(checked_bytes(sampler.capacity(), static_cast<std::int64_t>(row_bytes)));
+    };
+    for (const SampleField& field : dataset.fields()) {
+      place(field.bytes());
+    }
+    place(sizeof(std::int64_t));
+  }
+  std::vector<std::size_t> offsets;
+  std::size_t bytes = 0;
 };
+
+TensorView view_of(std::byte* data, const SampleField& field, std::int64_t rows) {
+  Shape shape{rows};
+  for (const std::int64_t extent : field.shape) {
+    shape.push_back(extent);
+  }
+  return {data, field.dtype, Device::cpu(), shape};
+}
 
 void check_amounts(const LoaderOptions& options) {
   require<UsageError>(options.workers >= 0 && options.workers <= Loader::kMaxWorkers, "loader: ", options.workers,
@@ -61,7 +73,8 @@ struct Loader::Impl {
   struct Slot {
     Buffer buffer;
     Batch batch;
-    std::int64_t ready = -1;  // number of the batch in it
+    std::vector<std::span<std::byte>> row{};  // a sample of the batch, by field of the data set
+    std::int64_t ready = -1;                  // number of the batch in it
     std::exception_ptr error;
   };
 
@@ -93,24 +106,25 @@ struct Loader::Impl {
     const Sampler::Order order = sampler.order(batch.epoch);
     batch.valid = share.count;
     batch.global_valid = sampler.samples(batch.index);
-    const auto images = batch.view(StateField::images).span<std::uint8_t>();
-    const auto labels = batch.view(StateField::labels).span<std::int32_t>();
     const auto ids = batch.view(StateField::sample_ids).span<std::int64_t>();
-    const auto image_bytes = static_cast<std::size_t>(dataset.image_bytes());
+    const std::size_t fields = slot.row.size();
     for (std::int64_t row = 0; row < sampler.capacity(); ++row) {
       const auto r = static_cast<std::size_t>(row);
-      const auto image = images.subspan(r * image_bytes, image_bytes);
+      for (std::size_t i = 0; i < fields; ++i) {
+        const std::size_t bytes = dataset.fields()[i].bytes();
+        slot.row[i] = {static_cast<std::byte*>(batch.fields[i].view.data) + r * bytes, bytes};
+      }
       if (row < share.count) {
         if (stop.load(std::memory_order_relaxed)) {
           return;
         }
         const std::int64_t id = order(share.begin + row);
-        dataset.read(id, image);
-        labels[r] = dataset.label(id);
+        dataset.read_sample(id, slot.row);
         ids[r] = id;
       } else {
-        std::memset(image.data(), 0, image.size());
-        labels[r] = 0;
+        for (const std::span<std::byte> bytes : slot.row) {
+          std::memset(bytes.data(), 0, bytes.size());
+        }
         ids[r] = 0;
       }
     }
@@ -174,12 +188,14 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
   impl_->count = slot_count(options);
   impl_->slots.resize(static_cast<std::size_t>(impl_->count));
   for (auto& slot : impl_->slots) {
-    slot.buffer = Buffer(layout.bytes(), memory, impl_->stream);
-    std::byte* at = slot.buffer.data();
-    slot.batch.fields = {
-        {StateField::images, TensorView(at, DType::u8, Device::cpu(), {rows, dataset.height(), dataset.width(), 3})},
-        {StateField::labels, TensorView(at + layout.images, DType::i32, Device::cpu(), {rows})},
-        {StateField::sample_ids, TensorView(at + layout.images + layout.labels, DType::i64, Device::cpu(), {rows})}};
+    slot.buffer = Buffer(layout.bytes, memory, impl_->stream);
+    for (std::size_t i = 0; i < dataset.fields().size(); ++i) {
+      const SampleField& field = dataset.fields()[i];
+      slot.batch.fields.push_back({field.field, view_of(slot.buffer.data() + layout.offsets[i], field, rows)});
+    }
+    slot.batch.fields.push_back({StateField::sample_ids, TensorView(slot.buffer.data() + layout.offsets.back(),
+                                                                    DType::i64, Device::cpu(), {rows})});
+    slot.row.resize(dataset.fields().size());
   }
   for (int i = 0; i < options.workers; ++i) {
     impl_->workers.emplace_back([state = impl_.get()] { state->work(); });
@@ -188,7 +204,7 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
 
 std::size_t Loader::memory_bytes(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options) {
   check_amounts(options);
-  return static_cast<std::size_t>(slot_count(options)) * Layout(dataset, sampler).bytes();
+  return static_cast<std::size_t>(slot_count(options)) * Layout(dataset, sampler).bytes;
 }
 
 Loader::Loader(Loader&&) noexcept = default;

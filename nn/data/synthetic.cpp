@@ -136,10 +136,10 @@ struct Speck {
 };
 constexpr int kSpecks = 4;
 
-class Synthetic final : public Dataset {
+class Synthetic final : public ImageDataset {
  public:
   Synthetic(DatasetInfo info, std::uint64_t seed, std::uint64_t split)
-      : Dataset(std::move(info)), seed_(seed), split_(split) {}
+      : ImageDataset(std::move(info)), seed_(seed), split_(split) {}
 
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % classes()); }
 

@@ -327,6 +327,20 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
 
 }  // namespace
 
+RunIdentity identity_of(const Trainer& trainer) {
+  RunIdentity identity;
+  identity.model = trainer.train_plan().layout().model;
+  identity.seed = trainer.options().seed;
+  identity.ranks = trainer.ranks();
+  identity.global_batch = trainer.options().global_batch;
+  identity.options = option_texts(trainer.options(), trainer.data());
+  identity.choices = trainer.choices();
+  for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
+    identity.buckets.push_back(bucket.last);
+  }
+  return identity;
+}
+
 bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
   const auto same = [&](const std::string& option) {
     const auto before = saved.options.find(option);
@@ -483,6 +497,20 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   trainer.restore(saved.progress.position, own, seen);
   progress = saved.progress;
   return differences(saved.identity, identity);
+}
+
+RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
+                            const RunIdentity& identity, std::string* differences) {
+  const bool here = control.rank() == 0 && !find_folder(dir).empty();
+  RunProgress progress;
+  if (comm::all_gather_value(control, here ? 1 : 0).front() != 0) {
+    std::string differing = resume_checkpoint(dir, trainer, control, identity, progress);
+    if (differences != nullptr) {
+      *differences = std::move(differing);
+    }
+    trainer.require_same_state();
+  }
+  return progress;
 }
 
 }  // namespace lockstep::nn

@@ -26,6 +26,9 @@ struct RunIdentity {
   std::vector<std::int64_t> buckets;           ///< ends of the gradient buckets, in parameters
 };
 
+/// The identity of a trainer's run: all that it knows. Programs add what else decides their numbers.
+[[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
+
 /// Whether the library choices of a run hold for another one of the same model: its calls have the same types and, as
 /// far as batch size, ranks and passes decide, the same shapes, on the same kind of device (of the same name, where the
 /// options have it as "device").
@@ -63,5 +66,11 @@ void load_model(const std::string& dir, Context& context, ParameterSet& paramete
 /// ranks, every rank continues from the averaged statistics.
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
+
+/// resume_checkpoint() from DIR where rank 0 finds a checkpoint there, else nothing; where the run stands. Collective,
+/// with the same error on every rank when ranks read different states. Differences are printed by nobody: they are in
+/// `differences`.
+[[nodiscard]] RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
+                                          const RunIdentity& identity, std::string* differences = nullptr);
 
 }  // namespace lockstep::nn

@@ -9,6 +9,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -34,7 +35,8 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
 }
 
 /// Everything that must be equal on all ranks, one item a line.
-std::string contract(const Model& model, const DataSplit& data, const TrainerOptions& options, const Choices& choices) {
+std::string contract(const Model& model, const TrainingData& data, const TrainerOptions& options,
+                     const Choices& choices) {
   std::ostringstream text;
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
@@ -43,8 +45,8 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   for (const BufferSpec& buffer : model.buffers()) {
     text << "buffer " << buffer.name << ' ' << buffer.shape << '\n';
   }
-  text << "training images " << data.train->size() << '\n'
-       << "test images " << data.test->size() << '\n'
+  text << "training samples " << data.train.size() << '\n'
+       << "test samples " << data.test.size() << '\n'
        << "seed " << options.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
        << "accumulate " << options.accumulate << '\n'
@@ -61,9 +63,22 @@ std::string contract(const Model& model, const DataSplit& data, const TrainerOpt
   return text.str();
 }
 
+/// A sample of the data set is one of the model.
+void require_fields(const Dataset& dataset, const StepLayout& layout) {
+  std::vector<FieldView> sample;
+  for (const SampleField& field : dataset.fields()) {
+    Shape one{1};
+    for (const std::int64_t extent : field.shape) {
+      one.push_back(extent);
+    }
+    sample.push_back({field.field, TensorView(nullptr, field.dtype, Device::cpu(), one)});
+  }
+  (void)samples_of(layout, sample, true);
+}
+
 }  // namespace
 
-std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data) {
+std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data) {
   const auto text = [](const auto&... values) {
     std::ostringstream out;
     out.precision(17);
@@ -98,8 +113,8 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"std", text(augment.std[0], augment.std[1], augment.std[2])},
                                            {"augmentation_seed", text(augment.seed)},
                                            {"keep_last", text(options.keep_last)},
-                                           {"training_data", text(data.train->fingerprint())},
-                                           {"test_data", text(data.test->fingerprint())}};
+                                           {"training_data", text(data.train.fingerprint())},
+                                           {"test_data", text(data.test.fingerprint())}};
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
@@ -129,15 +144,15 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
 }
 
 struct Trainer::Impl {
-  Impl(Context& ctx, const Ranks& r, const Model& m, const DataSplit& d, const TrainerOptions& o)
+  Impl(Context& ctx, const Ranks& r, const Model& m, const TrainingData& d, const TrainerOptions& o)
       : context(ctx),
         ranks(r),
         data(d),
         options(o),
-        train_sampler(sampler_of(*d.train, true, r, o)),
-        test_sampler(sampler_of(*d.test, false, r, o)),
-        loader_bytes(Loader::memory_bytes(*d.train, train_sampler, loader_options()) +
-                     Loader::memory_bytes(*d.test, test_sampler, loader_options())),
+        train_sampler(sampler_of(d.train, true, r, o)),
+        test_sampler(sampler_of(d.test, false, r, o)),
+        loader_bytes(Loader::memory_bytes(d.train, train_sampler, loader_options()) +
+                     Loader::memory_bytes(d.test, test_sampler, loader_options())),
         capacity(partition_of(train_sampler.capacity(), o.accumulate, 0).count),
         step(ctx, {r.grad, r.comm_stream, r.watchdog}, m, step_options(o, capacity)),
         contract(nn::contract(m, d, o, step.choices())),
@@ -184,7 +199,7 @@ struct Trainer::Impl {
     LoaderOptions from_here = loader_options();
     from_here.epoch = position.epoch;
     from_here.batch = position.batch;
-    loader = std::make_unique<Loader>(*data.train, train_sampler, step.host_memory(), from_here);
+    loader = std::make_unique<Loader>(data.train, train_sampler, step.host_memory(), from_here);
     behind = false;
   }
 
@@ -207,7 +222,7 @@ struct Trainer::Impl {
 
   Context& context;
   Ranks ranks;
-  const DataSplit& data;
+  TrainingData data;
   TrainerOptions options;
   Sampler train_sampler;
   Sampler test_sampler;
@@ -223,16 +238,19 @@ struct Trainer::Impl {
   SyncGuard idle;  ///< goes first: the loader's memory is read by queued work
 };
 
-Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
+Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
                  const TrainerOptions& options) {
   (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
   require<UsageError>(!options.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate passes");
-  const StepLayout layout = step_layout(model, options.plan);
-  require<UsageError>(layout.input_kind == InputKind::images && !layout.regression && layout.output.rank() == 1,
-                      "the trainer takes models on u8 images with one class a sample, model ", model.name(),
-                      " is none, or the loss is ", name_of(options.plan.loss),
-                      "; TrainStep takes sequences and regressions");
+  for (const Dataset* set : {&data.train, &data.test}) {
+    try {
+      require_fields(*set, step_layout(model, options.plan));
+    } catch (Error& error) {
+      error.annotate(set->name());
+      throw;
+    }
+  }
   impl_ = std::make_unique<Impl>(context, ranks, model, data, options);
 }
 
@@ -340,7 +358,7 @@ Metrics Trainer::evaluate() {
   Impl& s = *impl_;
   reduce_buffers();
   (void)s.step.take_evaluated();
-  Loader loader(*s.data.test, s.test_sampler, s.step.host_memory(), s.loader_options());
+  Loader loader(s.data.test, s.test_sampler, s.step.host_memory(), s.loader_options());
   const SyncGuard idle(s.context.stream());  // it waits for the copies
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
@@ -399,6 +417,15 @@ void Trainer::broadcast_state() {
   impl_->step.broadcast(0);
 }
 
+const TrainerOptions& Trainer::options() const {
+  return impl_->options;
+}
+const TrainingData& Trainer::data() const {
+  return impl_->data;
+}
+int Trainer::ranks() const {
+  return impl_->ranks.grad.size();
+}
 TrainStep& Trainer::train_step() {
   return impl_->step;
 }

@@ -68,7 +68,7 @@ class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
   /// when the batch does not fit the ranks or the data.
-  Trainer(Context& context, const Ranks& ranks, const Model& model, const DataSplit& data,
+  Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
           const TrainerOptions& options);
   ~Trainer();  ///< waits for the streams: queued work uses the memory that goes
 
@@ -110,6 +110,9 @@ class Trainer {
   void broadcast_state();
 
   [[nodiscard]] TrainStep& train_step();
+  [[nodiscard]] const TrainerOptions& options() const;
+  [[nodiscard]] const TrainingData& data() const;
+  [[nodiscard]] int ranks() const;
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
@@ -134,6 +137,6 @@ class Trainer {
 
 /// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a
 /// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
-[[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const DataSplit& data);
+[[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data);
 
 }  // namespace lockstep::nn

@@ -18,10 +18,10 @@ namespace {
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
 /// A data set whose images cannot be read any more after some thousand reads.
-class Breaking final : public nn::Dataset {
+class Breaking final : public nn::ImageDataset {
  public:
-  Breaking(const nn::Dataset& whole, std::int64_t reads, bool hangs)
-      : Dataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}),
+  Breaking(const nn::ImageDataset& whole, std::int64_t reads, bool hangs)
+      : ImageDataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}),
         whole_(whole),
         left_(reads),
         hangs_(hangs) {}
@@ -38,7 +38,7 @@ class Breaking final : public nn::Dataset {
   std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
 
  private:
-  const nn::Dataset& whole_;
+  const nn::ImageDataset& whole_;
   mutable std::atomic<std::int64_t> left_;
   bool hangs_;
 };

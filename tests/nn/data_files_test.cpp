@@ -27,7 +27,7 @@ DataSplit open(const std::string& spec) {
   return open_data(options);
 }
 
-std::vector<std::uint8_t> image(const Dataset& dataset, std::int64_t index) {
+std::vector<std::uint8_t> image(const ImageDataset& dataset, std::int64_t index) {
   std::vector<std::uint8_t> out(static_cast<std::size_t>(dataset.image_bytes()));
   dataset.read(index, out);
   return out;

@@ -21,9 +21,10 @@ using testing::error_of;
 using testing::expect_holds;
 
 // Pixel p of image i is (7 i + p) mod 251; the image numbered `fails` cannot be read.
-class Numbers final : public Dataset {
+class Numbers final : public ImageDataset {
  public:
-  explicit Numbers(std::int64_t size, std::int64_t fails = -1) : Dataset({"numbers", size, 3, 5, 4}), fails_(fails) {}
+  explicit Numbers(std::int64_t size, std::int64_t fails = -1)
+      : ImageDataset({"numbers", size, 3, 5, 4}), fails_(fails) {}
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % 4); }
   void read(std::int64_t index, std::span<std::uint8_t> image) const override {
     reads_.fetch_add(1, std::memory_order_relaxed);
@@ -72,7 +73,7 @@ Copy copy_of(const Batch& batch) {
           values<std::int64_t>(batch.view(StateField::sample_ids))};
 }
 
-std::vector<Copy> take(const Dataset& dataset, const Sampler& sampler, const LoaderOptions& options, int count) {
+std::vector<Copy> take(const ImageDataset& dataset, const Sampler& sampler, const LoaderOptions& options, int count) {
   HostMemoryResource memory;
   Loader loader(dataset, sampler, memory, options);
   std::vector<Copy> out;

@@ -79,9 +79,9 @@ bool forget_peak() {
 }
 
 /// Images that take no time: loaders fill all of their batches while one is computed.
-class Grey final : public Dataset {
+class Grey final : public ImageDataset {
  public:
-  explicit Grey(std::int64_t size) : Dataset({"grey", size, 160, 160, 10}) {}
+  explicit Grey(std::int64_t size) : ImageDataset({"grey", size, 160, 160, 10}) {}
   std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % 10); }
   void read(std::int64_t index, std::span<std::uint8_t> image) const override {
     std::fill(image.begin(), image.end(), static_cast<std::uint8_t>(index));

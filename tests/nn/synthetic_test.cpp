@@ -23,7 +23,7 @@ DataOptions small(std::uint64_t seed = 1) {
   return options;
 }
 
-std::vector<std::uint8_t> image(const Dataset& dataset, std::int64_t index) {
+std::vector<std::uint8_t> image(const ImageDataset& dataset, std::int64_t index) {
   std::vector<std::uint8_t> out(static_cast<std::size_t>(dataset.image_bytes()));
   dataset.read(index, out);
   return out;
@@ -162,9 +162,9 @@ TEST(Synthetic, BadOptionsAreRefused) {
 
 // Two images of four pixels, by hand: red 0 0 0 0 and 255 x 4, green 51, blue 0 51 102 153 twice.
 TEST(Dataset, ChannelStatistics) {
-  class Two final : public Dataset {
+  class Two final : public ImageDataset {
    public:
-    Two() : Dataset({"two", 2, 2, 2, 2}) {}
+    Two() : ImageDataset({"two", 2, 2, 2, 2}) {}
     std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index); }
     void read(std::int64_t index, std::span<std::uint8_t> out) const override {
       for (std::size_t p = 0; p < 4; ++p) {

@@ -904,10 +904,10 @@ TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
 }
 
 /// Counts reads, so that a test can wait until the loader is as far ahead as it goes.
-class Counting final : public Dataset {
+class Counting final : public ImageDataset {
  public:
-  explicit Counting(const Dataset& whole)
-      : Dataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}), whole_(whole) {}
+  explicit Counting(const ImageDataset& whole)
+      : ImageDataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}), whole_(whole) {}
   std::int32_t label(std::int64_t index) const override { return whole_.label(index); }
   void read(std::int64_t index, std::span<std::uint8_t> image) const override {
     whole_.read(index, image);
@@ -917,7 +917,7 @@ class Counting final : public Dataset {
   [[nodiscard]] std::int64_t reads() const { return reads_; }
 
  private:
-  const Dataset& whole_;
+  const ImageDataset& whole_;
   mutable std::atomic<std::int64_t> reads_{0};
 };
 

@@ -18,7 +18,6 @@
 namespace lockstep::tools {
 namespace {
 
-using Json;
 
 constexpr const char* kUnknown = "not known";
 

@@ -16,7 +16,7 @@ namespace lockstep::nn::detail {
 [[nodiscard]] DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed);
 
 /// Images and labels held in memory; `channels` (1 or 3) are stored.
-class StoredImages final : public Dataset {
+class StoredImages final : public ImageDataset {
  public:
   /// pixels: (size, H, W, channels); labels: (size), checked by the caller.
   StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels);

@@ -1,0 +1,66 @@
+#include <lockstep/comm/launch/workplace.hpp>
+
+#include <cstdlib>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
+
+namespace lockstep::comm {
+
+Workplace::Workplace(Session& session, const DeviceRequest& devices, const WorkplaceOptions& options)
+    : session_(session), device_(place_rank(session, devices)) {
+  session.agree([&] {
+    if (device_.device.kind == DeviceKind::cuda) {
+      gpu_ = list_gpus().at(static_cast<std::size_t>(device_.device.index));
+      binding_ = options.bind_near_gpu ? bind_this_thread_near(gpu_->pci).reason : "not bound: --bind none";
+    }
+  });
+  share_ = cpu_share(session);
+  session.agree([&] {
+    const bool told = options.threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr;
+    threads_ = options.threads > 0 ? options.threads : told ? CpuContext().threads() : share_.threads();
+    resolve_overlap(options.overlap);
+    if (on_gpu()) {
+      context_ = std::make_unique<CudaContext>(device_.device);
+      alone_ = LocalGroup(1).communicator(0);
+    } else {
+      context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads_});
+    }
+  });
+  if (on_gpu() && session.size() > 1) {
+    gpu_ranks_.emplace(session, device_);
+  }
+}
+
+void Workplace::resolve_overlap(WorkplaceOptions::Overlap wanted) {
+  using Overlap = WorkplaceOptions::Overlap;
+  if (session_.size() > 1 && on_gpu()) {  // NCCL's operations are the GPU's work: no thread has to be free for them
+    overlaps_ = wanted != Overlap::off;
+    overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
+  } else if (session_.size() == 1) {
+    overlap_reason_ = "off: one rank";
+  } else if (wanted == Overlap::automatic) {
+    overlaps_ = session_.grad().can_overlap() && share_.spare(threads_);
+    overlap_reason_ = overlaps_                       ? "on"
+                      : session_.grad().can_overlap() ? "off: no processor beyond the compute threads"
+                                                      : "off: MPI gives this program one thread";
+  } else {
+    overlaps_ = wanted == Overlap::on;
+    require<UsageError>(!overlaps_ || session_.grad().can_overlap(),
+                        "--overlap on: MPI was started without thread support, expected MPI_THREAD_SERIALIZED or more");
+    overlap_reason_ = overlaps_ ? "on" : "off";
+  }
+}
+
+Communicator& Workplace::grad() {
+  return gpu_ranks_ ? gpu_ranks_->grad() : on_gpu() ? *alone_ : session_.grad();
+}
+
+Stream& Workplace::communication_stream() {
+  return !overlaps_   ? context_->stream()
+         : gpu_ranks_ ? gpu_ranks_->communication_stream()
+                      : session_.communication_stream();
+}
+
+}  // namespace lockstep::comm

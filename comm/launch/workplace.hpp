@@ -1,0 +1,70 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+namespace lockstep::comm {
+
+struct WorkplaceOptions {
+  enum class Overlap : unsigned char { off, on, automatic };
+  int threads =
+      0;  ///< of a rank on the host; 0: OMP_NUM_THREADS where that is set, else the rank's part of the processors
+  /// Whether gradients may be summed while backward computes; automatic: on GPUs, and on a host where a processor is
+  /// free.
+  Overlap overlap = Overlap::automatic;
+  bool bind_near_gpu = true;  ///< the calling thread, and those it starts later, run on the processors next to the GPU
+};
+
+/// What every program of ranks needs, in one call: the device of this rank, a context there, and what ranks exchange
+/// gradients through. By default that is all GPUs, one rank each, and the CPU where there is none. Owns all of it but
+/// the session, which outlives it; graphs that hold operations of grad() are gone before it.
+class Workplace {
+ public:
+  /// Collective. UsageError, DeviceError on all ranks, printed once, as place_rank() and make_nccl_communicator() say;
+  /// UsageError for Overlap::on where MPI gives this program one thread.
+  explicit Workplace(Session& session, const DeviceRequest& devices = {}, const WorkplaceOptions& options = {});
+  Workplace(const Workplace&) = delete;
+  Workplace& operator=(const Workplace&) = delete;
+
+  [[nodiscard]] Context& context() { return *context_; }
+  /// NCCL between GPUs, MPI between hosts; for one rank on a GPU, a group of its own.
+  [[nodiscard]] Communicator& grad();
+  [[nodiscard]] Communicator& control() { return session_.control(); }  ///< small host values
+  /// Where operations of grad() go: the context's own stream unless overlaps().
+  [[nodiscard]] Stream& communication_stream();
+
+  [[nodiscard]] bool on_gpu() const { return gpu_.has_value(); }
+  [[nodiscard]] const RankDevice& device() const { return device_; }
+  [[nodiscard]] const std::optional<GpuInfo>& gpu() const { return gpu_; }
+  [[nodiscard]] const CpuShare& share() const { return share_; }
+  [[nodiscard]] int threads() const { return threads_; }  ///< compute threads of a rank on the host
+  [[nodiscard]] const std::string& binding() const {
+    return binding_;
+  }  ///< why threads run where they do; empty on the host
+  [[nodiscard]] bool overlaps() const { return overlaps_; }
+  [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< "on", "off: one rank", ...
+
+ private:
+  void resolve_overlap(WorkplaceOptions::Overlap wanted);
+  Session& session_;
+  RankDevice device_;
+  std::optional<GpuInfo> gpu_;
+  std::string binding_;
+  CpuShare share_;
+  int threads_ = 1;
+  bool overlaps_ = false;
+  std::string overlap_reason_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<Communicator> alone_;  ///< of the one rank on a GPU
+  std::optional<GpuRanks> gpu_ranks_;    ///< of several
+};
+
+}  // namespace lockstep::comm
