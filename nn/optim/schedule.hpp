@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 /// The learning rate as a function of the step alone, so that a resumed run continues exactly.
 struct Schedule {
-  enum class Kind : unsigned char { constant, step, cosine } kind = Kind::cosine;
+  enum class Kind : unsigned char { constant, step, cosine } kind = Kind::constant;
   double base = 0.1;                     ///< learning rate after warm-up
   std::int64_t warmup_steps = 0;         ///< linear from base / warmup_steps up to base (Goyal et al. 2017)
   std::int64_t total_steps = 1;          ///< cosine reaches 0 after the last step (Loshchilov and Hutter 2017)
