@@ -6,7 +6,7 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
 endif()
 
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN)
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -80,7 +80,6 @@ macro(lockstep_need package who hint)
 endmacro()
 
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
 lockstep_need(ZLIB "nn (compressed data files)" "apt-get install zlib1g-dev, or set ZLIB_ROOT.")
 lockstep_need(nlohmann_json "nn (checkpoints) and the benchmarks"
   "apt-get install nlohmann-json3-dev, or set nlohmann_json_ROOT.")
@@ -153,12 +152,25 @@ if(NOT LOCKSTEP_MPI STREQUAL "OFF")
 endif()
 lockstep_want(MPI _found "MPI ${MPI_CXX_VERSION}" "apt-get install libopenmpi-dev openmpi-bin.")
 
+# Threads of an op on the host. Without it an op runs on the thread that calls it.
 set(_found FALSE)
-if(NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
+if(NOT LOCKSTEP_OPENMP STREQUAL "OFF")
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  set(_found ${OpenMP_CXX_FOUND})
+endif()
+lockstep_want(OPENMP _found "OpenMP ${OpenMP_CXX_VERSION}" "For clang 14: apt-get install libomp-14-dev.")
+
+# oneDNN has threads of its own, which are OpenMP's and take their number from it.
+set(_found FALSE)
+if(LOCKSTEP_HAS_OPENMP AND NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
   find_package(DNNL QUIET)
   set(_found ${DNNL_FOUND})
 endif()
-lockstep_want(ONEDNN _found "oneDNN ${DNNL_VERSION}" "apt-get install libdnnl-dev.")
+set(_hint "apt-get install libdnnl-dev.")
+if(NOT LOCKSTEP_HAS_OPENMP)
+  set(_hint "It needs OpenMP: -DLOCKSTEP_OPENMP=ON.")
+endif()
+lockstep_want(ONEDNN _found "oneDNN ${DNNL_VERSION}" "${_hint}")
 
 function(lockstep_print_summary)
   message(STATUS "lockstep ${PROJECT_VERSION}: ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")

@@ -36,11 +36,12 @@ class Communicator {
   /// "local", "mpi", "nccl"
   [[nodiscard]] virtual std::string_view backend() const = 0;
   /// True when operations may run on a host worker while the calling thread computes or communicates elsewhere
-  /// (MPI: thread level SERIALIZED or better). False: only inline streams are taken (StateError otherwise).
+  /// (MPI: thread level MULTIPLE, or SERIALIZED with a worker, comm/mpi/mpi_communicator.hpp). False: only inline
+  /// streams are taken (StateError otherwise).
   [[nodiscard]] virtual bool can_overlap() const = 0;
   /// True when another communicator of the process may be used by another thread at the same time, each on a stream of
-  /// its own (MPI: thread level MULTIPLE; with SERIALIZED all calls share one worker, and threads would mix their
-  /// order).
+  /// its own (MPI: thread level MULTIPLE; with SERIALIZED one thread at a time makes MPI calls, and threads would
+  /// mix their order).
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
   /// True when operations may be captured from a CUDA stream into a Graph (runtime/stream/graph.hpp) and be launched

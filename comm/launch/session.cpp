@@ -126,6 +126,7 @@ Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
   } catch (...) {
     impl_->grad.reset();
     impl_->inline_ops.reset();
+    impl_->control.reset();
     if (world.size == 1) {
       world.finalise();
     }

@@ -30,10 +30,13 @@ class AgreedFailure : public Error {
 class Session {
  public:
   /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets; when MPI is initialised already, somebody else finalises
-  /// it. A process without a launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it
-  /// starts nothing elsewhere (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment
-  /// contradicts itself or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw
-  /// AgreedFailure. So they do when ranks run different versions or builds of lockstep.
+  /// it. With MPI_THREAD_SERIALIZED a Session that initialised MPI communicates on a worker, so the program makes no
+  /// MPI call of its own while communication_stream() has work; with an MPI that somebody else initialised at that
+  /// level it communicates inline, in the thread that calls, as that somebody may call MPI too. A process without a
+  /// launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it starts nothing elsewhere
+  /// (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment contradicts itself or MPI
+  /// (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure. So they do when ranks
+  /// run different versions or builds of lockstep.
   Session(int& argc, char**& argv);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstddef>
 #include <exception>
+#include <mutex>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +17,7 @@ namespace lockstep::comm {
 namespace {
 
 using detail::check_mpi;
+using detail::name_of_level;
 
 constexpr int kTag = 0;
 
@@ -78,50 +81,74 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
   return link;
 }
 
-/// Where MPI calls may run.
-enum class Path { on_any_stream, on_serial_worker, inline_only };
+/// Which streams a communicator takes.
+enum class Path { any_stream, sole_worker, inline_only };
 
-Path path_of_process(const Stream* serial) {
+int thread_level() {
+  int level = MPI_THREAD_SINGLE;
+  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+  return level;
+}
+
+Path path_of_process(const Stream* worker) {
   int initialised = 0;
   int finalised = 0;
   MPI_Initialized(&initialised);
   MPI_Finalized(&finalised);
   require<StateError>(initialised != 0, "mpi communicator: MPI is not initialised");
   require<StateError>(finalised == 0, "mpi communicator: MPI was finalised");
-  int level = MPI_THREAD_SINGLE;
-  check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-  if (level == MPI_THREAD_MULTIPLE) {
-    return Path::on_any_stream;
+  require<StateError>(worker == nullptr || (worker->device() == Device::cpu() && !worker->is_inline()),
+                      "mpi communicator: sole_mpi_worker is an inline or a CUDA stream, expected a host worker");
+  switch (thread_level()) {
+    case MPI_THREAD_MULTIPLE:
+      return Path::any_stream;
+    case MPI_THREAD_SERIALIZED:
+      return worker != nullptr ? Path::sole_worker : Path::inline_only;
+    default:
+      return Path::inline_only;
   }
-  if (level == MPI_THREAD_SERIALIZED) {
-    require<StateError>(serial != nullptr && serial->device() == Device::cpu() && !serial->is_inline(),
-                        "mpi communicator: MPI's thread level is SERIALIZED, expected a host worker through which "
-                        "all its calls go");
-    return Path::on_serial_worker;
-  }
-  return Path::inline_only;
 }
 
-/// Runs f where MPI may be called and waits for it. f's exception comes back here and leaves the worker usable.
-template <class F>
-void run_blocking(Path path, Stream* serial, F&& f) {
-  if (path != Path::on_serial_worker) {
-    f();
-    return;
+/// A communicator's share in the sole worker of thread level SERIALIZED. Which one that is belongs to the process, as
+/// the thread level does: communicators that were made without it wait for it, too.
+class WorkerShare {
+ public:
+  /// StateError while others share another worker.
+  explicit WorkerShare(Stream* worker) : worker_(worker) {
+    const std::lock_guard lock(mutex_);
+    require<StateError>(sharers_ == 0 || sole_ == worker,
+                        "mpi communicator: MPI's thread level is serialized and communicators that exist were made "
+                        "with another sole_mpi_worker, expected that one for all");
+    sole_ = worker;
+    ++sharers_;
   }
-  std::exception_ptr failure;
-  serial->enqueue([&] {
-    try {
-      f();
-    } catch (...) {
-      failure = std::current_exception();
+  WorkerShare(const WorkerShare& other) : WorkerShare(other.worker_) {}
+  WorkerShare& operator=(const WorkerShare&) = delete;
+  ~WorkerShare() {
+    const std::lock_guard lock(mutex_);
+    --sharers_;
+    sole_ = sharers_ == 0 ? nullptr : sole_;
+  }
+  [[nodiscard]] Stream& worker() const { return *worker_; }
+
+  /// Returns when the process's sole worker, if there is one, makes no MPI call. Rethrows its failure.
+  static void wait_until_idle() {
+    Stream* sole = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      sole = sole_;
     }
-  });
-  serial->synchronize();
-  if (failure) {
-    std::rethrow_exception(failure);
+    if (sole != nullptr) {
+      sole->synchronize();
+    }
   }
-}
+
+ private:
+  Stream* worker_;
+  inline static std::mutex mutex_;
+  inline static Stream* sole_ = nullptr;
+  inline static int sharers_ = 0;
+};
 
 MPI_Datatype sum_type(DType dtype) {
   switch (dtype) {
@@ -292,28 +319,27 @@ void recv(const Link& link, const TensorView& data, int from) {
 
 class MpiCommunicator final : public Communicator {
  public:
-  MpiCommunicator(std::shared_ptr<Link> link, Path path, Stream* serial)
-      : Communicator(link->rank, link->size), link_(std::move(link)), path_(path), serial_(serial) {}
+  MpiCommunicator(std::shared_ptr<Link> link, Path path, std::optional<WorkerShare> share)
+      : Communicator(link->rank, link->size), link_(std::move(link)), path_(path), share_(std::move(share)) {}
 
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
       return;  // unwinding: the other ranks may never free theirs; MPI_Finalize will, if it comes
     }
     try {
-      run_blocking(path_, serial_, [this] {
-        if (link_->comm != MPI_COMM_NULL) {
-          int keyval = link_->keyval;
-          MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // calls free_link()
-          MPI_Comm_free_keyval(&keyval);
-        }
-      });
+      if (link_->comm != MPI_COMM_NULL) {
+        WorkerShare::wait_until_idle();
+        int keyval = link_->keyval;
+        MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // calls free_link()
+        MPI_Comm_free_keyval(&keyval);
+      }
     } catch (...) {  // the worker was poisoned: as for unwinding
     }
   }
 
   [[nodiscard]] std::string_view backend() const override { return "mpi"; }
   [[nodiscard]] bool can_overlap() const override { return path_ != Path::inline_only; }
-  [[nodiscard]] bool any_thread() const override { return path_ == Path::on_any_stream; }
+  [[nodiscard]] bool any_thread() const override { return path_ == Path::any_stream; }
 
   void all_reduce(Stream& stream, const TensorView& data) override {
     detail::check_host("all_reduce", stream, data);
@@ -371,14 +397,11 @@ class MpiCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
-    std::shared_ptr<Link> link;
-    run_blocking(path_, serial_, [&] {
-      require_alive(*link_, "split");
-      MPI_Comm part = MPI_COMM_NULL;
-      check_mpi(MPI_Comm_split(link_->comm, color, key, &part), "split");
-      link = make_link(part, link_->most_per_call);
-    });
-    return std::make_unique<MpiCommunicator>(std::move(link), path_, serial_);
+    require_alive(*link_, "split");
+    enter_mpi("split");
+    MPI_Comm part = MPI_COMM_NULL;
+    check_mpi(MPI_Comm_split(link_->comm, color, key, &part), "split");
+    return std::make_unique<MpiCommunicator>(make_link(part, link_->most_per_call), path_, share_);
   }
 
   [[nodiscard]] CommunicatorCounts counts() const override {
@@ -398,36 +421,51 @@ class MpiCommunicator final : public Communicator {
     link.count(bytes);
   }
 
+  /// Before an MPI call in the calling thread: StateError where the level forbids it; no other thread of ours makes
+  /// one.
+  void enter_mpi(std::string_view op) const {
+    if (path_ == Path::any_stream) {
+      return;
+    }
+    if (level_ == MPI_THREAD_SERIALIZED) {
+      WorkerShare::wait_until_idle();
+      return;
+    }
+    int is_main = 0;
+    MPI_Is_thread_main(&is_main);
+    require<StateError>(is_main != 0, op, ": MPI's thread level is ", name_of_level(level_),
+                        ", expected a call by the thread that initialised MPI");
+  }
+
   template <class Call>
   void run(Stream& stream, std::string_view op, std::size_t bytes, const Call& call) {
-    if (path_ == Path::inline_only) {
-      require_alive(*link_, op);
-      int is_main = 0;
-      MPI_Is_thread_main(&is_main);
-      require<StateError>(stream.is_inline() && is_main != 0, op,
-                          ": MPI's thread level is below SERIALIZED, expected an inline stream on the thread that "
-                          "initialised MPI");
-    }
-    if (path_ != Path::on_serial_worker && stream.is_inline()) {
+    require_alive(*link_, op);
+    if (stream.is_inline()) {
+      enter_mpi(op);
       perform(*link_, op, bytes, call);  // over when this returns: a small operation feels the copies of a task
       return;
     }
-    require_alive(*link_, op);
+    require<StateError>(
+        path_ != Path::inline_only, op, ": MPI's thread level is ", name_of_level(level_),
+        level_ == MPI_THREAD_SERIALIZED ? " and the communicator was made without a sole_mpi_worker" : "",
+        ", expected an inline stream");
     auto task = [link = link_, op, bytes, call] { perform(*link, op, bytes, call); };
-    if (path_ != Path::on_serial_worker || &stream == serial_) {
+    if (path_ == Path::any_stream || &stream == &share_->worker()) {
       stream.enqueue(std::move(task));
       return;
     }
+    Stream& worker = share_->worker();
     stream.record(before_);
-    serial_->wait(before_);
-    serial_->enqueue(std::move(task));
-    serial_->record(after_);
+    worker.wait(before_);
+    worker.enqueue(std::move(task));
+    worker.record(after_);
     stream.wait(after_);
   }
 
   std::shared_ptr<Link> link_;
   Path path_;
-  Stream* serial_;
+  std::optional<WorkerShare> share_;  ///< with Path::sole_worker
+  int level_ = thread_level();
   Event before_{Device::cpu()};
   Event after_{Device::cpu()};
   int uncaught_ = std::uncaught_exceptions();
@@ -437,23 +475,38 @@ class MpiCommunicator final : public Communicator {
 
 namespace detail {
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial, std::int64_t most_per_call) {
+std::string_view name_of_level(int level) {
+  switch (level) {
+    case MPI_THREAD_MULTIPLE:
+      return "multiple";
+    case MPI_THREAD_SERIALIZED:
+      return "serialized";
+    case MPI_THREAD_FUNNELED:
+      return "funneled";
+    default:
+      return "single";
+  }
+}
+
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options,
+                                                    std::int64_t most_per_call) {
   require<UsageError>(most_per_call >= 1 && most_per_call <= kMostPerCall, "mpi communicator: most_per_call is ",
                       most_per_call, ", expected 1 to ", kMostPerCall);
-  const Path path = path_of_process(serial);
-  std::shared_ptr<Link> link;
-  run_blocking(path, serial, [&] {
-    MPI_Comm own = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
-    link = make_link(own, most_per_call);
-  });
-  return std::make_unique<MpiCommunicator>(std::move(link), path, serial);
+  const Path path = path_of_process(options.sole_mpi_worker);
+  std::optional<WorkerShare> share;
+  if (path == Path::sole_worker) {
+    share.emplace(options.sole_mpi_worker);
+  }
+  WorkerShare::wait_until_idle();
+  MPI_Comm own = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
+  return std::make_unique<MpiCommunicator>(make_link(own, most_per_call), path, std::move(share));
 }
 
 }  // namespace detail
 
-std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial) {
-  return detail::make_mpi_communicator(parent, serial, detail::kMostPerCall);
+std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options) {
+  return detail::make_mpi_communicator(parent, options, detail::kMostPerCall);
 }
 
 }  // namespace lockstep::comm

@@ -20,8 +20,6 @@
 #include <string>
 #include <vector>
 
-#include <omp.h>
-
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/launch/launch.hpp>
@@ -31,6 +29,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "cli/command_line.hpp"
@@ -129,8 +128,9 @@ int run(const Options& options) {
   const data_parallel::Devices selected = data_parallel::devices_here(parse_devices(options.devices));
   const std::vector<Device>& devices = selected.all;
   const auto count = static_cast<std::int64_t>(devices.size());
+  const int processors = ProcessorSet::of_this_thread().count();
   const int threads =
-      options.threads > 0 ? options.threads : std::max(1, omp_get_num_procs() / static_cast<int>(devices.size()));
+      options.threads > 0 ? options.threads : std::max(1, processors / static_cast<int>(devices.size()));
 
   nn::DataOptions data_options;
   data_options.synthetic = {.train_size = std::max<std::int64_t>(4 * options.batch, 64),

@@ -1,6 +1,8 @@
 #include <lockstep/nn/model/parameter_set.hpp>
 
 #include <algorithm>
+#include <initializer_list>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/kernels/fill.hpp>
@@ -26,6 +28,11 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
+/// Elements between which buffers begin.
+std::int64_t buffer_step(DType dtype) {
+  return static_cast<std::int64_t>(kAlignment / size_of(dtype));
+}
+
 constexpr std::size_t kScalar = 64;  // bytes from a scalar to the next
 
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
@@ -39,7 +46,34 @@ void require_host_value(const std::string& name, const ParameterSpec& spec, cons
                        ", expected host memory");
 }
 
+void require_separate(std::initializer_list<std::pair<std::string_view, TensorView>> arenas) {
+  for (const auto& [name, view] : arenas) {
+    for (const auto& [other_name, other] : arenas) {
+      require<ShapeError>(name == other_name || !overlaps(view, other), "parameters: the memory lent for ", name,
+                          " and that for ", other_name, " overlap");
+    }
+  }
+}
+
 }  // namespace
+
+ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype) {
+  const DType stored = ops::accumulation_dtype(dtype);
+  std::int64_t numel = 0;
+  for (const Model::Parameter& parameter : model.parameters()) {
+    numel += align_up(parameter.spec.stored_shape().numel(), kArenaStep);
+  }
+  std::int64_t buffer_numel = 0;
+  for (const BufferSpec& spec : model.buffers()) {
+    buffer_numel += align_up(spec.stored_shape().numel(), buffer_step(stored));
+  }
+  const auto bytes = [](std::int64_t count, DType type) { return static_cast<std::size_t>(count) * size_of(type); };
+  return {.values = bytes(numel, stored),
+          .gradients = bytes(numel + kArenaStep, stored),
+          .weights = stored == dtype ? 0 : bytes(numel, dtype),
+          .buffers = bytes(buffer_numel, stored),
+          .evaluation_buffers = bytes(buffer_numel, stored)};
+}
 
 ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options)
     : dtype_(ops::accumulation_dtype(dtype)),
@@ -67,21 +101,27 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     }
     infos_.push_back(std::move(info));
   }
-  const auto step = static_cast<std::int64_t>(kAlignment / size_of(dtype_));
   for (const BufferSpec& spec : buffer_specs_) {
     buffer_offsets_.push_back(buffer_numel_);
-    buffer_numel_ += align_up(spec.stored_shape().numel(), step);
+    buffer_numel_ += align_up(spec.stored_shape().numel(), buffer_step(dtype_));
   }
-  const auto make = [&](std::int64_t numel, DType type) {
-    return Buffer(static_cast<std::size_t>(numel) * size_of(type), *memory_, context.stream());
+  const ParameterArenaBytes bytes = parameter_arena_bytes(model, dtype);
+  const auto make = [&](std::string_view name, const TensorView& lent, std::size_t size) {
+    return lent.given() ? Buffer::lent(concat("parameters: the memory lent for ", name), lent, size, device_)
+                        : Buffer(size, *memory_, context.stream());
   };
-  values_ = make(numel_, dtype_);
-  gradients_ = make(numel_ + kArenaStep, dtype_);
+  values_ = make("values", options.lent.values, bytes.values);
+  gradients_ = make("gradients", options.lent.gradients, bytes.gradients);
   if (rounds()) {
-    weights_ = make(numel_, weight_dtype_);
+    weights_ = make("weights", options.lent.weights, bytes.weights);
   }
-  buffers_ = make(buffer_numel_, dtype_);
-  evaluation_buffers_ = make(buffer_numel_, dtype_);
+  buffers_ = make("buffers", options.lent.buffers, bytes.buffers);
+  evaluation_buffers_ = make("evaluation_buffers", options.lent.evaluation_buffers, bytes.evaluation_buffers);
+  require_separate({{"values", values()},
+                    {"gradients", gradients_and_weight_sum()},
+                    {"weights", rounds() ? weights() : TensorView()},
+                    {"buffers", buffer_arena()},
+                    {"evaluation_buffers", evaluation_buffer_arena()}});
   // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients_and_weight_sum());

@@ -23,10 +23,33 @@ struct ParameterInfo {
 /// Elements between which parameters begin: in 16 bits, too, they lie on multiples of kAlignment.
 inline constexpr std::int64_t kArenaStep = static_cast<std::int64_t>(kAlignment / 2);
 
+/// Bytes of the arenas of a ParameterSet. weights: 0 unless the set rounds().
+struct ParameterArenaBytes {
+  std::size_t values = 0;
+  std::size_t gradients = 0;
+  std::size_t weights = 0;
+  std::size_t buffers = 0;
+  std::size_t evaluation_buffers = 0;
+};
+[[nodiscard]] ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype);
+
+/// Memory that the host program owns and lends a ParameterSet for its arenas: of any type and shape, without gaps, on
+/// the device of the context, kAlignment-aligned, of at least the bytes that parameter_arena_bytes() says. It outlives
+/// the set. What it holds is overwritten: a new set is zero, whosever memory it is. Views that are not given stand for
+/// memory that the set takes from its resource.
+struct ParameterArenas {
+  TensorView values{};
+  TensorView gradients{};
+  TensorView weights{};  ///< without use unless the set rounds()
+  TensorView buffers{};
+  TensorView evaluation_buffers{};
+};
+
 struct ParameterSetOptions {
   double weight_decay = 0;
   bool decay_all = true;             ///< false: biases and norm parameters are not decayed
   MemoryResource* memory = nullptr;  ///< where the arenas live; nullptr: the context's resource
+  ParameterArenas lent{};            ///< arenas that live in the host program's memory instead
 };
 
 /// All parameters of a model as one flat arena, their gradients and optimizer states as arenas of the same layout, and
@@ -38,7 +61,9 @@ struct ParameterSetOptions {
 /// convolutions and products read. Who writes values() calls round_weights() afterwards; the optimizer writes both.
 class ParameterSet {
  public:
-  /// dtype: that of the plans, PlanOptions::dtype.
+  /// dtype: that of the plans, PlanOptions::dtype. Memory that is lent and does not fit: ShapeError that names the
+  /// arena, the bytes or the address, and what is expected; two arenas that overlap likewise; DeviceError for another
+  /// device.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
   /// Of values, gradients, states and buffers: accumulation_dtype() of the plans'.

@@ -17,6 +17,10 @@ namespace lockstep::nn {
 
 namespace {
 
+TensorView as_view(const Buffer& workspace) {
+  return {workspace.data(), DType::u8, workspace.device(), {static_cast<std::int64_t>(workspace.bytes())}};
+}
+
 int root_of(const std::vector<SlotInfo>& slots, int index) {
   while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
     index = slots[static_cast<std::size_t>(index)].alias_of;
@@ -266,17 +270,24 @@ double Plan::flops() const {
 }
 
 void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace) {
+  bind(parameters, state, as_view(workspace));
+}
+
+void Plan::bind(ParameterSet& parameters, StepState& state, const TensorView& workspace) {
   bind_slots(parameters, state, workspace);
 }
 
 void Plan::bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace) {
+  bind(parameters, state, as_view(workspace));
+}
+
+void Plan::bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace) {
   require<StateError>(mode_ != Mode::train, "plan: it trains, expected parameters that may be written");
   bind_slots(parameters, state, workspace);
 }
 
-void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const Buffer& workspace) {
-  require<ShapeError>(workspace.bytes() >= workspace_bytes_, "plan: workspace has ", workspace.bytes(),
-                      " bytes, expected at least ", workspace_bytes_);
+void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace) {
+  require_memory("plan: workspace", workspace, workspace_bytes_, parameters.values().device);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
                       ", expected at least ", batch_);
   require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
@@ -288,7 +299,8 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
     TensorView& view = frame_.views_[i];
     switch (slot.kind) {
       case SlotKind::workspace:
-        view = TensorView(workspace.data() + slot.offset, slot.dtype, workspace.device(), slot.shape);
+        view =
+            TensorView(static_cast<std::byte*>(workspace.data) + slot.offset, slot.dtype, workspace.device, slot.shape);
         break;
       case SlotKind::parameter:
         view = parameters.value(slot.source);

@@ -148,12 +148,18 @@ class Plan {
   [[nodiscard]] double flops() const;
   [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
 
-  /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned; it, the parameters and
-  /// the state outlive the plan or the next bind(). ShapeError when they are of another model or batch size, StateError
-  /// when a plan for training scales its loss and the parameters hold no loss scale, or the other way round.
+  /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned, on the device of the
+  /// parameters; it, the parameters and the state outlive the plan or the next bind(). ShapeError when they are of
+  /// another model or batch size, StateError when a plan for training scales its loss and the parameters hold no loss
+  /// scale, or the other way round.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
+  /// The same with a workspace that is the host program's memory, of any type and shape. What it holds is overwritten
+  /// by each run. ShapeError when it has too few bytes (the text names both numbers), gaps, or is not
+  /// kAlignment-aligned; DeviceError when it is on another device than the parameters.
+  void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
   /// The same for a plan that only reads the parameters, and leaves them as they are. StateError for one that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
+  void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
   /// Reads and writes another state from the next run on, from sample `first` on; it is like the one of bind().
   void use(const StepState& state, std::int64_t first = 0);
 
@@ -168,7 +174,7 @@ class Plan {
 
  private:
   void run_one(Context& context, const Call& call) const;
-  void bind_slots(const ParameterSet& parameters, const StepState& state, const Buffer& workspace);
+  void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
   Mode mode_;
   std::int64_t batch_;

@@ -38,7 +38,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
       given_(context.device()),
       idle_(context.stream()) {
   if (on_gpu(context)) {
-    copies_.emplace(context.device(), CudaContextOptions{.stream = nullptr, .memory = &context.memory()});
+    copies_.emplace(context.device(), CudaContextOptions{.memory = &context.memory()});
     idle_copies_.emplace(copies_->stream());
   }
   for (int i = 0; i < (copies_ ? 2 : 1); ++i) {

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <exception>
 
-#include <omp.h>
-
 #include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep {
@@ -24,11 +22,22 @@ template <class F>
   f(begin, end);
 }
 
+/// Calls part(object, t, n) once for each t of [0, n), each on a thread of its own, and returns when all have returned.
+/// n is at most `threads`: what OpenMP gives, and 1 in a build without it. parallel.cpp, the one place of the library
+/// that opens a parallel region.
+void run_parallel(int threads, void (*part)(void* object, int t, int n), void* object);
+
 }  // namespace detail
+
+/// The threads that an op may use where nobody says how many: OpenMP's setting for the calling thread (OMP_NUM_THREADS,
+/// omp_set_num_threads()), 1 in a build without OpenMP.
+[[nodiscard]] int default_threads();
 
 /// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads; ranges
 /// hold at least `grain` elements except the last. The ranges depend on the thread count: use for elementwise work.
-/// f must not throw. Allocates nothing after OpenMP's team exists.
+/// f must not throw. One thread or one grain is the calling thread alone, which calls nothing of OpenMP. In a build
+/// without OpenMP (LOCKSTEP_OPENMP=OFF) the calling thread does all of it, whatever context.threads() says. Allocates
+/// nothing after OpenMP's team exists.
 template <class F>
 void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
   const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;
@@ -39,16 +48,21 @@ void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t
     }
     return;
   }
-#pragma omp parallel num_threads(threads) default(none) shared(f, count)
-  {
-    const std::int64_t n = omp_get_num_threads();
-    const std::int64_t t = omp_get_thread_num();
-    const std::int64_t begin = count * t / n;
-    const std::int64_t end = count * (t + 1) / n;
-    if (begin < end) {
-      detail::run_range(f, begin, end);
-    }
-  }
+  struct Work {
+    F& f;
+    std::int64_t count;
+  } work{f, count};
+  detail::run_parallel(
+      threads,
+      [](void* object, int t, int n) {
+        const Work& all = *static_cast<const Work*>(object);
+        const std::int64_t begin = all.count * t / n;
+        const std::int64_t end = all.count * (t + 1) / n;
+        if (begin < end) {
+          detail::run_range(all.f, begin, end);
+        }
+      },
+      &work);
 }
 
 /// Calls f(chunk, begin, end) for the fixed chunks [i * size, (i + 1) * size) of [0, count). Which thread runs a

@@ -97,6 +97,9 @@ class CudaGraphState final : public GraphState {
 
 std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>& f) {
   const Device device = stream.device();
+  require<UnsupportedError>(stream.cuda_handle() != cudaStreamLegacy, "graph capture on ", device,
+                            ": the stream is CUDA's legacy default stream, which CUDA cannot capture; expected a "
+                            "stream that was made (cudaStreamCreate, Stream::cuda)");
   Captured captured(device);
   {
     Capture capture(stream);

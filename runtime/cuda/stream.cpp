@@ -187,7 +187,9 @@ class CudaStreamState final : public StreamState {
     const cuda::DeviceGuard guard(device);
     LOCKSTEP_CUDA_CHECK(device, cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
-  CudaStreamState(Device d, CUstream_st* stream) : StreamState(d, false), owned_(false), stream_(stream) {
+  /// The legacy stream gets its name: a null handle is the stream of each thread where a program is compiled so.
+  CudaStreamState(Device d, CUstream_st* stream)
+      : StreamState(d, false), owned_(false), stream_(stream != nullptr ? stream : cudaStreamLegacy) {
     require_cuda_device(device);
   }
 

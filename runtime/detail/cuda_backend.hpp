@@ -24,7 +24,8 @@ void require_cuda_device(Device device);
 
 /// A new non-blocking stream, destroyed with the state.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
-/// The host program's stream: never destroyed, and not waited for by the destructor.
+/// The host program's stream, nullptr for the device's legacy default stream: never destroyed, and not waited for by
+/// the destructor.
 [[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
 

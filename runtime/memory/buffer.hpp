@@ -1,19 +1,29 @@
 #pragma once
 
 #include <cstddef>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep {
 
-/// Owns a range of uninitialised bytes from a memory resource. Move-only. The resource and the stream it was made
-/// with must outlive it; the destructor gives the memory back on that stream.
+/// Owns a range of uninitialised bytes from a memory resource, or stands for memory that the host program owns
+/// (lent()). Move-only. The resource and the stream it was made with must outlive it; the destructor gives the memory
+/// back on that stream.
 class Buffer {
  public:
   Buffer() = default;
+  /// Takes `bytes` bytes, aligned to kAlignment, and checks once what the resource returned, as the resource may be the
+  /// host program's: OutOfMemory where it is null, ShapeError where it is not aligned (it is given back before); the
+  /// texts name the class of the resource. What the resource throws goes on unchanged. For 0 bytes anything will do.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
+  /// The first `bytes` bytes of memory that the host program owns, keeps alive, and gets back by nothing that happens
+  /// here. Throws what require_memory() throws; `what` names the memory in the text.
+  [[nodiscard]] static Buffer lent(std::string_view what, const TensorView& memory, std::size_t bytes,
+                                   const Device& device);
   Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer&& other) noexcept {
     Buffer(std::move(other)).swap(*this);
@@ -23,14 +33,20 @@ class Buffer {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  [[nodiscard]] Device device() const;
+  [[nodiscard]] Device device() const { return device_; }
   void swap(Buffer& other) noexcept;
 
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  MemoryResource* resource_ = nullptr;
+  Device device_ = Device::cpu();
+  MemoryResource* resource_ = nullptr;  ///< nullptr: lent, or empty
   Stream* stream_ = nullptr;
 };
+
+/// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`: DeviceError for
+/// another device; ShapeError when it has gaps, fewer bytes (the text names both numbers), or begins at an address that
+/// is no multiple of kAlignment. `what` names the memory in the text. With bytes == 0 only the device counts.
+void require_memory(std::string_view what, const TensorView& memory, std::size_t bytes, const Device& device);
 
 }  // namespace lockstep

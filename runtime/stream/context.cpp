@@ -1,8 +1,7 @@
 #include <lockstep/runtime/stream/context.hpp>
 
-#include <omp.h>
-
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 
@@ -30,8 +29,8 @@ std::unique_ptr<MemoryResource> new_cuda_memory(Device device, const CudaContext
   return std::make_unique<CudaPoolResource>(device, pool);
 }
 
-std::unique_ptr<Stream> new_cuda_stream(Device device, CUstream_st* borrowed) {
-  return std::make_unique<Stream>(borrowed != nullptr ? Stream::borrow_cuda(device, borrowed) : Stream::cuda(device));
+std::unique_ptr<Stream> new_cuda_stream(Device device, std::optional<CUstream_st*> borrowed) {
+  return std::make_unique<Stream>(borrowed ? Stream::borrow_cuda(device, *borrowed) : Stream::cuda(device));
 }
 
 }  // namespace
@@ -52,7 +51,7 @@ CpuContext::CpuContext(const Options& options)
     : Context(Device::cpu(), options.stream,
               options.stream != nullptr ? nullptr : std::make_unique<Stream>(Stream::host_inline()), options.memory,
               options.memory != nullptr ? nullptr : std::make_unique<HostMemoryResource>()),
-      threads_(options.threads != 0 ? options.threads : omp_get_max_threads()) {
+      threads_(options.threads != 0 ? options.threads : default_threads()) {
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 

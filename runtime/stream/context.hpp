@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <typeindex>
 #include <utility>
 #include <vector>
@@ -88,7 +89,9 @@ class CpuContext final : public Context {
 };
 
 struct CudaContextOptions {
-  CUstream_st* stream = nullptr;     ///< borrowed from the host program; nullptr: a non-blocking stream of its own
+  /// A stream that the host program owns and keeps alive, as Stream::borrow_cuda() takes it: a null handle is CUDA's
+  /// legacy default stream of the device. Not given: the context makes a non-blocking stream of its own.
+  std::optional<CUstream_st*> stream = std::nullopt;
   MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaPoolResource of its own
   /// Most bytes of its own resource that may be in use at once; 0: no limit. UsageError beside a borrowed one.
   std::size_t memory_limit = 0;

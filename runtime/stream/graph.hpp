@@ -33,9 +33,10 @@ class Graph {
   /// Runs f once and keeps what it has enqueued, ready to be launched; nothing of it is executed here. Calls of other
   /// threads go on undisturbed (thread-local capture).
   ///
-  /// UnsupportedError: the stream is a host stream. StateError: it is being captured already; a stream was not joined;
-  /// a call was made that is not allowed and nobody reported it. What f throws goes on, with a note that it happened
-  /// during a capture. Whatever happens, the capture is ended and the streams can be used as before.
+  /// UnsupportedError: the stream is a host stream or CUDA's legacy default stream. StateError: it is being captured
+  /// already; a stream was not joined; a call was made that is not allowed and nobody reported it. What f throws goes
+  /// on, with a note that it happened during a capture. Whatever happens, the capture is ended and the streams can be
+  /// used as before.
   [[nodiscard]] static Graph capture(Stream& stream, const std::function<void()>& f);
 
   Graph(Graph&&) noexcept;

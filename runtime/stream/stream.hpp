@@ -30,7 +30,7 @@ struct TaskVTable {
 /// An ordered queue of work on one device. Move-only: one owner. Three kinds:
 ///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
 ///   host worker   work runs in order on one thread that the stream owns
-///   CUDA          a non-blocking CUDA stream, owned or borrowed from the host program
+///   CUDA          a non-blocking CUDA stream that it owns, or any that is borrowed from the host program
 /// An exception thrown by work on a worker poisons the stream: later work is skipped, events recorded on it complete
 /// as failed (a stream that waits for one is poisoned too), and enqueue() and synchronize() rethrow it. A stream is
 /// used by one thread at a time, except that any thread may wait for an Event.
@@ -44,7 +44,11 @@ class Stream {
   [[nodiscard]] static Stream host_worker(std::string_view name);
   /// A new non-blocking CUDA stream. priority 0 is normal, -1 high. DeviceError in a build without CUDA.
   [[nodiscard]] static Stream cuda(Device device, int priority = 0);
-  /// Borrows a stream that the host program owns and keeps alive.
+  /// Borrows a stream that the host program owns and keeps alive; it is never destroyed here. nullptr (CUDA's stream 0)
+  /// stands for the legacy default stream of `device`, which programs use that name no stream. CUDA lets work there
+  /// wait for all earlier work of the device's blocking streams, and the other way round; other streams of lockstep do
+  /// not block, so events order them with it as with any other stream. It cannot be captured (Graph::capture), and
+  /// cuda_handle() names it cudaStreamLegacy, which means the same however a program was compiled.
   [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
 
   Stream(Stream&&) noexcept;

@@ -208,6 +208,11 @@ void require_copyable(std::string_view op, const TensorView& src, const TensorVi
   }
   require<ShapeError>(src.data != nullptr && dst.data != nullptr, op, ": ", src.data == nullptr ? "src" : "dst",
                       " has no memory");
+  for (const TensorView* view : {&src, &dst}) {
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(view->data) % size_of(view->dtype) == 0, op, ": ",
+                        view == &src ? "src" : "dst", " ", *view, " begins at address ", view->data,
+                        ", expected a multiple of the ", size_of(view->dtype), " bytes of its element");
+  }
   for (int axis = 0; axis < dst.shape.rank(); ++axis) {
     require<ShapeError>(dst.shape[axis] == 1 || dst.strides[axis] != 0, op, ": dst ", dst.shape,
                         " has stride 0 on axis ", axis);

@@ -14,7 +14,8 @@ namespace lockstep {
 /// CudaContext. On one CUDA device and between two of them both views must be of one type and have contiguous rows,
 /// that is an innermost axis of stride 1 on both sides (UnsupportedError otherwise; ops::strided_copy does the rest on
 /// one device, with kernels, which runtime/ has none of). Overlapping views are not allowed (ShapeError when both are
-/// contiguous and overlap), nor is a dst that has stride 0 on an axis of more than one element (ShapeError).
+/// contiguous and overlap), nor is a dst that has stride 0 on an axis of more than one element (ShapeError), nor a view
+/// that begins at an address that is no multiple of the size of its element (ShapeError).
 ///
 /// Between host and CUDA device: page-locked host memory (PinnedMemoryResource) of one type with contiguous rows, in at
 /// most 64 blocks (docs/copies.md), must stay alive and unchanged until the stream has passed the copy, and does not

@@ -1,5 +1,6 @@
 // A program of ranks that session_test.cpp starts: session_program MODE. Prints "rank R ended with C".
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -14,6 +15,15 @@
 
 #if LOCKSTEP_TEST_MPI
 #include <mpi.h>
+#endif
+
+#if LOCKSTEP_TEST_MPI
+/// LOCKSTEP_TEST_THREAD_LEVEL=serialized: an MPI that knows no more than that.
+extern "C" int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
+  const char* most = std::getenv("LOCKSTEP_TEST_THREAD_LEVEL");
+  const bool serialized = most != nullptr && std::string_view(most) == "serialized";
+  return PMPI_Init_thread(argc, argv, serialized ? std::min<int>(required, MPI_THREAD_SERIALIZED) : required, provided);
+}
 #endif
 
 namespace {
@@ -51,7 +61,8 @@ int communicate(Session& session) {
     for (const std::string& place : places) {
       std::printf("%s\n", place.c_str());
     }
-    std::printf("on %s\n", session.description().c_str());
+    std::printf("on %s, communication stream %s\n", session.description().c_str(),
+                session.communication_stream().is_inline() ? "inline" : "worker");
   }
   return 0;
 }
@@ -221,7 +232,8 @@ int main(int argc, char** argv) {
 #if LOCKSTEP_TEST_MPI
   const bool host_owns_mpi = argc > 2 && std::string_view(argv[2]) == "host_owns_mpi";
   if (host_owns_mpi) {
-    MPI_Init(&argc, &argv);
+    int level = 0;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
   }
 #endif
   const auto launch_variables = [] {

@@ -52,9 +52,17 @@ TEST(Session, RanksUnderALauncher) {
       const std::string me = std::to_string(r);
       EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
     }
-    EXPECT_EQ(o.count(", thread level multiple"), 1) << o.output;
+    EXPECT_EQ(o.count(", thread level multiple, communication stream worker"), 1) << o.output;
     EXPECT_EQ(o.count("ended with 0"), ranks) << o.output;
   }
+}
+
+TEST(Session, AnMpiThatSerializesLeavesCommunicationOnAWorker) {
+  NEEDS_MPI();
+  const Ended o = run(3, "ok", "LOCKSTEP_TEST_THREAD_LEVEL=serialized");
+  EXPECT_EQ(o.code, 0) << o.output;
+  EXPECT_EQ(o.count(", thread level serialized, communication stream worker"), 1) << o.output;
+  EXPECT_EQ(o.count("ended with 0"), 3) << o.output;
 }
 
 TEST(Session, TheBodysValueIsTheExitCode) {
@@ -65,6 +73,8 @@ TEST(Session, TheHostProgramMayOwnMpi) {
   NEEDS_MPI();
   const Ended o = run(2, "ok host_owns_mpi");
   EXPECT_EQ(o.code, 0) << o.output;
+  // The host may call MPI at any time, and no two threads may do so at this level: none of lockstep's own does.
+  EXPECT_EQ(o.count(", thread level serialized, communication stream inline"), 1) << o.output;
   EXPECT_EQ(o.count("host still counts 2"), 1) << o.output;
 }
 

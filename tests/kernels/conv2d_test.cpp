@@ -2,8 +2,6 @@
 #include "tests/kernels/conv2d_networks.hpp"
 
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <algorithm>
 #include <exception>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/kernels/detail/providers.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
@@ -410,10 +409,10 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   if (!has_onednn()) {
     GTEST_SKIP() << "built without oneDNN";
   }
-  const int before = omp_get_max_threads();
+  const int before = default_threads();
   CpuContext context({.threads = before + 1});
   expect_oracle(context, {"more threads", square(4, 8, 16, 16, 3, 1, 1)}, DType::f32);
-  EXPECT_EQ(omp_get_max_threads(), before);
+  EXPECT_EQ(default_threads(), before);
 }
 
 TEST(Conv2d, RunsOnAWorkerStream) {

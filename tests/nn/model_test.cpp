@@ -1,6 +1,7 @@
 #include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <span>
 #include <vector>
@@ -10,6 +11,8 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
@@ -122,6 +125,130 @@ TEST(ParameterSet, ArenaIsAlignedPaddedWithZerosAndSeeded) {
   EXPECT_TRUE(std::equal(va.begin(), va.end(), b.values().span<float>().begin()));
   b.initialise(context, 4);
   EXPECT_FALSE(std::equal(va.begin(), va.end(), b.values().span<float>().begin())) << "another seed, other numbers";
+}
+
+TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
+  CpuContext context;
+  const Model model = cifar_resnet(8);
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+    const ParameterArenaBytes bytes = parameter_arena_bytes(model, dtype);
+    EXPECT_EQ(bytes.weights > 0, dtype == DType::bf16);
+    EXPECT_GT(bytes.buffers, 0U);
+    const std::size_t all = bytes.values + bytes.gradients + bytes.weights + bytes.buffers + bytes.evaluation_buffers;
+    const Buffer block(all + kAlignment, context);  // with a canary behind it
+    std::memset(block.data(), 0x5A, block.bytes());
+    std::size_t at = 0;
+    const auto take = [&](std::size_t size) {
+      const TensorView view(block.data() + at, DType::u8, Device::cpu(), {static_cast<std::int64_t>(size)});
+      at += size;
+      return size > 0 ? view : TensorView();
+    };
+    ParameterArenas lent{.values = take(bytes.values),
+                         .gradients = take(bytes.gradients),
+                         .weights = take(bytes.weights),
+                         .buffers = take(bytes.buffers),
+                         .evaluation_buffers = take(bytes.evaluation_buffers)};
+    HostMemoryResource memory;
+    TrackingMemoryResource tracking(memory);
+    {
+      ParameterSet theirs(context, model, dtype, {.memory = &tracking, .lent = lent});
+      ParameterSet own(context, model, dtype);
+      EXPECT_EQ(tracking.counts().bytes_in_use, 0U);
+      EXPECT_EQ(theirs.values().data, lent.values.data);
+      EXPECT_EQ(theirs.values().bytes(), bytes.values);
+      EXPECT_EQ(theirs.weights().data, dtype == DType::bf16 ? lent.weights.data : lent.values.data);
+      EXPECT_EQ(theirs.buffer_arena().data, lent.buffers.data);
+      EXPECT_EQ(theirs.bytes(), own.bytes());
+      const auto expect_same = [](const TensorView& a, const TensorView& b) {
+        ASSERT_EQ(a.bytes(), b.bytes());
+        EXPECT_EQ(std::memcmp(a.data, b.data, a.bytes()), 0);
+      };
+      for (int round = 0; round < 2; ++round) {  // new, then initialised
+        expect_same(theirs.values(), own.values());
+        expect_same(theirs.gradients(), own.gradients());
+        expect_same(theirs.weights(), own.weights());
+        expect_same(theirs.buffer_arena(), own.buffer_arena());
+        expect_same(theirs.evaluation_buffer_arena(), own.evaluation_buffer_arena());
+        theirs.initialise(context, 3);
+        own.initialise(context, 3);
+      }
+    }
+    EXPECT_TRUE(std::all_of(block.data() + all, block.data() + block.bytes(),
+                            [](std::byte b) { return b == std::byte{0x5A}; }));
+    const auto refusal = [&](auto error) -> std::string {
+      try {
+        const ParameterSet set(context, model, dtype, {.memory = &tracking, .lent = lent});
+      } catch (const decltype(error)& e) {
+        return e.what();
+      }
+      return "nothing was refused";
+    };
+    const ParameterArenas good = lent;
+    lent.gradients = good.gradients.slice(0, 0, static_cast<std::int64_t>(bytes.gradients) - 1);
+    EXPECT_EQ(refusal(ShapeError("")), concat("parameters: the memory lent for gradients has ", bytes.gradients - 1,
+                                              " bytes, expected at least ", bytes.gradients));
+    lent = good;
+    lent.buffers.device = Device::cuda(0);
+    EXPECT_EQ(refusal(DeviceError("")), "parameters: the memory lent for buffers is on cuda:0, expected cpu");
+    lent = good;
+    lent.evaluation_buffers = good.buffers;
+    EXPECT_EQ(refusal(ShapeError("")),
+              "parameters: the memory lent for buffers and that for evaluation_buffers overlap");
+    lent = good;
+    lent.values = TensorView(block.data() + 64, DType::u8, Device::cpu(), {static_cast<std::int64_t>(bytes.values)});
+    const std::string text = refusal(ShapeError(""));
+    EXPECT_EQ(text.find("parameters: the memory lent for values begins at address 0x"), 0U) << text;
+    EXPECT_NE(text.find(", expected one aligned to 256 bytes"), std::string::npos) << text;
+    EXPECT_EQ(tracking.counts().bytes_in_use, 0U);
+  }
+}
+
+TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
+  CpuContext context({.threads = 1});
+  const Model model = mlp({4, 4, 3}, {9}, 3);
+  const PlanOptions options{.uint8_input = false};
+  ParameterSet parameters(context, model, DType::f32);
+  parameters.initialise(context, 5);
+  StepState state(context, 2, step_layout(model, options));
+  Plan plan(context, model, Mode::infer, 2, options);
+  const std::size_t bytes = plan.workspace_bytes();
+  const Buffer owned(bytes, context);
+  plan.bind(parameters, state, owned);
+  plan.run(context);
+  const auto first = plan.logits().span<float>();
+  const std::vector<float> expected(first.begin(), first.end());
+
+  const Buffer block(bytes + 2 * kAlignment, context);
+  std::memset(block.data(), 0x5A, block.bytes());
+  const auto view = [&](std::size_t offset, std::size_t size) {
+    return TensorView(block.data() + offset, DType::u8, Device::cpu(), {static_cast<std::int64_t>(size)});
+  };
+  plan.bind(parameters, state, view(kAlignment, bytes));
+  plan.run(context);
+  const auto second = plan.logits().span<float>();
+  EXPECT_EQ(std::vector<float>(second.begin(), second.end()), expected);
+  EXPECT_GE(static_cast<const std::byte*>(plan.logits().data), block.data() + kAlignment);
+  const auto untouched = [](std::byte b) { return b == std::byte{0x5A}; };
+  EXPECT_TRUE(std::all_of(block.data(), block.data() + kAlignment, untouched));
+  EXPECT_TRUE(std::all_of(block.data() + kAlignment + bytes, block.data() + block.bytes(), untouched));
+
+  const auto refusal = [&](auto error, const TensorView& workspace) -> std::string {
+    try {
+      plan.bind(parameters, state, workspace);
+    } catch (const decltype(error)& e) {
+      return e.what();
+    }
+    return "nothing was refused";
+  };
+  EXPECT_EQ(refusal(ShapeError(""), view(0, bytes - 1)),
+            concat("plan: workspace has ", bytes - 1, " bytes, expected at least ", bytes));
+  const std::string text = refusal(ShapeError(""), view(32, bytes));
+  EXPECT_EQ(text.find("plan: workspace begins at address 0x"), 0U) << text;
+  EXPECT_NE(text.find(", expected one aligned to 256 bytes"), std::string::npos) << text;
+  TensorView elsewhere = view(0, bytes);
+  elsewhere.device = Device::cuda(1);
+  EXPECT_EQ(refusal(DeviceError(""), elsewhere), "plan: workspace is on cuda:1, expected cpu");
+  plan.run(context);  // what was refused has changed nothing
 }
 
 TEST(ParameterSet, ReadAndWriteByName) {

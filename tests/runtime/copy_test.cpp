@@ -279,6 +279,29 @@ TEST(Copy, Refuses) {
                ShapeError);
   EXPECT_THROW(copy(context, TensorView(nullptr, DType::f32, Device::cpu(), Shape{2, 3}), view), ShapeError);
 
+  // An address between two elements; the text names it and which view it is.
+  const auto between = [](const TensorView& good) {
+    TensorView moved = good;
+    moved.data = static_cast<std::byte*>(moved.data) + 2;
+    return moved;
+  };
+  const auto refusal = [&](const TensorView& src, const TensorView& dst) -> std::string {
+    try {
+      copy(context, src, dst);
+    } catch (const ShapeError& error) {
+      return error.what();
+    }
+    return "no ShapeError";
+  };
+  const TensorView five = line.view().slice(0, 0, 5);
+  const TensorView next = between(line.view().slice(0, 5, 9));
+  const std::string source = refusal(next, five.slice(0, 0, 4));
+  EXPECT_EQ(source.find("copy: src f32 (4) on cpu begins at address 0x"), 0U) << source;
+  EXPECT_NE(source.find(", expected a multiple of the 4 bytes of its element"), std::string::npos) << source;
+  const std::string target = refusal(five.slice(0, 0, 4), next);
+  EXPECT_EQ(target.find("copy: dst f32 (4) on cpu begins at address 0x"), 0U) << target;
+  EXPECT_NO_THROW(copy(context, TensorView(next.data, DType::bf16, Device::cpu(), Shape{4}), five.slice(0, 0, 4)));
+
   // Devices: both are named.
   TensorView elsewhere = other;
   elsewhere.device = Device::cuda(0);

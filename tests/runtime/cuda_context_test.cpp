@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <thread>
+
+#include <lockstep/runtime/stream/graph.hpp>
+
 #include "cuda_support.hpp"
 
 namespace lockstep {
@@ -38,6 +43,73 @@ TEST_F(CudaContextTest, BorrowsTheHostProgramsStreamAndLeavesItAlive) {
   }
   EXPECT_EQ(cudaStreamSynchronize(theirs), cudaSuccess);
   EXPECT_EQ(cudaStreamDestroy(theirs), cudaSuccess);
+}
+
+TEST_F(CudaContextPairTest, TheLegacyStreamOfEachDeviceCanBeLent) {
+  for_seeds(
+      [](std::uint64_t) {
+        for (const int current : {0, 1}) {  // the name says "of the current device"; calls must make theirs current
+          ASSERT_EQ(cudaSetDevice(current), cudaSuccess);
+          for (const int index : {0, 1}) {
+            constexpr std::int64_t kCount = 517;
+            const Device device = Device::cuda(index);
+            CudaContext legacy(device, {.stream = nullptr});
+            CudaContext own(device, {.memory = &legacy.memory()});
+            EXPECT_EQ(legacy.stream().cuda_handle(), cudaStreamLegacy);
+            EXPECT_EQ(legacy.stream().device(), device);
+            EXPECT_FALSE(is_capturing(legacy.stream()));
+            const testing::Pinned in(legacy, kCount, 2.5F);
+            const testing::Pinned out(legacy, kCount);
+            const Tensor first = Tensor::zeros(legacy, Shape{kCount}, DType::f32);
+            const Tensor second = Tensor::empty(legacy, Shape{kCount}, DType::f32);
+            Event written(device);
+            Event moved(device);
+            Event host(Device::cpu());
+            Stream worker = Stream::host_worker("late");
+            worker.enqueue([] { std::this_thread::yield(); });
+            worker.record(host);
+            legacy.stream().wait(host);
+            copy(legacy, in, first);
+            legacy.stream().record(written);
+            own.stream().wait(written);
+            copy(own, first, second);
+            own.stream().record(moved);
+            legacy.stream().wait(moved);
+            copy(legacy, second, out);
+            legacy.synchronize();
+            EXPECT_TRUE(out.holds(2.5F));
+            EXPECT_TRUE(written.complete());
+            EXPECT_TRUE(moved.complete());
+            EXPECT_EQ(current_device(), current);
+          }
+        }
+        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+      },
+      2);
+#if LOCKSTEP_CUDA_STANDIN
+  EXPECT_EQ(std::ranges::count(standin::call_log(), "cudaStreamDestroy"), 4)
+      << "those of the two other contexts, twice";
+#endif
+}
+
+TEST_F(CudaContextTest, TheLegacyStreamLendsItselfByItsName) {
+  CudaContext context(Device::cuda(0), {.stream = cudaStreamLegacy});
+  EXPECT_EQ(context.stream().cuda_handle(), cudaStreamLegacy);
+  const Tensor zeros = Tensor::zeros(context, Shape{5}, DType::f32);
+  context.synchronize();
+}
+
+TEST_F(CudaContextTest, TheLegacyStreamCannotBeCaptured) {
+  CudaContext context(Device::cuda(0), {.stream = nullptr});
+  bool called = false;
+  EXPECT_EQ(
+      error_text<UnsupportedError>(
+          [&] { static_cast<void>(Graph::capture(context.stream(), [&] { called = true; })); }),
+      "graph capture on cuda:0: the stream is CUDA's legacy default stream, which CUDA cannot capture; expected a "
+      "stream that was made (cudaStreamCreate, Stream::cuda)");
+  EXPECT_FALSE(called);
+  const Tensor zeros = Tensor::zeros(context, Shape{5}, DType::f32);  // the stream is as it was
+  context.synchronize();
 }
 
 TEST_F(CudaContextTest, BorrowsAMemoryResource) {

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <omp.h>
-
 #include <cstring>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/context.hpp>
@@ -121,6 +121,110 @@ TEST_F(Memory, TrackingIsThreadSafe) {
   EXPECT_GE(counts.peak_bytes, 1000U);
 }
 
+/// A host program's resource that does what none should.
+class Foreign final : public MemoryResource {
+ public:
+  enum class Answer : unsigned char { null, misaligned, exception };
+  explicit Foreign(Answer answer) : answer_(answer) {}
+  void* allocate(std::size_t, std::size_t, Stream&) override {
+    if (answer_ == Answer::exception) {
+      throw std::runtime_error("of the host's own");
+    }
+    ++taken;
+    return answer_ == Answer::null ? nullptr : block_ + (answer_ == Answer::misaligned ? 64 : 0);
+  }
+  void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream&) noexcept override {
+    ++given_back;
+    as_taken = pointer == block_ + 64 && bytes == 100 && alignment == kAlignment;
+  }
+  Device device() const override { return Device::cpu(); }
+  int taken = 0;
+  int given_back = 0;
+  bool as_taken = false;
+
+ private:
+  Answer answer_;
+  alignas(kAlignment) std::byte block_[1024];
+};
+
+TEST_F(Memory, BufferChecksWhatAForeignResourceReturned) {
+  const auto refused = [&](auto error, MemoryResource& memory, std::size_t bytes) -> std::string {
+    try {
+      const Buffer buffer(bytes, memory, stream_);
+    } catch (const decltype(error)& e) {
+      return e.what();
+    }
+    return "nothing was thrown";
+  };
+  Foreign null(Foreign::Answer::null);
+  EXPECT_EQ(refused(OutOfMemory(""), null, 100),
+            "requested 100 bytes on cpu: memory resource lockstep::(anonymous namespace)::Foreign returned null");
+  EXPECT_EQ(null.given_back, 0);
+  Foreign misaligned(Foreign::Answer::misaligned);
+  const std::string text = refused(ShapeError(""), misaligned, 100);
+  EXPECT_EQ(text.substr(0, text.find(" 0x")),
+            "requested 100 bytes on cpu: memory resource "
+            "lockstep::(anonymous namespace)::Foreign returned address");
+  EXPECT_EQ(text.substr(text.find(',')), ", expected one aligned to 256 bytes");
+  EXPECT_EQ(misaligned.taken, 1);
+  EXPECT_EQ(misaligned.given_back, 1) << "the host keeps what nobody uses";
+  EXPECT_TRUE(misaligned.as_taken);
+  Foreign exception(Foreign::Answer::exception);
+  EXPECT_EQ(refused(std::runtime_error(""), exception, 100), "of the host's own");
+  TrackingMemoryResource tracking(exception);
+  EXPECT_EQ(refused(std::runtime_error(""), tracking, 100), "of the host's own");
+  EXPECT_EQ(tracking.counts().bytes_in_use, 0U);
+}
+
+TEST_F(Memory, ZeroBytesOfAForeignResourceAreAnything) {
+  Foreign null(Foreign::Answer::null);
+  EXPECT_EQ(Buffer(0, null, stream_).data(), nullptr);
+  EXPECT_EQ(null.given_back, 0);
+  Foreign misaligned(Foreign::Answer::misaligned);
+  EXPECT_NE(Buffer(0, misaligned, stream_).data(), nullptr);
+  EXPECT_EQ(misaligned.given_back, 1);
+}
+
+TEST_F(Memory, NullThroughTheTrackingResourceIsNotCounted) {
+  Foreign null(Foreign::Answer::null);
+  TrackingMemoryResource tracking(null);
+  EXPECT_THROW(Buffer(100, tracking, stream_), OutOfMemory);
+  EXPECT_EQ(tracking.counts().allocations, 0);
+  EXPECT_EQ(tracking.counts().bytes_in_use, 0U);
+  EXPECT_EQ(tracking.counts().peak_bytes, 0U);
+}
+
+TEST_F(Memory, ALentBufferIsTheHosts) {
+  const Buffer owner(1000, host_, stream_);
+  const TensorView memory(owner.data(), DType::f32, Device::cpu(), Shape{25, 10});
+  {
+    Buffer lent = Buffer::lent("scratch", memory, 900, Device::cpu());
+    EXPECT_EQ(lent.data(), owner.data());
+    EXPECT_EQ(lent.bytes(), 900U);
+    const Buffer moved = std::move(lent);
+    EXPECT_EQ(moved.data(), owner.data());
+    EXPECT_EQ(moved.device(), Device::cpu());
+  }
+  EXPECT_EQ(host_.usage()->in_use, 1000U);
+  const auto refused = [](auto error, const TensorView& view, std::size_t bytes, Device device) -> std::string {
+    try {
+      const Buffer buffer = Buffer::lent("scratch", view, bytes, device);
+    } catch (const decltype(error)& e) {
+      return e.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(refused(ShapeError(""), memory, 1001, Device::cpu()), "scratch has 1000 bytes, expected at least 1001");
+  EXPECT_EQ(refused(DeviceError(""), memory, 10, Device::cuda(1)), "scratch is on cpu, expected cuda:1");
+  EXPECT_EQ(refused(ShapeError(""), memory.slice(1, 0, 5), 10, Device::cpu()),
+            "scratch f32 (25, 5) on cpu with strides (10, 1) has gaps, expected memory without");
+  const std::string text = refused(ShapeError(""), memory.slice(0, 1, 25), 10, Device::cpu());
+  EXPECT_EQ(text.substr(0, text.find(" 0x")), "scratch begins at address") << text;
+  EXPECT_EQ(text.substr(text.find(',')), ", expected one aligned to 256 bytes");
+  EXPECT_EQ(refused(ShapeError(""), TensorView(), 10, Device::cpu()), "scratch has 0 bytes, expected at least 10");
+  EXPECT_EQ(Buffer::lent("scratch", TensorView(), 0, Device::cpu()).data(), nullptr);
+}
+
 TEST_F(Memory, BufferMoves) {
   TrackingMemoryResource tracking(host_);
   {
@@ -140,7 +244,7 @@ TEST_F(Memory, BufferMoves) {
 
 TEST_F(Memory, ContextTakesOptions) {
   CpuContext own;
-  EXPECT_EQ(own.threads(), omp_get_max_threads());
+  EXPECT_EQ(own.threads(), default_threads());
   EXPECT_TRUE(own.stream().is_inline());
   EXPECT_EQ(own.device(), Device::cpu());
 

@@ -16,19 +16,6 @@
 namespace lockstep::comm::detail {
 namespace {
 
-std::string_view name_of_level(int level) {
-  switch (level) {
-    case MPI_THREAD_MULTIPLE:
-      return "multiple";
-    case MPI_THREAD_SERIALIZED:
-      return "serialized";
-    case MPI_THREAD_FUNNELED:
-      return "funneled";
-    default:
-      return "single";
-  }
-}
-
 /// "Open MPI 4.1.4" from "Open MPI v4.1.4, package: ..", "MPICH Version: 4.0" from the first line of MPICH's text.
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -129,13 +116,14 @@ class MpiWorld final : public World {
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
-    if (level == MPI_THREAD_SERIALIZED) {
+    // Whoever initialised MPI may go on to call it. A program that left that to its Session leaves MPI to it.
+    if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
     }
   }
 
   std::unique_ptr<Communicator> communicator() override {
-    return comm::make_mpi_communicator(MPI_COMM_WORLD, serial());
+    return comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial()});
   }
   Stream* serial() override { return serial_ ? &*serial_ : nullptr; }
 

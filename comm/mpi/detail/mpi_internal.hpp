@@ -7,6 +7,7 @@
 #include <mpi.h>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/comm/mpi/mpi_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm::detail {
@@ -22,12 +23,14 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   }
 }
 
+[[nodiscard]] std::string_view name_of_level(int level);  ///< "serialized"
+
 /// Elements of one MPI call at most: counts are int, and implementations multiply them by the number of ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
 /// make_mpi_communicator() with another limit, so that tests split small tensors. UsageError unless
 /// most_per_call >= 1.
-[[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, Stream* serial,
+[[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options,
                                                                   std::int64_t most_per_call);
 
 }  // namespace lockstep::comm::detail

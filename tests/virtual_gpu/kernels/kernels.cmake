@@ -34,7 +34,7 @@ function(lockstep_add_emulated_ops)
     target_include_directories(${program} BEFORE PRIVATE ${includes})
     target_compile_definitions(${program} PRIVATE LOCKSTEP_CUDA_STANDIN=1)
     target_link_libraries(${program} PRIVATE ${program}_kernels ${archives} lockstep_emulation_${variant}
-      lockstep_cuda_standin GTest::gtest Threads::Threads OpenMP::OpenMP_CXX
+      lockstep_cuda_standin GTest::gtest Threads::Threads $<TARGET_NAME_IF_EXISTS:OpenMP::OpenMP_CXX>
       $<$<BOOL:${LOCKSTEP_HAS_ONEDNN}>:DNNL::dnnl>)
     target_link_options(${program} PRIVATE $<$<STREQUAL:${variant},asan>:--coverage>)
     lockstep_compile_settings(${program})

@@ -180,6 +180,9 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     return call.machine.violate("cudaStreamBeginCapture: not a stream, or a capture that disturbs other threads",
                                 cudaErrorInvalidValue);
   }
+  if (queue->legacy) {
+    return call.machine.fail(cudaErrorStreamCaptureUnsupported);
+  }
   if (queue->capture != nullptr) {
     return call.machine.fail(cudaErrorIllegalState);
   }

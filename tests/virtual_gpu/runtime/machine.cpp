@@ -105,6 +105,7 @@ void Machine::reset(const Options& wanted) {
   ++generation;
   used.assign(static_cast<std::size_t>(wanted.devices), 0);
   queues.clear();
+  legacy_queues.clear();
   events.clear();
   captures.clear();
   graphs.clear();
@@ -408,6 +409,18 @@ void Machine::with_memory(const std::vector<const void*>& pointers, const std::f
 }
 
 Queue* Machine::queue_of(cudaStream_t stream) {
+  if (stream == cudaStreamLegacy) {
+    Queue*& legacy = legacy_queues[thread_state().device];
+    if (legacy == nullptr) {
+      auto queue = std::make_unique<Queue>();
+      queue->device = thread_state().device;
+      queue->number = static_cast<int>(queues.size()) + 1;
+      queue->legacy = true;
+      legacy = queue.get();
+      queues.emplace(legacy, std::move(queue));
+    }
+    return legacy;
+  }
   const auto found = queues.find(stream);
   return found != queues.end() && found->second->alive ? found->second.get() : nullptr;
 }
@@ -713,7 +726,7 @@ std::vector<std::string> leaks() {
     }
   }
   for (const auto& [handle, queue] : machine.queues) {
-    if (queue->alive) {
+    if (queue->alive && !queue->legacy) {
       result.push_back(text("stream ", queue->number, " of device ", queue->device));
     }
   }

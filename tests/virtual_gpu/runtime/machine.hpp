@@ -55,7 +55,9 @@ class Machine {
   /// Runs f with the device memory that holds these addresses accessible.
   void with_memory(const std::vector<const void*>& pointers, const std::function<void()>& f);
 
-  Queue* queue_of(cudaStream_t stream);  ///< nullptr for what is not a living stream
+  /// nullptr for what is not a living stream. cudaStreamLegacy is that of the thread's current device; a null handle is
+  /// none, as its meaning depends on how a caller was compiled.
+  Queue* queue_of(cudaStream_t stream);
   EventObject* event_of(cudaEvent_t event);
   /// Or adds it to the graph that is being captured from the queue.
   cudaError_t enqueue(Queue& queue, Work work);
@@ -78,6 +80,7 @@ class Machine {
   std::map<const std::byte*, Block> blocks;  ///< by start of the mapping
   std::vector<std::size_t> used;             ///< bytes per device
   std::map<void*, std::unique_ptr<Queue>> queues;
+  std::map<int, Queue*> legacy_queues;  ///< of `queues`, by device; made at first use
   std::map<void*, std::unique_ptr<EventObject>> events;
   std::vector<std::shared_ptr<Capture>> captures;  ///< under way
   std::map<void*, std::unique_ptr<GraphObject>> graphs;

@@ -108,6 +108,7 @@ struct Queue {
   std::shared_ptr<Capture> capture = {};  ///< that the stream belongs to
   std::set<std::size_t> tail = {};        ///< nodes that what it gets next comes after
   bool of_graphs = false;                 ///< holds a node of a launched graph, no stream
+  bool legacy = false;                    ///< the default stream of its device: always there, never destroyed
   bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
   bool busy = false;                      ///< its host function is running or about to
   int priority = 0;                       ///< of the schedule, not CUDA's

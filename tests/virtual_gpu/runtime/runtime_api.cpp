@@ -596,7 +596,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Call call("cudaStreamDestroy");
   Queue* queue = call.machine.queue_of(stream);
-  if (queue == nullptr) {
+  if (queue == nullptr || queue->legacy) {
     return call.machine.violate("cudaStreamDestroy: not a stream", cudaErrorInvalidResourceHandle);
   }
   if (queue->capture != nullptr) {
