@@ -23,12 +23,19 @@ function(lockstep_compile_settings target)
   endif()
 endfunction()
 
-# lockstep_add_floor(NAME runtime DEPENDS ... SOURCES ...)
+# The same for a test program: LOCKSTEP_TEST_OPTIONS comes last.
+function(lockstep_test_settings target)
+  lockstep_compile_settings(${target})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
+endfunction()
+
+# lockstep_add_floor(NAME runtime DEPENDS ... [ASKS MPI] SOURCES ...)
 # A static library lockstep_NAME (lockstep::NAME). Its headers are <lockstep/NAME/...>: the include root of the build
 # tree holds one link to the floor's folder. A floor sees its own root and, through DEPENDS, those of the floors below;
-# an upward include does not compile.
+# an upward include does not compile. ASKS: the floor's files see LOCKSTEP_HAS_MPI (0 or 1). Only floors that ask have it:
+# a build without MPI then takes the objects of the others from ccache. -Wundef finds a file that forgot to ask.
 function(lockstep_add_floor)
-  cmake_parse_arguments(F "" "NAME" "DEPENDS;SOURCES" ${ARGN})
+  cmake_parse_arguments(F "" "NAME" "DEPENDS;ASKS;SOURCES" ${ARGN})
   set(root ${PROJECT_BINARY_DIR}/include/${F_NAME})
   file(MAKE_DIRECTORY ${root}/lockstep)
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/lockstep/${F_NAME} SYMBOLIC)
@@ -38,9 +45,11 @@ function(lockstep_add_floor)
   target_include_directories(lockstep_${F_NAME} PUBLIC
     $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(lockstep_${F_NAME} PUBLIC ${F_DEPENDS})
-  target_compile_definitions(lockstep_${F_NAME} PRIVATE
-    LOCKSTEP_HAS_CUDA=${LOCKSTEP_HAS_CUDA} LOCKSTEP_HAS_MPI=${LOCKSTEP_HAS_MPI} LOCKSTEP_HAS_ONEDNN=${LOCKSTEP_HAS_ONEDNN})
+  foreach(library IN LISTS F_ASKS)
+    target_compile_definitions(lockstep_${F_NAME} PRIVATE LOCKSTEP_HAS_${library}=${LOCKSTEP_HAS_${library}})
+  endforeach()
   lockstep_compile_settings(lockstep_${F_NAME})
+  target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wundef>)
   if(LOCKSTEP_CLANG_TIDY)
     find_program(LOCKSTEP_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
     set_target_properties(lockstep_${F_NAME} PROPERTIES CXX_CLANG_TIDY "${LOCKSTEP_CLANG_TIDY_PROGRAM};--quiet")
@@ -116,7 +125,7 @@ function(lockstep_add_test)
   string(REPLACE "." "_" target test_${T_NAME})
   add_executable(${target} ${T_SOURCES})
   target_link_libraries(${target} PRIVATE ${T_LINK} lockstep_test_support)
-  lockstep_compile_settings(${target})
+  lockstep_test_settings(${target})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()

@@ -4,7 +4,7 @@
 # start ranks, and each part must end with status 77 and its reports. Needs root.
 #   scripts/check-air-gapped.sh [--bundle FOLDER] [--out FOLDER]     default: .bundle; the reports are kept in --out
 # NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as they would there.
-# FOLDER=... in the environment: where base/ is or is made (default: a temporary folder, removed at the end).
+# FOLDER=... in the environment: where bookworm/ is or is made (default: a temporary folder, removed at the end).
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Second half: in mount and network namespaces of its own, so that no mount outlives it.
@@ -69,8 +69,8 @@ if [ -z "${FOLDER:-}" ]; then
 else
   trap 'rm -rf --one-file-system "$system"' EXIT
 fi
-debian_base "$folder"
-cp -a "$folder/base/." "$system"
+debian_base "$folder" bookworm
+cp -a "$folder/bookworm/." "$system"
 mkdir -p "$system/srv/lockstep/.bundle"
 (cd "$repository" && git ls-files -z | tar --null -T - -c) | tar -x -C "$system/srv/lockstep"
 cp -a "$bundle/." "$system/srv/lockstep/.bundle"

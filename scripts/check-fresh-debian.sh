@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs the README's two commands, scripts/train.sh and scripts/test.sh, in two fresh Debian 12 systems (chroots made by
+# Runs the README's two commands, scripts/train.sh and scripts/test.sh, in two fresh Debian systems (chroots made by
 # debootstrap from the package mirror that this system uses): as root, and as a user with sudo. What is committed in this
-# tree is cloned into them. Needs root, debootstrap and about 8 GB.
-#   scripts/check-fresh-debian.sh LOG [options for scripts/train.sh]
+# tree is cloned into them. Needs root, debootstrap and about 6 GB.
+#   scripts/check-fresh-debian.sh [--suite SUITE] LOG [options for scripts/train.sh]
+# SUITE: bookworm (Debian 12, the default) or trixie (Debian 13: GCC 14, Open MPI 5, oneDNN 3).
 # FOLDER=... in the environment: where the systems are made (default: a temporary folder, removed at the end).
 # USERS="root" or "builder": one of the two only.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -42,6 +43,15 @@ if [ "${1:-}" = --inside ]; then
   exit "$result"
 fi
 
+suite=bookworm
+if [ "${1:-}" = --suite ]; then
+  suite=${2:-}
+  case "$suite" in
+    bookworm | trixie) ;;
+    *) die "check-fresh-debian.sh: --suite is '$suite', expected bookworm or trixie" ;;
+  esac
+  shift 2
+fi
 [ $# -ge 1 ] || die "check-fresh-debian.sh: expected the file for the log"
 [ "$(id -u)" = 0 ] || die "check-fresh-debian.sh: needs root for chroot and mounts"
 log=$(realpath "$1")
@@ -51,15 +61,15 @@ mkdir -p "$folder"
 if [ -z "${FOLDER:-}" ]; then trap 'rm -rf --one-file-system "$folder"' EXIT; fi
 
 # "git and the base system", and sudo for the second run.
-debian_base "$folder"
+debian_base "$folder" "$suite"
 
 failures=0
 {
-  echo "Debian $(cat "$folder/base/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)"
+  echo "Debian $(cat "$folder/$suite/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)"
   for who in ${USERS:-root builder}; do
     system=$folder/$who
     rm -rf --one-file-system "$system"
-    cp -a "$folder/base" "$system"
+    cp -a "$folder/$suite" "$system"
     # An installed system knows its own name; without it every MPI_Init waits for the name server.
     cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
     proxy=$(apt-config dump Acquire::http::Proxy)

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that lockstep needs. Does nothing, and needs no rights, when they are all there.
+# Installs the packages that lockstep needs. Does nothing, and needs no rights, when they are all there. The names are those
+# of Debian 12 and 13 and of Ubuntu 24.04, where most are in the component universe.
 #   scripts/install-deps.sh run     what scripts/train.sh needs (default)
 #   scripts/install-deps.sh test    and what the tests and benchmarks need
 #   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, ccache, SLURM (no service
-#                                   of it is started here; tests/launch/slurm.sh makes a cluster of its own)
+#                                   of it is started here; tests/launch/slurm.sh makes a cluster of its own). Debian 13 has
+#                                   no clang 14: this set is for Debian 12 and Ubuntu 24.04
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
@@ -19,7 +21,8 @@ case "${1:-run}" in
 esac
 
 if ! command -v dpkg-query > /dev/null || ! command -v apt-get > /dev/null; then
-  say "no apt on this system: make sure that the equivalents of these are installed: ${packages[*]}"
+  say "no apt on this system: make sure that the equivalents of these packages of Debian and Ubuntu are installed:" \
+    "${packages[*]}"
   exit 0
 fi
 
@@ -68,4 +71,5 @@ fi
 say "installing ${missing[*]}"
 apt update || say "apt-get update failed; going on with the package lists that are there"
 apt install -y --no-install-recommends "${missing[@]}" ||
-  die "apt-get could not install: ${missing[*]}. Its own message is above."
+  die "apt-get could not install: ${missing[*]}. Its own message is above." \
+    "The names are those of Debian 12 and 13 and of Ubuntu 24.04 (there: add-apt-repository universe)."

@@ -23,21 +23,24 @@ jobs() {
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 
-# What mpirun (Open MPI 4) needs on a small machine, as root and in a container; tests/CMakeLists.txt says the same for
-# ctest. What the caller has already set stays.
+# What mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt says the same for ctest. Open MPI 5
+# has other names for some settings, PRTE_MCA_*; each version ignores those of the other. What the caller has set stays.
 mpi_environment() {
   # No ssh and no scheduler: all ranks are on this machine. Otherwise mpirun ends with "rsh agent not found".
   export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
   # More ranks than cores. Otherwise: "There are not enough slots available".
   export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
+  export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
   # Ranks share what cores there are, so a waiting rank gives its core away, and nobody is pinned to one core (the
   # default pins a rank with all its threads to a single core).
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
   export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
+  export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
   # Containers usually forbid ptrace between processes: copies go through shared memory without asking the kernel.
   # Otherwise: "Read -1, expected N, errno = 1".
   export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
+  export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
   # Open MPI refuses root unless told twice; in a container root is what there is.
   if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -51,20 +54,59 @@ configure() {
   (cd "$repository" && cmake --preset "$preset" "$@")
 }
 
+# show_progress LOG: adds what `cmake --build` prints to LOG and says on the standard error how far the build is and about
+# how long the rest takes, if it is like what was built: in one line on a terminal, else a line every 5 percent.
+show_progress() {
+  local log=$1 line built total seconds percent shown=-5 text='' terminal=0
+  if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then terminal=1; fi
+  while IFS= read -r line; do
+    printf '%s\n' "$line" >&3
+    if [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+) ]]; then
+      built=${BASH_REMATCH[1]} total=${BASH_REMATCH[2]} seconds=${BASH_REMATCH[3]}
+      percent=$((100 * built / total))
+      text="$built of $total files built, $percent %, $(minutes "$seconds")"
+      if [ "$built" -lt "$total" ] && [ "$percent" -ge 5 ]; then
+        text+=", about $(minutes $((seconds * (total - built) / built))) left"
+      fi
+      if [ "$terminal" = 1 ]; then
+        printf '\rlockstep: %s\033[K' "$text" >&2
+      elif [ "$percent" -ge $((shown + 5)) ]; then
+        say "$text"
+        shown=$((percent - percent % 5))
+      fi
+    fi
+  done 3>> "$log"
+  if [ "$terminal" = 1 ] && [ -n "$text" ]; then printf '\n' >&2; fi
+}
+minutes() { printf '%d:%02d min' $(($1 / 60)) $(($1 % 60)); }
+
+# build_quietly FOLDER LOG [arguments of cmake --build]: with show_progress; when it fails, the end of LOG is shown.
+build_quietly() {
+  local folder=$1 log=$2
+  shift 2
+  if ! NINJA_STATUS='[%f/%t %e] ' cmake --build "$folder" --parallel "$(jobs)" "$@" 2>&1 < /dev/null | show_progress "$log"; then
+    { grep -E '(error:|^FAILED)' "$log" | head -n 20; tail -n 40 "$log"; } >&2
+    die "the build failed; the end of $log is above"
+  fi
+}
+
 # The build folder of a preset, as in CMakePresets.json.
 build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi
 }
 
-# debian_base FOLDER: FOLDER/base, a small Debian 12 with git and sudo, made by debootstrap from the package mirror that this
-# system uses, which becomes `mirror`. One that is there already is taken as it is.
+# debian_base FOLDER SUITE: FOLDER/SUITE, a small Debian 12 (bookworm) or 13 (trixie) with git and sudo, made by debootstrap
+# from the package mirror that this system uses, which becomes `mirror`. One that is there already is taken as it is.
 debian_base() {
-  mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | awk '$2 == "bookworm" && !found {print $1; found = 1}')
-  [ -n "$mirror" ] || die "no source of bookworm in this system's apt sources"
-  if [ -f "$1/base.done" ]; then return; fi
+  local own
+  own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
+  mirror=$(apt-get indextargets --format '$(REPO_URI) $(CODENAME)' | awk -v own="$own" '$2 == own && !found {print $1; found = 1}')
+  [ -n "$mirror" ] || die "no source of '$own' in this system's apt sources"
+  if [ -f "$1/$2.done" ]; then return; fi
   command -v debootstrap > /dev/null || die "apt-get install debootstrap"
-  say "making a Debian 12 base system in $1"
-  debootstrap --variant=minbase --include=ca-certificates,git,sudo bookworm "$1/base" "$mirror" > "$1/debootstrap.log" 2>&1 ||
-    die "debootstrap failed: $1/debootstrap.log"
-  touch "$1/base.done"
+  say "making a base system of Debian $2 in $1"
+  rm -rf --one-file-system "${1:?}/$2"
+  debootstrap --variant=minbase --include=ca-certificates,git,sudo "$2" "$1/$2" "$mirror" > "$1/debootstrap-$2.log" 2>&1 ||
+    die "debootstrap failed: $1/debootstrap-$2.log"
+  touch "$1/$2.done"
 }

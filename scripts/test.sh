@@ -30,7 +30,14 @@ while [[ ${1:-} == -D* ]]; do
   shift
 done
 configure "$preset" "${options[@]}"
-cmake --build "$build" --parallel "$(jobs)" "${targets[@]}" -- -k 0  # all errors, not the first one only
+# All errors, not the first one only. CI keeps the whole output, a user sees how far the build is.
+if [ "${CI:-}" = true ]; then
+  cmake --build "$build" --parallel "$(jobs)" "${targets[@]}" -- -k 0
+else
+  say "building in $build (log: $build/test.sh.log)"
+  : > "$build/test.sh.log"
+  build_quietly "$build" "$build/test.sh.log" "${targets[@]}" -- -k 0
+fi
 
 mpi_environment
 report=$build/tests.xml

@@ -39,10 +39,11 @@ test_options=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
   test_options=(-DLOCKSTEP_TESTS=OFF)
 fi
-if ! { configure release "${test_options[@]}" && cmake --build "$build" --target train_resnet --parallel "$(jobs)"; } > "$log" 2>&1; then
+if ! configure release "${test_options[@]}" > "$log" 2>&1; then
   tail -n 40 "$log" >&2
-  die "the build failed; the end of $log is above"
+  die "configuring the build failed; the end of $log is above"
 fi
+build_quietly "$build" "$log" --target train_resnet
 
 # Few slots, root, no ssh, containers: handled and explained in lib.sh. `mpirun -np N build/bin/train_resnet` does the
 # same where Open MPI is set up for the machine.

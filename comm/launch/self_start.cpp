@@ -131,8 +131,9 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   }
   if (here) {
     if (!has(environment, "OMPI_MCA_plm")) {
-      // Nothing is started elsewhere: no ssh is looked for.
-      arguments.insert(arguments.end(), {"--mca", "plm", "isolated"});
+      // Nothing is started elsewhere: Open MPI 4 looks for no ssh. Version 5 needs no ssh here; it ignores the
+      // variable, but complains of the option.
+      start.variables["OMPI_MCA_plm"] = "isolated";
     }
     arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, 1))});
   } else {

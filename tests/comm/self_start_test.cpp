@@ -51,7 +51,7 @@ TEST(SelfStart, RanksOfEveryFormOfDevices) {
         Case{"cpu:4", 4, 4}, Case{"3", 3, 3}, Case{"1", 0, 0}, Case{"1,3", 2, 2}, Case{"1,", 0, 0},
         Case{"GPU-1234", 0, 0}, Case{"GPU-12,GPU-34", 2, 2}, Case{"usable:2", 2, 2}, Case{"usable", 0, 0}}) {
     for (const auto& [site, ranks] : {std::pair(kSite, c.ranks), std::pair(kNoGpu, c.without_gpus)}) {
-      const std::string expected = ranks == 0 ? "" : concat("mpirun --mca plm isolated -np ", ranks, " --bind-to none");
+      const std::string expected = ranks == 0 ? "" : concat("mpirun -np ", ranks, " --bind-to none");
       EXPECT_EQ(joined(plan_self_start(ask(c.devices), {}, site)), expected) << c.devices;
     }
   }
@@ -78,7 +78,8 @@ TEST(SelfStart, WhatIsAllowedIsSaid) {
   small.cores = 2;
   small.root = true;
   const auto start = plan_self_start(ask("cpu:4"), {}, small);
-  EXPECT_EQ(joined(start), "mpirun --allow-run-as-root --mca plm isolated -np 4 --oversubscribe --bind-to none");
+  EXPECT_EQ(joined(start), "mpirun --allow-run-as-root -np 4 --oversubscribe --bind-to none");
+  EXPECT_EQ(start->variables.at("OMPI_MCA_plm"), "isolated");
   EXPECT_EQ(start->note, "--allow-run-as-root since this process is root's; --oversubscribe for 4 ranks on 2 cores");
   const Environment set{{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                         {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
@@ -87,6 +88,7 @@ TEST(SelfStart, WhatIsAllowedIsSaid) {
                         {"OMPI_MCA_hwloc_base_binding_policy", "none"}};
   const auto quiet = plan_self_start(ask("cpu:4"), set, small);
   EXPECT_EQ(joined(quiet), "mpirun -np 4") << "what the environment says is not said again";
+  EXPECT_TRUE(quiet->variables.empty());
   EXPECT_EQ(quiet->note, "");
 }
 

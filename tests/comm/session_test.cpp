@@ -24,7 +24,8 @@ Ended run(int ranks, const std::string& mode, const std::string& environment = "
 
 /// Open MPI kills the others as soon as one process ends with a code, unless it is told to wait for all; then it
 /// returns 0 itself.
-const std::string kWaitForAll = "OMPI_MCA_orte_abort_on_non_zero_status=0";
+const std::string kWaitForAll =
+    "OMPI_MCA_orte_abort_on_non_zero_status=0 PRTE_MCA_state_base_error_non_zero_exit=0";  // Open MPI 4 and 5
 
 #define NEEDS_MPI()                          \
   if (kMpirun.empty()) {                     \

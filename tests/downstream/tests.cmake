@@ -11,7 +11,10 @@ else()
     set(options "")
     if(how STREQUAL "subdirectory")
       set(type Debug)  # lockstep is compiled once more: quickly
-      set(options "-DLOCKSTEP_CUDA=OFF")
+      set(options "-DLOCKSTEP_CUDA=OFF|-DCMAKE_CXX_FLAGS_DEBUG=-O0")
+      if(CMAKE_CXX_COMPILER_LAUNCHER)
+        string(APPEND options "|-DCMAKE_CXX_COMPILER_LAUNCHER=${CMAKE_CXX_COMPILER_LAUNCHER}")
+      endif()
     endif()
     add_test(NAME downstream.${how} COMMAND ${CMAKE_COMMAND} -DHOW=${how} -DSOURCE_DIR=${PROJECT_SOURCE_DIR}
       -DBUILD_DIR=${PROJECT_BINARY_DIR} -DCONFIG=${type} -DCOMPILER=${CMAKE_CXX_COMPILER}
