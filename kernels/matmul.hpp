@@ -17,6 +17,8 @@ namespace lockstep::ops {
 /// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself. Sums run in
 /// accumulation_dtype(dtype), which the bias is stored in, too; bias and activation join before c is rounded. (cuBLASLt
 /// rounds the bias to c's type first.)
+/// "reference" on the host adds the products of a sum in the order of k: a row of c has the same bits whatever m is and
+/// for any number of threads. The tests see that of m from "onednn", too.
 /// relu of a product that is NaN: NaN from our own loops and kernels, 0 from oneDNN (seen) and cuBLASLt (by report).
 struct MatmulDesc {
   DType dtype = DType::f32;

@@ -12,8 +12,37 @@ namespace {
 
 using std::int64_t;
 
+constexpr int64_t kPiece = 512;  // elements that are computed together, on the stack
+
 int64_t rows_worth_a_thread(int64_t columns) {
   return std::max(int64_t{1}, activations::kGrain / columns);
+}
+
+/// f(at, column, count) for pieces of rows [first, last) of a tensor (M, columns): elements [at, at + count), the first
+/// of which is in `column`. A piece is some rows, or a part of one that is longer than kPiece.
+template <class F>
+void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
+  const int64_t most = columns < kPiece ? kPiece / columns * columns : kPiece;
+  const int64_t end = last * columns;
+  for (int64_t at = first * columns, column = 0; at < end;) {
+    const int64_t count = std::min(most, columns < kPiece ? end - at : columns - column);
+    f(at, column, count);
+    at += count;
+    column = (column + count) % columns;
+  }
+}
+
+/// to = x + bias. x: `count` elements, rows of a tensor (M, columns) or, from `column` on, a part of one; bias:
+/// (columns), or null.
+template <class T>
+void add_bias(const T* x, const Value<T>* bias, int64_t column, int64_t columns, int64_t count, Value<T>* to) {
+  std::transform(x, x + count, to, [](T in) { return value_of(in); });
+  for (int64_t row = 0; bias != nullptr && row < count; row += columns) {
+    const int64_t width = std::min(columns, count - row);
+    for (int64_t c = 0; c < width; ++c) {
+      to[row + c] += bias[column + c];
+    }
+  }
 }
 
 }  // namespace
@@ -21,23 +50,24 @@ int64_t rows_worth_a_thread(int64_t columns) {
 void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y) {
   visit_element(x.dtype, "linear_epilogue_forward", [&]<class T>(std::type_identity<T>) {
+    using V = Value<T>;
     const int64_t columns = x.shape.back();
     const T* px = x.as<T>();  // (M, N)
-    const Value<T>* pb = bias.given() ? bias.as<Value<T>>() : nullptr;
+    const V* pb = bias.given() ? bias.as<V>() : nullptr;
     const T* pr = residual.given() ? residual.as<T>() : nullptr;  // (M, N)
     T* py = y.as<T>();                                            // (M, N)
-    activations::visit(kind, [&]<class Function>(Function) {
-      const auto rows = [=](int64_t first, int64_t last) {
-        for (int64_t row = first; row < last; ++row) {
-          const int64_t at = row * columns;
-          for (int64_t c = 0; c < columns; ++c) {
-            const Value<T> in = value_of(px[at + c]);
-            const Value<T> value = Function::value(pb == nullptr ? in : in + pb[c]);
-            py[at + c] = T(pr == nullptr ? value : value + value_of(pr[at + c]));
+    parallel_ranges(context, x.numel() / columns, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
+      V piece[kPiece];
+      for_pieces(first, last, columns, [&](int64_t at, int64_t column, int64_t count) {
+        add_bias(px + at, pb, column, columns, count, piece);
+        activations::values(kind, piece, count, piece);
+        if (pr != nullptr) {
+          for (int64_t i = 0; i < count; ++i) {
+            piece[i] += value_of(pr[at + i]);
           }
         }
-      };
-      parallel_ranges(context, x.numel() / columns, rows_worth_a_thread(columns), rows);
+        store_values<T>(piece, count, py + at);
+      });
     });
   });
 }
@@ -57,35 +87,38 @@ void linear_epilogue_backward(CpuContext& context, Activation kind, const Tensor
     const Value<T>* pb = inputs && bias.given() ? bias.as<Value<T>>() : nullptr;
     const T* pdy = dy.as<T>();                   // (M, N)
     T* pdx = dx.given() ? dx.as<T>() : nullptr;  // (M, N)
-    activations::visit(kind, [&]<class Function>(Function) {
-      /// total: (N), or null.
-      const auto take = [=](int64_t row, double* total) {
-        const int64_t at = row * columns;
-        for (int64_t c = 0; c < columns; ++c) {
-          Value<T> gradient = value_of(pdy[at + c]);
+    /// total: (N), or null.
+    const auto take = [=](int64_t row, double* total) {
+      for_pieces(row, row + 1, columns, [=](int64_t at, int64_t column, int64_t count) {
+        Value<T> piece[kPiece];
+        if (px != nullptr) {
+          add_bias(px + at, pb, column, columns, count, piece);
+          activations::slopes(kind, piece, count, piece);
+        }
+        for (int64_t i = 0; i < count; ++i) {
+          Value<T> gradient = value_of(pdy[at + i]);
           if (px != nullptr) {
-            const Value<T> in = value_of(px[at + c]);
-            gradient *= Function::slope(pb == nullptr ? in : in + pb[c]);
+            gradient *= piece[i];
           }
           if (total != nullptr) {
-            total[c] += static_cast<double>(gradient);
+            total[column + i] += static_cast<double>(gradient);
           }
           if (pdx != nullptr) {
-            pdx[at + c] = T(gradient);
+            pdx[at + i] = T(gradient);
           }
         }
-      };
-      if (mode != GradMode::ignore) {
-        column_sums(context, rows, columns, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
-                    std::array{dbias.as<Value<T>>()}, take);
-      } else {
-        parallel_ranges(context, rows, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
-          for (int64_t row = first; row < last; ++row) {
-            take(row, nullptr);
-          }
-        });
-      }
-    });
+      });
+    };
+    if (mode != GradMode::ignore) {
+      column_sums(context, rows, columns, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
+                  std::array{dbias.as<Value<T>>()}, take);
+    } else {
+      parallel_ranges(context, rows, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
+        for (int64_t row = first; row < last; ++row) {
+          take(row, nullptr);
+        }
+      });
+    }
   });
 }
 

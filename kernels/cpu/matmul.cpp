@@ -3,102 +3,223 @@
 
 #include <lockstep/kernels/cpu/activation.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
+#include <lockstep/kernels/cpu/lanes.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
-// Plain loops in a fixed order whatever the number of threads: the oracle of the other providers.
+// Products in registers: a few rows of c times one or two registers of columns are summed at a time, over a piece of k.
+// A sum begins at 0 and adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and
+// then what bias or c hold: its bits depend neither on the other sizes nor on the number of threads. The oracle of the
+// other providers.
 
 namespace lockstep::ops::reference {
 namespace {
 
-constexpr std::int64_t kBlock = 64;     // columns of c that are summed together in one local array
-constexpr std::size_t kAlignment = 64;  // of the workspace
-constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
+using lanes::Lanes;
+using std::int64_t;
 
-/// b: (batch, k, n). A transposed b was turned round before, so that the innermost loop runs over adjacent columns.
+constexpr int64_t kRows = 32;      // of c, in a block that one thread computes at a time
+constexpr int64_t kColumns = 64;   // likewise
+constexpr int64_t kDepth = 64;     // of k, in a piece
+constexpr int64_t kWork = 131072;  // multiply-adds worth waking another thread for
+
+/// Where op(a) and op(b) of one product lie: element (i, l) of op(a) at a[i * a_row + l * a_column], and (l, j) of
+/// op(b) at b[l * b_row + j * b_column].
+template <class T>
+struct Operands {
+  const T* a;
+  const T* b;
+  int64_t a_row, a_column;
+  int64_t b_row, b_column;
+};
+
+/// A block of op(b), `columns` wide, as rows of `width` values each, which repeat its last column where it is narrower.
+/// to: (depth, width).
+template <class T>
+void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t columns, int64_t width, Value<T>* to) {
+  constexpr int64_t kCount = lanes::kCount<Value<T>>;
+  for (int64_t j = 0; j < width; j += kCount) {
+    int64_t l = 0;
+    if constexpr (std::is_same_v<T, Value<T>>) {
+      for (; b_row == 1 && l + kCount <= depth; l += kCount) {  // squares of a turned b
+        Lanes<T> square[kCount];
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kCount; ++i) {
+          square[i] = lanes::load(b + std::min(j + i, columns - 1) * b_column + l);
+        }
+        lanes::transpose<T>(square);
+#pragma GCC unroll 16
+        for (int64_t i = 0; i < kCount; ++i) {
+          lanes::store<T>(square[i], to + (l + i) * width + j);
+        }
+      }
+    }
+    for (; l < depth; ++l) {
+      for (int64_t i = j; i < j + kCount; ++i) {
+        to[l * width + i] = value_of(b[l * b_row + std::min(i, columns - 1) * b_column]);
+      }
+    }
+  }
+}
+
+/// sums += a b for kHeight rows and kWide registers of columns. a: as in Operands; b: rows of which one begins every
+/// b_row values; sums: rows of which one begins every `stride` values.
+template <int kHeight, int kWide, class T>
+[[gnu::noinline]] void multiply_add(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row,
+                                    int64_t depth, Value<T>* sums, int64_t stride) {
+  using V = Value<T>;
+  constexpr int64_t kCount = lanes::kCount<V>;
+  Lanes<V> sum[kHeight][kWide];
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeight; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j) {
+      sum[i][j] = lanes::load(sums + i * stride + j * kCount);
+    }
+  }
+  for (int64_t l = 0; l < depth; ++l) {
+    Lanes<V> row[kWide];
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j) {
+      row[j] = lanes::load(b + l * b_row + j * kCount);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < kHeight; ++i) {
+      const Lanes<V> value = lanes::all(value_of(a[i * a_row + l * a_column]));
+#pragma GCC unroll 8
+      for (int j = 0; j < kWide; ++j) {
+        sum[i][j] = lanes::multiply_add(value, row[j], sum[i][j]);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kHeight; ++i) {
+#pragma GCC unroll 8
+    for (int j = 0; j < kWide; ++j) {
+      lanes::store<V>(sum[i][j], sums + i * stride + j * kCount);
+    }
+  }
+}
+
+/// The same for any number of rows.
+template <int kWide, class T>
+void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row, int64_t depth,
+                       int64_t rows, Value<T>* sums, int64_t stride) {
+  constexpr int kHeight = 8 / kWide;  // as many sums at a time as keep the processor busy
+  int64_t i = 0;
+  for (; i + kHeight <= rows; i += kHeight) {
+    multiply_add<kHeight, kWide>(a + i * a_row, a_row, a_column, b, b_row, depth, sums + i * stride, stride);
+  }
+  for (; i + 2 <= rows; i += 2) {
+    multiply_add<2, kWide>(a + i * a_row, a_row, a_column, b, b_row, depth, sums + i * stride, stride);
+  }
+  if (i < rows) {
+    multiply_add<1, kWide>(a + i * a_row, a_row, a_column, b, b_row, depth, sums + i * stride, stride);
+  }
+}
+
+/// sums = a block of op(a) op(b), at most kRows x kColumns, from row i and column j on. sums: (rows, stride), where
+/// stride is columns, rounded up to whole registers.
+template <class T>
+void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t depth,
+                    Value<T>* sums, int64_t stride) {
+  using V = Value<T>;
+  constexpr int64_t kCount = lanes::kCount<V>;
+  V packed[kDepth * 2 * kCount];  // (depth, width)
+  std::fill_n(sums, rows * stride, V{0});
+  for (int64_t first = 0; first < depth; first += kDepth) {
+    const int64_t piece = std::min(kDepth, depth - first);
+    const T* a = from.a + i * from.a_row + first * from.a_column;
+    for (int64_t column = 0; column < columns;) {
+      const int64_t width = columns - column > kCount ? 2 * kCount : kCount;
+      const T* b = from.b + first * from.b_row + (j + column) * from.b_column;
+      const V* row = packed;
+      int64_t b_row = width;
+      bool in_place = false;
+      if constexpr (std::is_same_v<T, V>) {
+        in_place = from.b_column == 1 && columns - column >= width;
+        if (in_place) {
+          row = b;
+          b_row = from.b_row;
+        }
+      }
+      if (!in_place) {
+        pack(b, from.b_row, from.b_column, piece, std::min(width, columns - column), width, packed);
+      }
+      V* to = sums + column;
+      if (width > kCount) {
+        multiply_add_rows<2>(a, from.a_row, from.a_column, row, b_row, piece, rows, to, stride);
+      } else {
+        multiply_add_rows<1>(a, from.a_row, from.a_column, row, b_row, piece, rows, to, stride);
+      }
+      column += width;
+    }
+  }
+}
+
+/// a, b and c as the desc has them; bias: (n), or null.
 template <class T, class Out>
 void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const Value<T>* bias, Out* c) {
   using V = Value<T>;
-  const std::int64_t a_row = d.transpose_a ? 1 : d.k;
-  const std::int64_t a_column = d.transpose_a ? d.m : 1;
-  const std::int64_t blocks = (d.n + kBlock - 1) / kBlock;
-  parallel_ranges(context, d.products() * d.m * blocks, 1 + kWork / (d.k * std::min(kBlock, d.n)),
-                  [&](std::int64_t begin, std::int64_t end) {
-                    for (std::int64_t item = begin; item < end; ++item) {
-                      const std::int64_t row_of_all = item / blocks;
-                      const std::int64_t product = row_of_all / d.m;
-                      const std::int64_t i = row_of_all % d.m;
-                      const std::int64_t j0 = item % blocks * kBlock;
-                      const std::int64_t count = std::min(kBlock, d.n - j0);
-                      const T* from_a = a + product * d.m * d.k;
-                      const T* from_b = b + product * d.k * d.n;
-                      V sum[kBlock] = {};
-                      for (std::int64_t l = 0; l < d.k; ++l) {
-                        const V value = value_of(from_a[i * a_row + l * a_column]);
-                        const T* row = from_b + l * d.n + j0;
-                        for (std::int64_t j = 0; j < count; ++j) {
-                          sum[j] += value * value_of(row[j]);
-                        }
-                      }
-                      Out* out = c + row_of_all * d.n + j0;
-                      for (std::int64_t j = 0; j < count; ++j) {
-                        const V before = d.grad_mode == GradMode::accumulate ? value_of(out[j])
-                                                                             : (bias != nullptr ? bias[j0 + j] : V{0});
-                        sum[j] = before + sum[j];
-                      }
-                      activations::visit(d.activation, [&]<class Function>(Function) {
-                        for (std::int64_t j = 0; j < count; ++j) {
-                          out[j] = Out(Function::value(sum[j]));
-                        }
-                      });
-                    }
-                  });
-}
-
-/// from: (batch, rows, columns), to: (batch, columns, rows).
-template <class T>
-void transpose(const CpuContext& context, const T* from, std::int64_t batch, std::int64_t rows, std::int64_t columns,
-               T* to) {
-  parallel_ranges(context, batch * columns, 1 + kWork / rows, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t item = begin; item < end; ++item) {
-      const T* matrix = from + item / columns * rows * columns;
-      const std::int64_t j = item % columns;
-      for (std::int64_t i = 0; i < rows; ++i) {
-        to[item * rows + i] = matrix[i * columns + j];
-      }
-    }
-  });
+  const int64_t row_blocks = (d.m + kRows - 1) / kRows;
+  const int64_t column_blocks = (d.n + kColumns - 1) / kColumns;
+  const int64_t work = d.k * std::min(kColumns, d.n) * std::min(kRows, d.m);
+  parallel_ranges(
+      context, d.products() * row_blocks * column_blocks, 1 + kWork / work, [&](int64_t begin, int64_t end) {
+        V sums[kRows * kColumns];  // (rows, stride)
+        for (int64_t item = begin; item < end; ++item) {
+          const int64_t product = item / column_blocks / row_blocks;
+          const int64_t i = item / column_blocks % row_blocks * kRows;
+          const int64_t j = item % column_blocks * kColumns;
+          const int64_t rows = std::min(kRows, d.m - i);
+          const int64_t columns = std::min(kColumns, d.n - j);
+          const int64_t stride = align_up(columns, lanes::kCount<V>);
+          const Operands<T> from{.a = a + product * d.m * d.k,
+                                 .b = b + product * d.k * d.n,
+                                 .a_row = d.transpose_a ? 1 : d.k,
+                                 .a_column = d.transpose_a ? d.m : 1,
+                                 .b_row = d.transpose_b ? 1 : d.n,
+                                 .b_column = d.transpose_b ? d.k : 1};
+          multiply_block(from, i, j, rows, columns, d.k, sums, stride);
+          Out* out = c + (product * d.m + i) * d.n + j;
+          for (int64_t row = 0; row < rows; ++row) {
+            V* sum = sums + row * stride;
+            for (int64_t column = 0; column < columns; ++column) {
+              const V before = d.grad_mode == GradMode::accumulate ? value_of(out[row * d.n + column])
+                                                                   : (bias != nullptr ? bias[j + column] : V{0});
+              sum[column] = before + sum[column];
+            }
+          }
+          if (d.activation != Activation::identity) {
+            activations::values(d.activation, sums, rows * stride, sums);
+          }
+          for (int64_t row = 0; row < rows; ++row) {
+            const V* sum = sums + row * stride;
+            for (int64_t column = 0; column < columns; ++column) {
+              out[row * d.n + column] = Out(sum[column]);
+            }
+          }
+        }
+      });
 }
 
 class Plan final : public MatmulPlan {
  public:
   explicit Plan(const MatmulDesc& desc) : MatmulPlan(Device::cpu(), desc) {}
 
-  std::size_t workspace_bytes() const override {
-    if (!desc().transpose_b) {
-      return 0;
-    }
-    const std::size_t bytes = static_cast<std::size_t>(desc().products() * desc().n * desc().k) * size_of(desc().dtype);
-    return align_up(bytes, kAlignment);
-  }
+  std::size_t workspace_bytes() const override { return 0; }
   bool deterministic() const override { return true; }
   std::string choice() const override { return std::string(kMatmul.name); }
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
-           const TensorView& workspace) const override {
+           const TensorView& /*workspace*/) const override {
     const auto& cpu = static_cast<const CpuContext&>(context);
     visit_element(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
-      const T* columns = b.as<T>();
-      if (desc().transpose_b) {
-        T* turned = static_cast<T*>(workspace.data);  // (batch, k, n)
-        transpose(cpu, b.as<T>(), desc().products(), desc().n, desc().k, turned);
-        columns = turned;
-      }
       const Value<T>* row = desc().bias ? bias.as<Value<T>>() : nullptr;
       visit_element(desc().c_dtype(), "matmul", [&]<class Out>(std::type_identity<Out>) {
         if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, Value<T>>) {  // there are no others
-          multiply(cpu, desc(), a.as<T>(), columns, row, c.as<Out>());
+          multiply(cpu, desc(), a.as<T>(), b.as<T>(), row, c.as<Out>());
         }
       });
     });

@@ -1,8 +1,13 @@
 #include "tests/kernels/activation_cases.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/linear_epilogue.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
@@ -137,6 +142,122 @@ void expect_limits() {
 TEST(Activation, FarOutNothingOverflows) {
   expect_limits<float>();
   expect_limits<double>();
+}
+
+/// How far `got` is from `exact`, in units of the last place that a T near `exact` has.
+template <class T>
+double places_off(T got, long double exact) {
+  int exponent = 0;
+  std::frexp(std::fmax(std::fabs(exact), static_cast<long double>(std::numeric_limits<T>::min())), &exponent);
+  const long double place = std::ldexp(1.0L, exponent - std::numeric_limits<T>::digits);
+  return static_cast<double>(std::fabs(static_cast<long double>(got) - exact) / place);
+}
+
+/// Those of every size from denormal to what rounds to 1, and zero; a spread of the rest of the digits.
+template <class T>
+std::vector<T> arguments() {
+  std::vector<T> x{0, std::numeric_limits<T>::denorm_min(), std::numeric_limits<T>::min(),
+                   std::numeric_limits<T>::min() - std::numeric_limits<T>::denorm_min()};
+  const int smallest = std::numeric_limits<T>::min_exponent;
+  for (int exponent = smallest; exponent < 6; ++exponent) {
+    const int count = exponent > -12 ? 4000 : 3;
+    for (int i = 0; i < count; ++i) {
+      const double fraction = std::fmod(0.5 + 0.6180339887498949 * (i + 1), 1.0);
+      x.push_back(static_cast<T>(std::ldexp(0.5 + fraction / 2, exponent)));
+    }
+  }
+  return x;
+}
+
+template <class T>
+void expect_last_places(double most) {
+  CpuContext context;
+  for (const Activation kind : {Activation::tanh, Activation::sigmoid}) {
+    for (const int sign : {1, -1}) {
+      std::vector<T> x = arguments<T>();
+      for (T& one : x) {
+        one *= static_cast<T>(sign);
+      }
+      std::vector<T> y(x.size(), NAN);
+      const Shape shape{static_cast<std::int64_t>(x.size())};
+      ops::activation_forward(context, kind, TensorView(std::span(x), shape), TensorView(std::span(y), shape));
+      double worst = 0;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        worst = std::max(worst, places_off(y[i], function(kind, static_cast<long double>(x[i]))));
+        if (kind == Activation::tanh) {
+          ASSERT_EQ(std::signbit(y[i]), std::signbit(x[i])) << x[i];
+          ASSERT_LE(std::abs(y[i]), T(1)) << x[i];
+        }
+      }
+      EXPECT_LT(worst, most) << ops::name_of(kind) << " sign " << sign;
+      EXPECT_GT(worst, 0.1);  // a control: there is something to measure
+    }
+  }
+}
+
+TEST(Activation, TanhAndSigmoidAreWithinAFewUnitsOfTheLastPlace) {
+  expect_last_places<float>(3);
+  expect_last_places<double>(3);
+}
+
+/// The library's tanh is as far from exact.
+TEST(Activation, TanhIsAsNearAsThatOfTheStandardLibrary) {
+  for (const double x : arguments<double>()) {
+    ASSERT_LT(places_off(std::tanh(x), function(Activation::tanh, static_cast<long double>(x))), 3) << x;
+  }
+}
+
+TEST(Activation, InfinityHasALimitAndNaNStays) {
+  CpuContext context;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  std::vector<double> x{kInfinity, -kInfinity, NAN, -0.0};
+  std::vector<double> y(4);
+  const TensorView vx{std::span(x), Shape{4}};
+  const TensorView vy{std::span(y), Shape{4}};
+  ops::activation_forward(context, Activation::tanh, vx, vy);
+  EXPECT_EQ(y[0], 1);
+  EXPECT_EQ(y[1], -1);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_TRUE(y[3] == 0 && std::signbit(y[3]));
+  ops::activation_forward(context, Activation::sigmoid, vx, vy);
+  EXPECT_EQ(y[0], 1);
+  EXPECT_EQ(y[1], 0);
+  EXPECT_TRUE(std::isnan(y[2]));
+  EXPECT_EQ(y[3], 0.5);
+  std::vector<double> smallest{-745, -720};  // whose exponentials are denormal
+  ops::activation_forward(context, Activation::sigmoid, TensorView(std::span(smallest), Shape{2}), vy.slice(0, 0, 2));
+  EXPECT_EQ(y[0], std::exp(-745.0));
+  EXPECT_NEAR(y[1] / std::exp(-720.0), 1, 1e-10);
+}
+
+/// An element has the same bits wherever it stands and however many there are: forward and backward, each way that an
+/// op has to them.
+TEST(Activation, TheBitsOfAnElementDoNotDependOnTheNumberOfElements) {
+  constexpr std::int64_t kMost = 1024;
+  for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
+    GuardedTensor x(Shape{kMost}, dtype), dy(Shape{kMost}, dtype), y(Shape{kMost}, dtype), dx(Shape{kMost}, dtype);
+    x.normal(1, 2);
+    dy.normal(2);
+    for (const Activation kind : testing::kActivations) {
+      CpuContext context;
+      ops::activation_forward(context, kind, x, y);
+      ops::activation_backward(context, kind, x, dy, dx);
+      for (const std::int64_t count : {1, 2, 3, 7, 8, 31, 32, 33, 1023}) {
+        for (const std::int64_t first : {std::int64_t{0}, std::int64_t{1}, kMost - count}) {
+          const auto part = [&](const GuardedTensor& whole) { return whole.view().slice(0, first, first + count); };
+          const GuardedTensor out(Shape{count}, dtype);
+          const std::string what = concat(ops::name_of(kind), ' ', dtype, ", ", count, " from ", first);
+          ops::activation_forward(context, kind, part(x), out);
+          testing::expect_same_bits(out, part(y), what);
+          ops::activation_backward(context, kind, part(x), part(dy), out);
+          testing::expect_same_bits(out, part(dx), what);
+          const GuardedTensor row(Shape{1, count}, dtype);
+          ops::linear_epilogue_forward(context, kind, part(x).reshape({1, count}), {}, {}, row);
+          testing::expect_same_bits(row.view().reshape({count}), part(y), what);
+        }
+      }
+    }
+  }
 }
 
 TEST(Activation, TheSameBitsForAnyNumberOfThreads) {

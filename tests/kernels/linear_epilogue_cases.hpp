@@ -85,7 +85,8 @@ inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
 /// One element, one column, no rows, odd, more pieces than threads of a grid, around a warp of pieces, more than a
 /// chunk of rows.
 inline std::vector<Shape> linear_epilogue_shapes() {
-  return {Shape{1}, Shape{5, 1}, Shape{0, 5}, Shape{7}, Shape{2, 3, 31}, Shape{67, 33}, Shape{3, 264}, Shape{201, 40}};
+  return {Shape{1},      Shape{5, 1},   Shape{0, 5},    Shape{7},      Shape{2, 3, 31},
+          Shape{67, 33}, Shape{3, 264}, Shape{3, 1104}, Shape{201, 40}};
 }
 
 /// Every kind, then every way to call one of them on every shape.

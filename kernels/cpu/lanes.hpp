@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+/// A register of the processor full of numbers, for the loops whose speed hangs on it and that compilers do not
+/// vectorise by themselves. Written with the vectors that gcc and clang share, so that every processor has them. Every
+/// lane does the same operations in the same order: what a number becomes does not depend on the lane it is in. A loop
+/// that fills up its last register, instead of finishing with single numbers, has bits that do not depend on how many
+/// numbers there are.
+namespace lockstep::ops::lanes {
+
+#if defined(__AVX512F__)
+inline constexpr std::size_t kBytes = 64;
+#elif defined(__AVX2__)
+inline constexpr std::size_t kBytes = 32;
+#else
+inline constexpr std::size_t kBytes = 16;
+#endif
+
+template <class T>
+inline constexpr std::int64_t kCount = static_cast<std::int64_t>(kBytes / sizeof(T));
+
+namespace detail {
+
+template <class T>
+struct Type {
+  typedef T type __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc drops it from an alias
+};
+
+}  // namespace detail
+
+/// kCount<T> numbers. T: float, double or an unsigned integer.
+template <class T>
+using Lanes = typename detail::Type<T>::type;
+
+template <class T>
+[[nodiscard, gnu::always_inline]] inline Lanes<T> load(const T* from) {
+  Lanes<T> lanes;
+  std::memcpy(&lanes, from, kBytes);
+  return lanes;
+}
+
+template <class T>
+[[gnu::always_inline]] inline void store(const Lanes<T>& lanes, T* to) {
+  std::memcpy(to, &lanes, kBytes);
+}
+
+/// The same number in all lanes.
+template <class T>
+[[nodiscard, gnu::always_inline]] inline Lanes<T> all(T value) {
+  return value - Lanes<T>{};  // not +, which makes 0 of -0
+}
+
+/// a * b + c, rounded once where the processor can. Said outright: in a chain of sums, gcc takes a multiplication and
+/// an addition for some processors, whatever -ffp-contract says.
+[[nodiscard, gnu::always_inline]] inline Lanes<float> multiply_add(const Lanes<float>& a, const Lanes<float>& b,
+                                                                   const Lanes<float>& c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_ps(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+[[nodiscard, gnu::always_inline]] inline Lanes<double> multiply_add(const Lanes<double>& a, const Lanes<double>& b,
+                                                                    const Lanes<double>& c) {
+#if defined(__AVX512F__)
+  return _mm512_fmadd_pd(a, b, c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return _mm256_fmadd_pd(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+namespace detail {
+
+/// Of two rows of a matrix that is turned round, `half` rows apart: the second half of every 2 * half lanes of a is
+/// exchanged with the first half of b's.
+template <int half, class T, int... lane>
+[[gnu::always_inline]] inline void exchange(Lanes<T>& a, Lanes<T>& b, std::integer_sequence<int, lane...> /*lanes*/) {
+  constexpr int kLanes = static_cast<int>(kCount<T>);
+  const Lanes<T> first = __builtin_shufflevector(a, b, ((lane & half) == 0 ? lane : kLanes + lane - half)...);
+  b = __builtin_shufflevector(a, b, ((lane & half) == 0 ? lane + half : kLanes + lane)...);
+  a = first;
+}
+
+template <int half, class T>
+[[gnu::always_inline]] inline void turn(Lanes<T>* rows) {
+  if constexpr (half > 0) {
+#pragma GCC unroll 16
+    for (int row = 0; row < static_cast<int>(kCount<T>); ++row) {
+      if ((row & half) == 0) {
+        exchange<half, T>(rows[row], rows[row + half], std::make_integer_sequence<int, static_cast<int>(kCount<T>)>());
+      }
+    }
+    turn<half / 2, T>(rows);
+  }
+}
+
+}  // namespace detail
+
+/// rows: kCount<T> of them, a square matrix; lane j of row i becomes lane i of row j.
+template <class T>
+[[gnu::always_inline]] inline void transpose(Lanes<T>* rows) {
+  detail::turn<static_cast<int>(kCount<T> / 2), T>(rows);
+}
+
+}  // namespace lockstep::ops::lanes
