@@ -33,7 +33,7 @@ class World {
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
-[[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/detail/mpi_world.cpp
+[[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/mpi/mpi_world.cpp
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();
 
 }  // namespace lockstep::comm::detail

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""What the floors include, counted from their #include lines: no file includes one of a floor above it, none outside
+comm/launch includes comm/launch, no headers include each other in a circle, no two sources include each other's header
+without one of the headers saying so, and no folder of a floor holds more than 24 files beside each other (kernels/ is flat by
+design). Prints what breaks a rule; exit status 1.
+  scripts/check_includes.py [ROOT]"""
+import os
+import re
+import sys
+
+FLOORS = ["runtime", "kernels", "comm", "nn"]  # from below
+MOST_FILES = 24
+
+
+def files_of(root):
+    for floor in FLOORS:
+        for folder, _, names in os.walk(os.path.join(root, floor)):
+            for name in sorted(names):
+                if name.endswith((".hpp", ".cpp", ".cu")):
+                    yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def circles(graph):
+    """Strongly connected groups of more than one node (Tarjan)."""
+    index, low, stack, found = {}, {}, [], []
+
+    def visit(node):
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in sorted(graph.get(node, ())):
+            if other not in index:
+                visit(other)
+            if other in stack:
+                low[node] = min(low[node], low[other])
+        if low[node] == index[node]:
+            group = []
+            while not group or group[-1] != node:
+                group.append(stack.pop())
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for node in sorted(graph):
+        if node not in index:
+            visit(node)
+    return found
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    files = list(files_of(root))
+    includes = {}
+    for name in files:
+        with open(os.path.join(root, name), encoding="utf-8") as text:
+            mentioned = re.findall(r"^#include <lockstep/([^>]+)>", text.read(), re.MULTILINE)
+        includes[name] = {other for other in mentioned if other in set(files)}
+    faults = []
+    for name in files:
+        for other in sorted(includes[name]):
+            if FLOORS.index(other.split("/")[0]) > FLOORS.index(name.split("/")[0]):
+                faults.append(f"{name} includes {other}, of a floor above it")
+            if other.startswith("comm/launch/") and not name.startswith("comm/launch/"):
+                faults.append(f"{name} includes {other}: only programs know how they were launched")
+    for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):
+        faults.append("headers include each other in a circle: " + ", ".join(group))
+
+    def source_of(header):
+        return header[: -len(".hpp")] + ".cpp"
+
+    for name in files:
+        if not name.endswith(".cpp"):
+            continue
+        own = name[: -len(".cpp")] + ".hpp"
+        for other in sorted(includes[name]):
+            back = includes.get(source_of(other), set())
+            if own < other and own in back and other not in includes.get(own, set()) and own not in includes.get(other, set()):
+                faults.append(f"{name} includes {other}, and {source_of(other)} includes {own}")
+    counts = {}
+    for name in files:
+        counts[os.path.dirname(name)] = counts.get(os.path.dirname(name), 0) + 1
+    for folder, count in sorted(counts.items()):
+        if count > MOST_FILES and not folder.startswith("kernels"):
+            faults.append(f"{folder} holds {count} files beside each other, expected at most {MOST_FILES}")
+    for fault in faults:
+        print(fault)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
