@@ -9,10 +9,11 @@
 namespace lockstep::comm {
 
 struct MpiOptions {
-  /// A host worker (StateError otherwise) that stays where it is and outlives the communicator. To give it is to say:
-  /// while operations of lockstep are under way on a stream that is not inline, this process makes no MPI call of its
-  /// own. Event::synchronize(), GradientReducer::finish() on an inline stream and Stream::synchronize() are ends of
-  /// such operations. Only thread level SERIALIZED makes use of it; the other levels need none or can use none.
+  /// A host worker (StateError otherwise) that stays where it is and outlives the communicator. By giving it the host
+  /// program says: from the moment an operation is enqueued on a stream that is not inline until the program has waited
+  /// for it (Stream::synchronize(), Event::synchronize(), GradientReducer::finish() with an inline compute stream), the
+  /// program makes no MPI call of its own. Only thread level SERIALIZED makes use of the worker: MULTIPLE needs none,
+  /// and the levels below allow none.
   Stream* sole_mpi_worker = nullptr;
 };
 

@@ -20,8 +20,8 @@ class Buffer {
   /// texts name the class of the resource. What the resource throws goes on unchanged. For 0 bytes anything will do.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
-  /// The first `bytes` bytes of memory that the host program owns, keeps alive, and gets back by nothing that happens
-  /// here. Throws what require_memory() throws; `what` names the memory in the text.
+  /// The first `bytes` bytes of memory that the host program owns and keeps alive; the destructor gives nothing back.
+  /// Throws what require_memory() throws; `what` names the memory in the text.
   [[nodiscard]] static Buffer lent(std::string_view what, const TensorView& memory, std::size_t bytes,
                                    const Device& device);
   Buffer(Buffer&& other) noexcept { swap(other); }

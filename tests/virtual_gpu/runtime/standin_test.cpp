@@ -201,7 +201,28 @@ TEST_F(Standin, HandlesOfTheDead) {
   EXPECT_EQ(standin::violations().size(), 2U);
 }
 
-TEST_F(Standin, DefaultStreamsAndSynchronisingStreamsAreRefused) {
+TEST_F(Standin, TheLegacyStreamIsThatOfTheCurrentDevice) {
+  standin::reset({.devices = 2});
+  cudaEvent_t event = make_event();
+  EXPECT_EQ(cudaEventRecord(event, cudaStreamLegacy), cudaSuccess);
+  cudaSetDevice(1);
+  EXPECT_EQ(cudaEventRecord(event, cudaStreamLegacy), cudaErrorInvalidResourceHandle);
+  expect_violation("of one device");
+  cudaSetDevice(0);
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);
+  cudaEventDestroy(event);
+  EXPECT_TRUE(standin::leaks().empty());
+}
+
+TEST_F(Standin, TheLegacyStreamIsNeitherCapturedNorDestroyed) {
+  EXPECT_EQ(cudaStreamBeginCapture(cudaStreamLegacy, cudaStreamCaptureModeThreadLocal),
+            cudaErrorStreamCaptureUnsupported);
+  EXPECT_TRUE(standin::violations().empty());
+  EXPECT_EQ(cudaStreamDestroy(cudaStreamLegacy), cudaErrorInvalidResourceHandle);
+  expect_violation("not a stream");
+}
+
+TEST_F(Standin, NullAndSynchronisingStreamsAreRefused) {
   EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaErrorInvalidResourceHandle);
   cudaStream_t stream = nullptr;
   EXPECT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamDefault, 0), cudaErrorInvalidValue);
