@@ -1,11 +1,15 @@
 // A host program that owns MPI, its communicator, its stream and its memory, and lends them to lockstep.
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 
 #include <mpi.h>
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 #include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/nn/step/inference.hpp>
+#include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
@@ -42,6 +46,33 @@ static bool is_fatal(MPI_Comm comm) {
   return fatal;
 }
 
+// Steps of training over the host's communicator, on the host's memory: rank 0 has one sample, rank 1 two.
+static bool trains(lockstep::Context& context, lockstep::comm::Communicator& communicator, lockstep::Stream& stream) {
+  namespace nn = lockstep::nn;
+  nn::ModelBuilder b("line", {1});
+  b.linear("fc", b.input(), 1);
+  const nn::Model model = b.build();
+  nn::TrainStep step(context, {communicator, stream}, model, {.max_batch = 2, .plan = {.loss = nn::Loss::mse}});
+  const std::int64_t n = communicator.rank() + 1;
+  double x[] = {0.5, -1};
+  double y[] = {2 * x[0] + 1, 2 * x[1] + 1};
+  if (communicator.rank() == 1) {
+    x[0] = 1.5;
+    y[0] = 4;
+  }
+  for (int i = 0; i < 400; ++i) {
+    step.update(
+        {{nn::StateField::values, lockstep::TensorView(std::span(x).first(static_cast<std::size_t>(n)), {n, 1})},
+         {nn::StateField::targets, lockstep::TensorView(std::span(y).first(static_cast<std::size_t>(n)), {n, 1})}},
+        0.05);
+  }
+  nn::Inference predict(context, model, step.parameters(), {.max_batch = 1});
+  double at[] = {3};
+  double result[] = {0};
+  predict.run(lockstep::TensorView(std::span(at), {1, 1}), lockstep::TensorView(std::span(result), {1, 1}));
+  return step.wait_loss().value < 1e-4 && result[0] > 6.9 && result[0] < 7.1;  // 2 x + 1
+}
+
 int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
@@ -64,6 +95,7 @@ int main(int argc, char** argv) {
     for (const float x : tensor.view().span<float>()) {
       good = good && x == static_cast<float>(size * (size + 1));  // 2 (1 + 2 + ...)
     }
+    good = good && trains(context, *communicator, stream);
     std::printf("downstream: rank %d of %d: %s\n", communicator->rank(), size, good ? "good" : "WRONG");
   }
   MPI_Comm_free(&mine);
