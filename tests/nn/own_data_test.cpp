@@ -14,6 +14,7 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/guarded.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::nn {
@@ -116,7 +117,8 @@ TEST(OwnData, SequencesOfTokens) {
     tokens[i] = static_cast<std::int64_t>(i * 3 % 5);
     next[i] = (tokens[i] + 3) % 5;
   }
-  const TensorView view(std::span(tokens), {kSize, kLength}), answers(std::span(next), {kSize, kLength});
+  const TensorView view(std::span<std::int64_t>{tokens}, {kSize, kLength});
+  const TensorView answers(std::span<std::int64_t>{next}, {kSize, kLength});
   const MemoryDataset set("counting", {{StateField::tokens, view}, {StateField::labels, answers}});
   const Model model = transformer({.vocabulary = 5, .length = kLength, .width = 16, .heads = 2, .layers = 1});
   CpuContext context;
