@@ -15,7 +15,13 @@ macro(lockstep_release_flags language)
 endmacro()
 lockstep_release_flags(CXX)
 
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP)
+# The benchmarks are on where Google Benchmark is, but not in somebody else's project.
+set(_bench AUTO)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(_bench OFF)
+endif()
+set(LOCKSTEP_BENCH ${_bench} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -31,7 +37,6 @@ foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP)
   endif()
 endforeach()
 option(LOCKSTEP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(LOCKSTEP_BENCH "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_EXAMPLES "Build train_resnet and hello_ranks" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_WERROR "Warnings are errors (the CI presets)" OFF)
 option(LOCKSTEP_CLANG_TIDY "Run clang-tidy on the library" OFF)
@@ -91,9 +96,9 @@ endmacro()
 
 find_package(Threads REQUIRED)
 lockstep_need(ZLIB "nn (compressed data files)" "apt-get install zlib1g-dev, or set ZLIB_ROOT.")
-lockstep_need(nlohmann_json "nn (checkpoints) and the benchmarks"
+lockstep_need(nlohmann_json "nn (checkpoints)"
   "apt-get install nlohmann-json3-dev, or set nlohmann_json_ROOT.")
-if(LOCKSTEP_EXAMPLES OR LOCKSTEP_BENCH)
+if(LOCKSTEP_EXAMPLES OR NOT LOCKSTEP_BENCH STREQUAL "OFF")
   lockstep_need(CLI11 "examples and benchmarks" "apt-get install libcli11-dev, \
 or configure with -DLOCKSTEP_EXAMPLES=OFF -DLOCKSTEP_BENCH=OFF.")
   lockstep_need(tomlplusplus "examples and benchmarks (--config)" "apt-get install libtomlplusplus-dev, \
@@ -182,6 +187,13 @@ if(NOT LOCKSTEP_HAS_OPENMP)
   set(_hint "It needs OpenMP: -DLOCKSTEP_OPENMP=ON.")
 endif()
 lockstep_want(ONEDNN _found "oneDNN ${DNNL_VERSION}" "${_hint}")
+
+set(_found FALSE)
+if(NOT LOCKSTEP_BENCH STREQUAL "OFF")
+  find_package(benchmark QUIET)
+  set(_found ${benchmark_FOUND})
+endif()
+lockstep_want(BENCH _found "benchmark ${benchmark_VERSION}" "apt-get install libbenchmark-dev.")
 
 function(lockstep_print_summary)
   message(STATUS "lockstep ${PROJECT_VERSION}: ${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}, ${CMAKE_BUILD_TYPE}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes .bundle/deps: Open MPI as Debian 12 installs it, with what it loads and what our programs need, for a machine with
-# a GPU that has no network, no Open MPI and possibly no libgomp (any x86-64 with glibc 2.36 or newer). The folder may lie
-# anywhere there; sourcing its file `environment` is all that is needed.
+# a GPU that has no network, no Open MPI and possibly no libgomp (any x86-64 with glibc 2.36 and libstdc++ of GCC 12, or
+# newer ones). The folder may lie anywhere there; sourcing its file `environment` is all that is needed.
 #   scripts/bundle-deps.sh [--into FOLDER] [PROGRAM...]     default folder: .bundle/deps (ignored by git)
-# PROGRAM: what these programs need is brought along too, except NVIDIA's libraries, the driver and glibc.
+# PROGRAM: what these programs need is brought along too, except NVIDIA's libraries, the driver, glibc and libstdc++.
 # Needs apt-get only where openmpi-bin is not installed yet. Prints what it took with its size; at most 24 MiB.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -43,9 +43,10 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# glibc comes from there, since it must fit that machine's kernel and loader; NVIDIA's libraries from the toolkit or from
-# Python there: libcublasLt alone is larger than this bundle may be.
-elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvidia.*))\.so'
+# glibc comes from there, since it must fit that machine's kernel and loader; so does the C++ library, since an older one in
+# front of it breaks that machine's cmake and Python. NVIDIA's libraries come from the toolkit or from Python there:
+# libcublasLt alone is larger than this bundle may be.
+elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvidia.*))\.so'
 # take_libraries FILE...: the libraries that the files need and that are not taken yet, under the name they are asked for.
 take_libraries() {
   local name file

@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   libtomlplusplus-dev)
 # iproute2 and procps make and watch the two hosts of tests/launch, xz is a part of what bundle-deps.sh makes.
-test_packages=(libgtest-dev iproute2 procps xz-utils)
+test_packages=(libgtest-dev libbenchmark-dev iproute2 procps xz-utils)
 slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in
   run) ;;

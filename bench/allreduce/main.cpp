@@ -7,7 +7,7 @@
 // Host tensors go over MPI, those on GPUs over NCCL, on a stream of high priority.
 // Four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces of a
 // model's gradient buckets, back to back; and an all-reduce beside matrix products. algbw and busbw are those of
-// nccl-tests (bench/support/collectives.hpp); percent_of_copy holds busbw against what a copy (bytes read + bytes
+// nccl-tests (measure/collectives.hpp); percent_of_copy holds busbw against what a copy (bytes read + bytes
 // written) gets while all ranks copy at once.
 
 #include <algorithm>
@@ -33,17 +33,18 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "bench/support/collectives.hpp"
-#include "bench/support/load.hpp"
 #include "bench/support/runner.hpp"
-#include "bench/support/timing.hpp"
+#include "measure/collectives.hpp"
+#include "measure/load.hpp"
+#include "measure/timing.hpp"
 
 namespace {
 
 using namespace lockstep;
-using bench::Benchmark;
-using bench::Collective;
-using bench::CollectiveCase;
+using bench::Case;
+using bench::Timed;
+using measure::Collective;
+using measure::CollectiveCase;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kMaxCheckedBytes = 64 * kMiB;
@@ -74,14 +75,14 @@ class CollectiveBenchmarks {
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] bool overlaps() const { return grad().can_overlap(); }
   /// Whether there are products to run beside collectives.
-  [[nodiscard]] bool can_multiply() { return bench::can_load_matmul(context()); }
+  [[nodiscard]] bool can_multiply() { return measure::can_load_matmul(context()); }
 
-  std::vector<Benchmark> list() {
-    std::vector<Collective> collectives(std::begin(bench::kCollectives), std::end(bench::kCollectives));
+  std::vector<Case> list() {
+    std::vector<Collective> collectives(std::begin(measure::kCollectives), std::end(measure::kCollectives));
     if (!options_.collectives.empty()) {
       collectives.clear();
       for (const std::string& name : options_.collectives) {
-        collectives.push_back(bench::parse_collective(name));
+        collectives.push_back(measure::parse_collective(name));
       }
     }
     std::vector<DType> dtypes;
@@ -95,9 +96,9 @@ class CollectiveBenchmarks {
     if (overlaps()) {
       streams.push_back(&communication_stream());
     }
-    std::vector<Benchmark> all;
+    std::vector<Case> all;
     const auto sizes = bench::size_sweep(options_.sizes.min_bytes, options_.sizes.max_bytes, options_.sizes.factor);
-    for (const CollectiveCase& item : bench::collective_cases(collectives, dtypes)) {
+    for (const CollectiveCase& item : measure::collective_cases(collectives, dtypes)) {
       for (Stream* stream : streams) {
         for (const std::int64_t bytes : sizes) {
           add(all, item, *stream, bytes);
@@ -129,8 +130,7 @@ class CollectiveBenchmarks {
   }
   [[nodiscard]] Context& context() { return device_ != nullptr ? static_cast<Context&>(*device_) : host_; }
 
-  bench::Measurement measure(const CollectiveCase& item, Stream& stream, std::int64_t bytes,
-                             const bench::MeasureOptions& options) {
+  Timed open(const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     if (&stream != stream_ || bytes > bytes_) {
       bench_.reset();
       bytes_ = std::max(bytes, options_.sizes.pool_bytes);
@@ -138,7 +138,13 @@ class CollectiveBenchmarks {
       bench_.emplace(grad(), context(), stream, bytes_, options_.sizes.pool_bytes);
     }
     session_.agree([&] { bench_->check(item, std::min(bytes, kMaxCheckedBytes)); });
-    return bench_->measure(session_.control(), item, bytes, options);
+    const std::int64_t elements = measure::collective_elements(item, bytes, session_.size());
+    Timed timed = timed_of(item.collective, elements * static_cast<std::int64_t>(size_of(item.dtype)));
+    timed.work = bench_->work(item, bytes);
+    if (estimator_) {
+      timed.counters.push_back(estimate_of(bench_->estimate(*estimator_, item, bytes)));
+    }
+    return timed;
   }
 
   /// Bytes read and written a second by the rank that gets least of the memory while all copy. Measured once.
@@ -147,63 +153,61 @@ class CollectiveBenchmarks {
       constexpr double kCopySeconds = 0.3;
       session_.control().barrier(inline_);
       const std::vector<double> ranks =
-          comm::all_gather_value(session_.control(), bench::copy_bandwidth(context(), kCopySeconds));
+          comm::all_gather_value(session_.control(), measure::copy_bandwidth(context(), kCopySeconds));
       copy_ = *std::min_element(ranks.begin(), ranks.end());
     }
     return copy_;
   }
 
-  bench::Line line_of(const bench::Measurement& measured) {
-    bench::Line line{measured, {}, "algbw_bytes_per_second", "busbw_bytes_per_second"};
-    const double busbw = session_.size() > 1 ? measured.traffic_per_second() : kDoesNotApply;
-    line.counters.push_back({"percent_of_copy", 100 * busbw / copy_bandwidth()});
-    line.counters.push_back({"mean_over_ranks_ns", measured.samples.mean_over_ranks * 1e9});
-    return line;
+  /// What is counted of one call that brings so many bytes.
+  Timed timed_of(Collective collective, std::int64_t bytes) {
+    const auto payload = static_cast<double>(bytes);
+    const double traffic = payload * measure::bus_factor(collective, session_.size()).value_or(kDoesNotApply);
+    return {.per_call = {{"algbw", payload},
+                         {"busbw", traffic},
+                         {"percent_of_copy", 100 * traffic / copy_bandwidth(), /*rate=*/false}},
+            .counters = {{"bytes", payload}}};
   }
 
-  static bench::Counter estimate_of(const std::optional<double>& seconds) {
-    return {"nccl_estimate_ns", seconds ? *seconds * 1e9 : kDoesNotApply};
+  static std::pair<std::string, double> estimate_of(const std::optional<double>& seconds) {
+    return {"nccl_estimate_s", seconds.value_or(kDoesNotApply)};
   }
 
-  void add(std::vector<Benchmark>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
-    const std::string name = bench::collective_name(grad(), stream, item, bytes);
+  void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
+    const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
       return;  // too small for a part for each rank: the same as the size before
     }
-    all.push_back({name, [this, item, &stream, bytes](const bench::MeasureOptions& options) {
-                     bench::Line line = line_of(measure(item, stream, bytes, options));
-                     if (estimator_) {
-                       line.counters.push_back(estimate_of(bench_->estimate(*estimator_, item, bytes)));
-                     }
-                     return line;
-                   }});
+    all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }
 
-  void add_beside_matmul(std::vector<Benchmark>& all, std::int64_t bytes) {
+  /// Products where the tensors are: on a GPU on a stream of their own, behind the collectives' in priority.
+  struct Multiplying {
+    std::unique_ptr<Context> context;
+    std::unique_ptr<measure::Load> load;
+  };
+
+  void add_beside_matmul(std::vector<Case>& all, std::int64_t bytes) {
     const CollectiveCase item{Collective::all_reduce, DType::f32};
     Stream& stream = communication_stream();
-    all.push_back({bench::collective_name(grad(), stream, item, bytes) + "/beside:matmul",
-                   [this, item, &stream, bytes](const bench::MeasureOptions& options) {
-                     // Where the tensors are: on a GPU a stream of its own, behind the collectives' in priority.
-                     std::unique_ptr<Context> multiplying;
-                     std::unique_ptr<bench::Load> load;
-                     session_.agree([&] {
-                       if (gpus_ != nullptr) {
-                         multiplying = make_context(context().device());
-                       } else {
-                         multiplying = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads_});
-                       }
-                       load = bench::matmul_load(*multiplying);
-                     });
-                     bench::Line line = bench::measure_beside(session_.control(), *load,
-                                                              [&] { return measure(item, stream, bytes, options); });
-                     line.payload_name = "algbw_bytes_per_second";
-                     line.traffic_name = "busbw_bytes_per_second";
-                     return line;
-                   }});
+    all.push_back(
+        {measure::collective_name(grad(), stream, item, bytes) + "/beside:matmul", [this, item, &stream, bytes] {
+           Timed timed = open(item, stream, bytes);
+           const auto busy = std::make_shared<Multiplying>();
+           session_.agree([&] {
+             if (gpus_ != nullptr) {
+               busy->context = make_context(context().device());
+             } else {
+               busy->context = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads_});
+             }
+             busy->load = measure::matmul_load(*busy->context);
+           });
+           timed.load = {busy, busy->load.get()};
+           return timed;
+         }});
   }
 
-  void add_buckets(std::vector<Benchmark>& all, const std::vector<Stream*>& streams) {
+  void add_buckets(std::vector<Case>& all, const std::vector<Stream*>& streams) {
     if (options_.model.empty()) {
       return;
     }
@@ -215,11 +219,10 @@ class CollectiveBenchmarks {
         {"one_a_tensor", {.bucket_bytes = 1}}};
     for (const auto& [name, plan] : plans) {
       for (Stream* stream : streams) {
-        all.push_back({concat("ddp_buckets/", grad().backend(), "/f32/", options_.model, "/", name,
-                              gpus_ == nullptr && stream->is_inline() ? "/blocking" : "/stream"),
-                       [this, plan = plan, stream](const bench::MeasureOptions& options) {
-                         return run_buckets(comm::plan_buckets(gradients(), plan), *stream, options);
-                       }});
+        all.push_back(
+            {concat("ddp_buckets/", grad().backend(), "/f32/", options_.model, "/", name,
+                    gpus_ == nullptr && stream->is_inline() ? "/blocking" : "/stream"),
+             [this, plan = plan, stream] { return open_buckets(comm::plan_buckets(gradients(), plan), *stream); }});
       }
     }
   }
@@ -237,34 +240,28 @@ class CollectiveBenchmarks {
   }
 
   /// One call is the all-reduces of a step, in the order in which they start.
-  bench::Line run_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream,
-                          const bench::MeasureOptions& options) {
+  Timed open_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream) {
     const std::int64_t elements = buckets.back().end;
-    const Tensor arena = Tensor::zeros(context(), Shape{elements}, DType::f32);
+    const auto arena = std::make_shared<Tensor>(Tensor::zeros(context(), Shape{elements}, DType::f32));
     context().synchronize();
-    const auto start = [&] {
+    Timed timed = timed_of(Collective::all_reduce, elements * 4);
+    const auto start = [this, buckets, arena, &stream] {
       for (const comm::Bucket& bucket : buckets) {
-        grad().all_reduce(stream, arena.view().slice(0, bucket.begin, bucket.end));
+        grad().all_reduce(stream, arena->view().slice(0, bucket.begin, bucket.end));
       }
     };
-    bench::Measurement measured;
-    measured.bytes = elements * 4;
-    measured.payload_bytes = static_cast<double>(measured.bytes);
-    measured.traffic_bytes =
-        measured.payload_bytes * bench::bus_factor(Collective::all_reduce, session_.size()).value_or(0);
-    measured.samples = bench::measure(session_.control(), options, {start, [&] { stream.synchronize(); }, {}});
-    bench::Line line = line_of(measured);
-    line.counters.push_back({"buckets", static_cast<double>(buckets.size())});
+    timed.work = {.start = start, .wait = [&stream] { stream.synchronize(); }, .prepare = {}};
+    timed.counters.emplace_back("buckets", static_cast<double>(buckets.size()));
     if (estimator_) {  // one after the other
       double seconds = 0;
       for (const comm::Bucket& bucket : buckets) {
-        const TensorView range = arena.view().slice(0, bucket.begin, bucket.end);
+        const TensorView range = arena->view().slice(0, bucket.begin, bucket.end);
         seconds += estimator_->seconds([&](comm::Communicator& planned) { planned.all_reduce(stream, range); })
                        .value_or(kDoesNotApply);
       }
-      line.counters.push_back(estimate_of(seconds));
+      timed.counters.push_back(estimate_of(seconds));
     }
-    return line;
+    return timed;
   }
 
   comm::Session& session_;
@@ -275,7 +272,7 @@ class CollectiveBenchmarks {
   std::unique_ptr<CudaContext> device_;
   std::unique_ptr<comm::NcclEstimator> estimator_;  ///< of the GPUs' ranks; or nothing
   Stream inline_ = Stream::host_inline();
-  std::optional<bench::CollectiveBench> bench_;
+  std::optional<measure::CollectiveBench> bench_;
   Stream* stream_ = nullptr;
   std::int64_t bytes_ = 0;
   double copy_ = kDoesNotApply;
@@ -293,33 +290,32 @@ comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
 }
 
 int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
-        const bench::RunnerOptions& runner) {
+        const bench::RunOptions& run_options) {
   const comm::RankDevice placed = place(session, devices);
   std::optional<comm::GpuRanks> gpus;
   if (placed.device != Device::cpu()) {
     gpus.emplace(session, placed);
   }
   CollectiveBenchmarks benchmarks(session, options, gpus ? &*gpus : nullptr);
-  std::vector<Benchmark> all;
+  std::vector<Case> all;
   session.agree([&] { all = benchmarks.list(); });
   bench::RunContext context{
       {"threads", concat(benchmarks.threads())},
-      {"algbw_bytes_per_second", "bytes of the larger of a rank's two tensors, over the time"},
-      {"busbw_bytes_per_second",
-       "algbw times the share that passes a rank's link, as in nccl-tests; none for one rank"},
+      {"algbw", "bytes of the larger of a rank's two tensors, over the time"},
+      {"busbw", "algbw times the share that passes a rank's link, as in nccl-tests; none for one rank"},
       {"percent_of_copy", "busbw over what a copy in memory reads and writes while all ranks copy"},
-      {"mean_over_ranks_ns", "mean over iterations and ranks, as in the OSU benchmarks; real_time waits for the last"}};
+      {"mean_over_ranks_s", "mean over iterations and ranks, as in the OSU benchmarks; real_time waits for the last"}};
   if (gpus) {
     context.emplace_back("device", concat(list_gpus().at(static_cast<std::size_t>(placed.device.index)).name,
                                           placed.note.empty() ? "" : ", ", placed.note));
-    context.emplace_back("nccl_estimate_ns", "NCCL's own estimate of the time (ncclGroupSimulateEnd)");
+    context.emplace_back("nccl_estimate_s", "NCCL's own estimate of the time (ncclGroupSimulateEnd)");
   }
   if (!benchmarks.overlaps()) {
     context.emplace_back("left_out", "stream, beside: MPI calls cannot run beside others here");
   } else if (!benchmarks.can_multiply()) {
     context.emplace_back("left_out", "beside: this build has no matrix product for the GPU");
   }
-  return bench::run_benchmarks(session, runner, context, all);
+  return bench::run_cases(session, run_options, context, all);
 }
 
 }  // namespace
@@ -345,5 +341,5 @@ int main(int argc, char** argv) {
          return auto_without_nccl(devices) ? std::nullopt : std::optional(comm::RanksRequest{.devices = devices});
        },
        .run = [&](comm::Session& session, const DeviceRequest& devices,
-                  const bench::RunnerOptions& runner) { return run(session, options, devices, runner); }});
+                  const bench::RunOptions& run_options) { return run(session, options, devices, run_options); }});
 }

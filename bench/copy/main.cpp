@@ -4,7 +4,7 @@
 //   bench_copy --devices cpu:4     four ranks copy at once, each with its share of the host
 //   mpirun -np 4 bench_copy        the same, each on its own GPU where there are any
 //
-// Paths are those of bench/support/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
+// Paths are those of measure/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
 // beside.
 
 #include <memory>
@@ -19,18 +19,19 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
-#include "bench/support/copy_paths.hpp"
 #include "bench/support/gpus.hpp"
-#include "bench/support/load.hpp"
 #include "bench/support/peer_matrix.hpp"
 #include "bench/support/runner.hpp"
+#include "measure/copy_paths.hpp"
+#include "measure/load.hpp"
 
 namespace {
 
 using namespace lockstep;
-using bench::Benchmark;
-using bench::CopyPath;
-using bench::CopySize;
+using bench::Case;
+using bench::Timed;
+using measure::CopyPath;
+using measure::CopySize;
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
@@ -48,11 +49,11 @@ class CopyBenchmarks {
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
     if (session.size() == 1) {  // the rows of all ranks are the same
-      nodes_ = bench::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
+      nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {
       for (const Device& gpu : gpus_) {
-        can_multiply_ = can_multiply_ && bench::can_load_matmul(*make_context(gpu));
+        can_multiply_ = can_multiply_ && measure::can_load_matmul(*make_context(gpu));
       }
     });
   }
@@ -82,10 +83,10 @@ class CopyBenchmarks {
     return text;
   }
 
-  std::vector<Benchmark> list() {
-    std::vector<Benchmark> all;
+  std::vector<Case> list() {
+    std::vector<Case> all;
     const auto sizes = bench::size_sweep(options_.sizes.min_bytes, options_.sizes.max_bytes, options_.sizes.factor);
-    const std::vector<CopyPath> paths = bench::copy_paths(gpus_);
+    const std::vector<CopyPath> paths = measure::copy_paths(gpus_);
     for (const CopyPath& path : paths) {
       for (const std::int64_t bytes : sizes) {
         add(all, path, {bytes});
@@ -104,11 +105,11 @@ class CopyBenchmarks {
         }
       }
     }
-    for (const CopyPath& path : bench::numa_paths(nodes_)) {
+    for (const CopyPath& path : measure::numa_paths(nodes_)) {
       add(all, path, {options_.pieces_bytes});
     }
     for (const CopyPath& path : paths) {
-      if (!path.both_ways && (path.mover == bench::Mover::copy || path.mover == bench::Mover::copy_engine)) {
+      if (!path.both_ways && (path.mover == measure::Mover::copy || path.mover == measure::Mover::copy_engine)) {
         const bool on_gpu = gpu_of(path).has_value();
         if (!on_gpu || can_multiply_) {
           add_beside(all, path, Beside::matmul);
@@ -122,14 +123,11 @@ class CopyBenchmarks {
   }
 
   /// All pairs of GPUs.
-  [[nodiscard]] std::vector<bench::Conclusion> conclusions() const {
-    const std::optional<bench::Conclusion> matrix = bench::peer_matrix(gpus_, peers_);
-    return matrix ? std::vector{*matrix} : std::vector<bench::Conclusion>{};
-  }
+  [[nodiscard]] std::string conclusion() const { return bench::peer_matrix(gpus_, peers_); }
 
  private:
   /// The memory of the path at hand: kept while sizes of one path follow each other.
-  bench::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
+  measure::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
     if (path.name != name_ || bytes > bytes_) {
       bench_.reset();
       name_.clear();
@@ -140,36 +138,38 @@ class CopyBenchmarks {
     return *bench_;
   }
 
-  bench::Measurement measure(const CopyPath& path, const CopySize& size, bench::MeasureOptions options) {
-    constexpr double kSampleSeconds = 1e-5;  // shorter copies are timed together
-    bench::CopyBench& bench = bench_of(path, size.bytes);
+  Timed open(const CopyPath& path, const CopySize& size) {
+    constexpr double kSampleSeconds = 1e-5;
+    measure::CopyBench& bench = bench_of(path, size.bytes);
     session_.agree([&] {
       bench.check({std::min(size.bytes, 16 * kMiB), std::min(size.pieces, size.bytes), size.wait_each, size.grouped});
     });
-    options.sample_seconds = kSampleSeconds;
-    return bench.measure(session_.control(), size, options);
+    return {.work = bench.work(size),
+            .sample_seconds = kSampleSeconds,
+            .per_call = {{"bytes_per_second", path.payload_bytes(size.bytes)},
+                         {"traffic_bytes_per_second", path.traffic_bytes(size.bytes)}},
+            .counters = {{"bytes", static_cast<double>(size.bytes)}},
+            .after = [this, path, size](const measure::Samples& samples, benchmark::UserCounters&) {
+              note_peer(path, size, samples);
+            }};
   }
 
-  void add(std::vector<Benchmark>& all, const CopyPath& path, const CopySize& size) {
-    all.push_back({"copy/" + bench::copy_name(path, size), [this, path, size](const bench::MeasureOptions& options) {
-                     bench::Line line{measure(path, size, options)};
-                     note_peer(path, size, line.measurement);
-                     return line;
-                   }});
+  void add(std::vector<Case>& all, const CopyPath& path, const CopySize& size) {
+    all.push_back({"copy/" + measure::copy_name(path, size), [this, path, size] { return open(path, size); }});
   }
 
   /// Keeps what the table of all pairs is made of: whole copies by the copy engine, one way.
-  void note_peer(const CopyPath& path, const CopySize& size, const bench::Measurement& measured) {
-    if (path.from.memory == bench::Memory::device && path.to.memory == bench::Memory::device && path.over_link() &&
-        !path.both_ways && path.mover == bench::Mover::copy_engine && size.pieces == 1) {
-      peers_.push_back({path.from.device, path.to.device, size.bytes, measured.payload_per_second()});
+  void note_peer(const CopyPath& path, const CopySize& size, const measure::Samples& samples) {
+    if (path.from.memory == measure::Memory::device && path.to.memory == measure::Memory::device && path.over_link() &&
+        !path.both_ways && path.mover == measure::Mover::copy_engine && size.pieces == 1) {
+      peers_.push_back({path.from.device, path.to.device, size.bytes, path.payload_bytes(size.bytes) / samples.mean()});
     }
   }
 
   /// The GPU that a path has to do with, the sender of two; nothing for a path of the host.
   static std::optional<Device> gpu_of(const CopyPath& path) {
-    for (const bench::CopyEnd* end : {&path.from, &path.to}) {
-      if (end->memory == bench::Memory::device) {
+    for (const measure::CopyEnd* end : {&path.from, &path.to}) {
+      if (end->memory == measure::Memory::device) {
         return end->device;
       }
     }
@@ -181,7 +181,7 @@ class CopyBenchmarks {
   /// What runs beside a copy runs where the path is: on its GPU, on a stream of its own, or on the host.
   struct Neighbour {
     std::unique_ptr<Context> context;
-    std::unique_ptr<bench::Load> load;
+    std::unique_ptr<measure::Load> load;
   };
   Neighbour neighbour(const CopyPath& path, Beside beside) {
     constexpr std::int64_t kHostBytes = 4 * kMiB;
@@ -191,7 +191,7 @@ class CopyBenchmarks {
     if (gpu && beside == Beside::all_reduce) {
       made.context = std::make_unique<CudaContext>(
           *gpu, CudaContext::Options{.stream = nccl_->communication_stream().cuda_handle()});
-      made.load = bench::all_reduce_load(nccl_->grad(), *made.context, kGpuBytes);
+      made.load = measure::all_reduce_load(nccl_->grad(), *made.context, kGpuBytes);
       return made;
     }
     if (gpu) {
@@ -199,23 +199,26 @@ class CopyBenchmarks {
     } else {
       made.context = std::make_unique<CpuContext>(CpuContext::Options{.threads = 1});
     }
-    made.load = beside == Beside::matmul ? bench::matmul_load(*made.context)
-                                         : bench::all_reduce_load(session_.grad(), *made.context, kHostBytes);
+    made.load = beside == Beside::matmul ? measure::matmul_load(*made.context)
+                                         : measure::all_reduce_load(session_.grad(), *made.context, kHostBytes);
     return made;
   }
 
-  void add_beside(std::vector<Benchmark>& all, const CopyPath& path, Beside beside) {
+  void add_beside(std::vector<Case>& all, const CopyPath& path, Beside beside) {
     const CopySize size{options_.pieces_bytes};
-    all.push_back(
-        {concat("copy/", bench::copy_name(path, size), "/beside:", beside == Beside::matmul ? "matmul" : "all_reduce"),
-         [this, path, size, beside](const bench::MeasureOptions& options) {
-           if (gpu_of(path) && beside == Beside::all_reduce && !nccl_) {
-             nccl_.emplace(session_, comm::RankDevice{.device = gpus_.front()});
-           }
-           Neighbour busy;
-           session_.agree([&] { busy = neighbour(path, beside); });
-           return bench::measure_beside(session_.control(), *busy.load, [&] { return measure(path, size, options); });
-         }});
+    all.push_back({concat("copy/", measure::copy_name(path, size),
+                          "/beside:", beside == Beside::matmul ? "matmul" : "all_reduce"),
+                   [this, path, size, beside] {
+                     if (gpu_of(path) && beside == Beside::all_reduce && !nccl_) {
+                       nccl_.emplace(session_, comm::RankDevice{.device = gpus_.front()});
+                     }
+                     const auto busy = std::make_shared<Neighbour>();
+                     session_.agree([&] { *busy = neighbour(path, beside); });
+                     Timed timed = open(path, size);
+                     timed.load = {busy, busy->load.get()};
+                     timed.after = {};
+                     return timed;
+                   }});
   }
 
   comm::Session& session_;
@@ -226,17 +229,17 @@ class CopyBenchmarks {
   std::optional<comm::GpuRanks> nccl_;  ///< of several ranks with GPUs, from its first use on
   std::vector<bench::PeerRate> peers_;
   bool can_multiply_ = true;  ///< on every GPU
-  std::optional<bench::CopyBench> bench_;
+  std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;
 };
 
 int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
-        const bench::RunnerOptions& runner) {
+        const bench::RunOptions& run_options) {
   const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
   CopyBenchmarks benchmarks(session, options, gpus);
-  std::vector<Benchmark> all;
+  std::vector<Case> all;
   session.agree([&] { all = benchmarks.list(); });
   bench::RunContext context{{"threads", concat(benchmarks.threads())},
                             {"bytes_per_second", "payload: bytes delivered, both directions together"},
@@ -244,7 +247,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (const std::string left_out = benchmarks.left_out(); !left_out.empty()) {
     context.emplace_back("left_out", left_out);
   }
-  return bench::run_benchmarks(session, runner, context, all, [&] { return benchmarks.conclusions(); });
+  return bench::run_cases(session, run_options, context, all, [&] { return benchmarks.conclusion(); });
 }
 
 }  // namespace
@@ -266,5 +269,5 @@ int main(int argc, char** argv) {
            },
        .ranks = bench::host_ranks,
        .run = [&](comm::Session& session, const DeviceRequest& devices,
-                  const bench::RunnerOptions& runner) { return run(session, options, devices, runner); }});
+                  const bench::RunOptions& run_options) { return run(session, options, devices, run_options); }});
 }

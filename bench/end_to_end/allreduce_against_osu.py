@@ -3,8 +3,8 @@
 
   allreduce_against_osu.py --osu osu_allreduce [--program build/bin/bench_allreduce] [--ranks 2] [--rounds 5] [--out table.txt]
 
-OSU's figure is the mean over calls and ranks; ours beside it is the same (mean_over_ranks_ns), and then the median over calls of
-the slowest rank, which bench_allreduce calls real_time. Programs of lockstep ask MPI for MPI_THREAD_MULTIPLE, osu_allreduce for
+OSU's figure is the mean over calls and ranks; ours beside it is the same (mean_over_ranks_s), and then the median over calls of
+the slowest rank (p50_s). Programs of lockstep ask MPI for MPI_THREAD_MULTIPLE, osu_allreduce for
 no threads: Open MPI gives it them with OMPI_MPI_THREAD_LEVEL=3. OSU's sums are out of place, ours in place. The environment is
 passed on as it is: on a small machine first `source scripts/lib.sh; mpi_environment`. Sizes above 64 KiB have a tenth of the
 iterations.
@@ -39,12 +39,12 @@ def ours(a, first, last, iterations):
         out = os.path.join(folder, "out.json")
         run(["mpirun", "-np", str(a.ranks), a.program, "--devices", "cpu", "--collectives", "all_reduce", "--model", "",
              "--min-bytes", str(first), "--max-bytes", str(last), "--factor", str(FACTOR), "--pool-bytes", "0",
-             "--benchmark_filter=/blocking/", f"--benchmark_min_time={iterations}x", f"--benchmark_out={out}"])
+             "--benchmark_filter=/blocking/", f"--iterations={iterations}", f"--benchmark_out={out}"])
         with open(out) as file:
             root = json.load(file)
     rows = root["benchmarks"]
-    return (root["context"], {int(r["bytes"]): r["mean_over_ranks_ns"] * 1e-3 for r in rows},
-            {int(r["bytes"]): r["real_time"] * 1e-3 for r in rows})
+    return (root["context"], {int(r["bytes"]): r["mean_over_ranks_s"] * 1e6 for r in rows},
+            {int(r["bytes"]): r["p50_s"] * 1e6 for r in rows})
 
 
 def processor():
@@ -64,7 +64,7 @@ p.add_argument("--osu", required=True)
 p.add_argument("--program", default="build/bin/bench_allreduce")
 p.add_argument("--ranks", type=int, default=2)
 p.add_argument("--rounds", type=int, default=5)
-p.add_argument("--iterations", type=int, default=5000, help="of each size, at most 5000 are kept")
+p.add_argument("--iterations", type=int, default=5000, help="of each size")
 p.add_argument("--max-bytes", type=int, default=16 << 20, help="a power of 4 times 4")
 p.add_argument("--out")
 a = p.parse_args()
@@ -92,7 +92,7 @@ lines = [f"All-reduce of f32 over {a.ranks} ranks, bench_allreduce beside osu_al
 for first, last, iterations in ranges:
     lines += [f"  [OMPI_MPI_THREAD_LEVEL=3] mpirun -np {a.ranks} osu_allreduce -m {first}:{last} -i {iterations}",
               f"  mpirun -np {a.ranks} bench_allreduce --devices cpu --collectives all_reduce --model '' --min-bytes {first} --max-bytes {last} \\",
-              f"    --factor {FACTOR} --pool-bytes 0 --benchmark_filter=/blocking/ --benchmark_min_time={iterations}x"]
+              f"    --factor {FACTOR} --pool-bytes 0 --benchmark_filter=/blocking/ --iterations {iterations}"]
 lines += ["", "Microseconds, median of the rounds [least, most]: means over calls and ranks; and ours as the median over calls of the slowest",
           "rank. The ratio is ours over OSU's with threads, and in brackets over that without.", "",
           f"{'bytes':>9}" + "".join(f"{name:>28}" for name in COLUMNS) + f"{'ratio':>15}"]

@@ -44,9 +44,8 @@
 namespace {
 
 using namespace lockstep;
-using bench::Benchmark;
-using bench::Line;
-using bench::MeasureOptions;
+using bench::Case;
+using bench::Timed;
 
 struct Options {
   int threads = 0;
@@ -183,8 +182,8 @@ class MatmulBenchmarks {
 
   [[nodiscard]] const std::string& left_out() const { return left_out_; }
 
-  std::vector<Benchmark> list() {
-    std::vector<Benchmark> all;
+  std::vector<Case> list() {
+    std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
       std::vector<std::string> providers;  // each with its best guess for every size
@@ -209,7 +208,7 @@ class MatmulBenchmarks {
     for (Place& place : places_) {
       for (const bool each : {true, false}) {
         all.push_back({concat("matmul/", place.name, "/norms/", each ? "logged_each" : "kept"),
-                       [this, &place, each](const MeasureOptions& o) { return norms(place, each, o); }});
+                       [this, &place, each] { return norms(place, each); }});
       }
     }
     add_two(all, "two_halves", half_[0], half_[1]);
@@ -223,136 +222,157 @@ class MatmulBenchmarks {
   }
 
   /// From which size on each GPU is faster, or why nothing is said.
-  [[nodiscard]] std::vector<bench::Conclusion> crossovers() const {
-    std::vector<bench::Conclusion> all;
+  [[nodiscard]] std::string crossovers() const {
+    std::string all;
     for (std::size_t i = 1; i < places_.size(); ++i) {
       const std::string& gpu = places_[i].name;
-      all.push_back(crossover(gpu, gpu));
-      all.push_back(crossover(gpu + kStaged, gpu + " with copies of the operands and of the product"));
+      all += crossover(gpu, gpu) + crossover(gpu + kStaged, gpu + " with copies of the operands and of the product");
     }
-    if (all.empty()) {
-      all.push_back({"crossover", left_out_});
-    }
-    return all;
+    return all.empty() ? concat("crossover: ", left_out_, "\n") : all;
   }
 
  private:
   static constexpr const char* kStaged = "/with_copies";
 
-  [[nodiscard]] bench::Conclusion crossover(const std::string& where, const std::string& what) const {
-    const auto seconds = [&](const std::string& name, std::int64_t n) {
-      const auto times = best_.find(name);
-      const bool there = times != best_.end() && times->second.contains(n);
-      return there ? times->second.at(n) : std::numeric_limits<double>::quiet_NaN();
-    };
+  /// Of the fastest provider; NaN for what was not measured.
+  [[nodiscard]] double best(const std::string& where, std::int64_t n) const {
+    double best = std::numeric_limits<double>::quiet_NaN();
+    if (const auto found = seconds_.find({where, n}); found != seconds_.end()) {
+      for (const auto& [choice, seconds] : found->second) {
+        best = std::fmin(best, seconds);
+      }
+    }
+    return best;
+  }
+
+  [[nodiscard]] std::string crossover(const std::string& where, const std::string& what) const {
     std::vector<bench::TimesOfSize> times;
     for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
-      times.push_back({static_cast<double>(n), seconds("cpu", n), seconds(where, n)});
+      times.push_back({static_cast<double>(n), best("cpu", n), best(where, n)});
     }
-    const bench::Crossover found = bench::find_crossover(times);
-    return {concat("crossover/", where),
-            bench::crossover_text(found, what),
-            {{"from_size", found.from.value_or(std::numeric_limits<double>::quiet_NaN())},
-             {"crossings", static_cast<double>(found.crossings)},
-             {"sizes", static_cast<double>(found.sizes)}}};
+    return concat("crossover/", where, ": ", bench::crossover_text(bench::find_crossover(times), what), "\n");
   }
 
-  /// staged: with the operands and the result in the host's memory.
-  void add_size(std::vector<Benchmark>& all, Place& place, const std::string& choice, std::int64_t n, bool staged) {
-    const char* suffix = staged ? kStaged : "";
-    const auto measure = [this, &place, choice, n, staged, suffix](MeasureOptions options) {
-      Product product(*place.context, n, choice);
-      std::optional<StagedProduct> from_host;
-      session_.agree([&] {
-        product.check();
-        if (staged) {
-          from_host.emplace(product).check();
+  /// A product with its memory; staged: with the operands and the result in the host's memory.
+  struct Sized {
+    Sized(Context& context, std::int64_t n, const std::string& choice, bool staged) : product(context, n, choice) {
+      product.check();
+      if (staged) {
+        from_host.emplace(product).check();
+      }
+    }
+    void enqueue() { from_host ? from_host->enqueue() : product.enqueue(); }
+
+    Product product;
+    std::optional<StagedProduct> from_host;
+  };
+
+  void add_size(std::vector<Case>& all, Place& place, const std::string& choice, std::int64_t n, bool staged) {
+    const std::string where = place.name + (staged ? kStaged : "");
+    const auto open = [this, &place, choice, n, staged, where] {
+      std::shared_ptr<Sized> sized;
+      session_.agree([&] { sized = std::make_shared<Sized>(*place.context, n, choice, staged); });
+      Timed timed;
+      timed.work = {[sized] { sized->enqueue(); }, [&place] { place.context->synchronize(); }, {}};
+      timed.sample_seconds = 1e-4;  // as many products are under way as a program would have
+      timed.per_call = {{"flop_per_second", square(n).flops()}};
+      timed.after = [this, &place, choice, n, where](const measure::Samples& samples,
+                                                     benchmark::UserCounters& counters) {
+        seconds_[{where, n}][choice] = samples.mean();
+        const double cpu = best("cpu", n);
+        if (place.device.kind == DeviceKind::cuda && std::isfinite(cpu)) {
+          counters["times_as_fast_as_cpu"] = cpu / samples.mean();
         }
-      });
-      options.sample_seconds = 1e-4;  // as many products are under way as a program would have
-      const auto start = [&] { from_host ? from_host->enqueue() : product.enqueue(); };
-      Line line;
-      line.measurement.samples =
-          bench::measure(session_.control(), options, {start, [&] { place.context->synchronize(); }, {}});
-      const double seconds = line.measurement.samples.median();
-      auto [at, first] = best_[place.name + suffix].try_emplace(n, seconds);
-      at->second = std::min(at->second, seconds);
-      line.counters = {{"gflop_per_second", square(n).flops() / seconds * 1e-9}};
-      return line;
+      };
+      return timed;
     };
-    all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, suffix), measure});
+    all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// One call: the products and their norms, which are what a program would log.
-  Line norms(Place& place, bool each, const MeasureOptions& options) {
-    constexpr std::int64_t kSize = 100;
-    Context& context = *place.context;
-    Product product(context, kSize, {});
-    const Tensor squares = Tensor::zeros(context, Shape{options_.products}, DType::f64);
-    const Tensor scratch = Tensor::empty(
-        context, Shape{static_cast<std::int64_t>(ops::squared_norm_workspace_bytes(context, product.result()))},
-        DType::u8);
-    std::vector<double> logged(static_cast<std::size_t>(options_.products));
-    const auto start = [&] {
-      for (std::int64_t i = 0; i < options_.products; ++i) {
-        const TensorView norm = squares.view().slice(0, i, i + 1).reshape(Shape{});
+  /// Products and their norms, which are what a program would log.
+  struct Norms {
+    static constexpr std::int64_t kSize = 100;
+    Norms(Context& on, std::int64_t products)
+        : context(on),
+          product(on, kSize, {}),
+          squares(Tensor::zeros(on, Shape{products}, DType::f64)),
+          scratch(Tensor::empty(
+              on, Shape{static_cast<std::int64_t>(ops::squared_norm_workspace_bytes(on, product.result()))},
+              DType::u8)),
+          logged(static_cast<std::size_t>(products)) {}
+
+    /// each: brings every norm to the host and waits for it; otherwise all of them together.
+    void enqueue(bool each) {
+      for (std::size_t i = 0; i < logged.size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        const TensorView norm = squares.view().slice(0, at, at + 1).reshape(Shape{});
         product.enqueue();
         ops::squared_norm(context, product.result(), norm, scratch);
         if (each) {
-          copy(context, norm, {std::span(logged).subspan(static_cast<std::size_t>(i), 1), Shape{}});
+          copy(context, norm, {std::span(logged).subspan(i, 1), Shape{}});
           context.synchronize();
         }
       }
       if (!each) {
         copy(context, squares, {std::span(logged), squares.shape()});
       }
-    };
-    Line line;
-    line.measurement.samples = bench::measure(session_.control(), options, {start, [&] { context.synchronize(); }, {}});
-    session_.agree([&] {
+    }
+    void check() {
+      context.synchronize();
       for (const double value : logged) {  // 100 x 100 elements of 100
         require<StateError>(value == 1e8, "a squared norm is ", value, ", expected 1e8");
       }
+    }
+
+    Context& context;
+    Product product;
+    Tensor squares, scratch;
+    std::vector<double> logged;
+  };
+
+  Timed norms(Place& place, bool each) {
+    std::shared_ptr<Norms> norms;
+    session_.agree([&] {
+      norms = std::make_shared<Norms>(*place.context, options_.products);
+      norms->enqueue(each);
+      norms->check();
     });
-    line.counters = {{"products", static_cast<double>(options_.products)}};
-    return line;
+    Timed timed;
+    timed.work = {[norms, each] { norms->enqueue(each); }, [&place] { place.context->synchronize(); }, {}};
+    timed.counters = {{"products", static_cast<double>(options_.products)}};
+    return timed;
   }
 
-  void add_two(std::vector<Benchmark>& all, const char* what, Place& first, Place& second) {
+  void add_two(std::vector<Case>& all, const char* what, Place& first, Place& second) {
     for (const bool at_once : {false, true}) {
-      all.push_back(
-          {concat("matmul/", first.name, "_and_", second.name, "/", what, "/n:", options_.pair_size,
-                  at_once ? "/at_once" : "/one_after_the_other"),
-           [this, &first, &second, at_once](const MeasureOptions& o) { return two(first, second, at_once, o); }});
+      all.push_back({concat("matmul/", first.name, "_and_", second.name, "/", what, "/n:", options_.pair_size,
+                            at_once ? "/at_once" : "/one_after_the_other"),
+                     [this, &first, &second, at_once] { return two(first, second, at_once); }});
     }
   }
 
   /// One call: two products. One after the other: the first with all threads of the CPU, or on the first device, then
   /// the second in the same place.
-  Line two(Place& first, Place& second, bool at_once, const MeasureOptions& options) {
+  Timed two(Place& first, Place& second, bool at_once) {
     first.open();
     second.open();
-    const bool halves = first.device == Device::cpu();
-    Place& whole = halves ? places_[0] : first;
-    Product one(at_once ? *first.context : *whole.context, options_.pair_size, {});
-    Product other(at_once ? *second.context : *whole.context, options_.pair_size, {});
-    const auto start = [&] {
-      one.enqueue();
-      other.enqueue();
+    Place& whole = first.device == Device::cpu() ? places_[0] : first;
+    Context& one_on = at_once ? *first.context : *whole.context;
+    Context& other_on = at_once ? *second.context : *whole.context;
+    const auto one = std::make_shared<Product>(one_on, options_.pair_size, "");
+    const auto other = std::make_shared<Product>(other_on, options_.pair_size, "");
+    const auto start = [one, other] {
+      one->enqueue();
+      other->enqueue();
     };
-    const auto wait = [&] {
-      if (!at_once) {
-        whole.context->synchronize();
-        return;
-      }
-      first.context->synchronize();
-      second.context->synchronize();
+    const auto wait = [&one_on, &other_on] {
+      one_on.synchronize();
+      other_on.synchronize();
     };
-    Line line;
-    line.measurement.samples = bench::measure(session_.control(), options, {start, wait, {}});
-    line.counters = {
-        {"gflop_per_second", 2 * square(options_.pair_size).flops() / line.measurement.samples.median() * 1e-9}};
-    return line;
+    Timed timed;
+    timed.work = {start, wait, {}};
+    timed.per_call = {{"flop_per_second", 2 * square(options_.pair_size).flops()}};
+    return timed;
   }
 
   comm::Session& session_;
@@ -362,16 +382,17 @@ class MatmulBenchmarks {
   Place half_[2];
   Place second_stream_;  ///< of the first GPU
   std::string left_out_;
-  std::map<std::string, std::map<std::int64_t, double>> best_;  ///< seconds by device and size
+  /// Seconds of a product: by place and size, then by provider.
+  std::map<std::pair<std::string, std::int64_t>, std::map<std::string, double>> seconds_;
 };
 
 int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
-        const bench::RunnerOptions& runner) {
+        const bench::RunOptions& run_options) {
   const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
   const int threads = options.threads > 0 ? options.threads : comm::cpu_share(session).threads();
   std::optional<MatmulBenchmarks> benchmarks;
-  std::vector<Benchmark> all;
+  std::vector<Case> all;
   session.agree([&] {
     benchmarks.emplace(session, options, threads, gpus);
     all = benchmarks->list();
@@ -380,7 +401,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (!benchmarks->left_out().empty()) {
     context.emplace_back("left_out", benchmarks->left_out());
   }
-  return bench::run_benchmarks(session, runner, context, all, [&] { return benchmarks->crossovers(); });
+  return bench::run_cases(session, run_options, context, all, [&] { return benchmarks->crossovers(); });
 }
 
 }  // namespace
@@ -409,7 +430,7 @@ int main(int argc, char** argv) {
        .description = "Matrix products: sizes, devices, waiting for small results, two at once.",
        .add_options = add_options,
        .ranks = bench::host_ranks,
-       .run = [&](comm::Session& session, const DeviceRequest& devices, const bench::RunnerOptions& runner) {
-         return run(session, options, devices, runner);
+       .run = [&](comm::Session& session, const DeviceRequest& devices, const bench::RunOptions& run_options) {
+         return run(session, options, devices, run_options);
        }});
 }

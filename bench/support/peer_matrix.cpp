@@ -19,24 +19,23 @@ std::string right(const std::string& text) {
 
 }  // namespace
 
-std::optional<Conclusion> peer_matrix(std::span<const Device> gpus, std::span<const PeerRate> rates) {
+std::string peer_matrix(std::span<const Device> gpus, std::span<const PeerRate> rates) {
   std::int64_t bytes = 0;
   for (const PeerRate& rate : rates) {
     bytes = std::max(bytes, rate.bytes);
   }
   if (bytes == 0) {
-    return std::nullopt;
+    return {};
   }
-  Conclusion matrix{
-      "peers", concat("GB/s one way, ", bytes, " bytes, from each GPU (row) to each other\n", right("")), {}};
+  std::string matrix = concat("GB/s one way, ", bytes, " bytes, from each GPU (row) to each other\n", right(""));
   for (const Device& to : gpus) {
-    matrix.text += right(to_string(to));
+    matrix += right(to_string(to));
   }
   for (const Device& from : gpus) {
-    matrix.text += concat("\n", right(to_string(from)));
+    matrix += concat("\n", right(to_string(from)));
     for (const Device& to : gpus) {
       if (from == to) {
-        matrix.text += right("-");
+        matrix += right("-");
         continue;
       }
       double found = std::numeric_limits<double>::quiet_NaN();
@@ -45,11 +44,10 @@ std::optional<Conclusion> peer_matrix(std::span<const Device> gpus, std::span<co
           found = rate.bytes_per_second;
         }
       }
-      matrix.text += right(std::isfinite(found) ? digits(found * 1e-9, 2) : "n/a");
-      matrix.counters.push_back({concat(from.index, "_to_", to.index), found, /*bytes_per_second=*/true});
+      matrix += right(std::isfinite(found) ? digits(found * 1e-9, 2) : "n/a");
     }
   }
-  return matrix;
+  return matrix + "\n";
 }
 
 }  // namespace lockstep::bench

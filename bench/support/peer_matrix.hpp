@@ -1,12 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
+#include <string>
 
 #include <lockstep/runtime/machine/device.hpp>
-
-#include "bench/support/runner.hpp"
 
 namespace lockstep::bench {
 
@@ -19,8 +17,8 @@ struct PeerRate {
 };
 
 /// What each GPU gets across to each other: the largest size that was measured between any two of them, as a table for
-/// people (rows send, columns receive, GB/s; n/a for what was not measured at that size) and the numbers "0_to_1" in
-/// bytes a second. The last of several rates of a pair counts. Nothing when none of the pairs was measured. Pure.
-[[nodiscard]] std::optional<Conclusion> peer_matrix(std::span<const Device> gpus, std::span<const PeerRate> rates);
+/// people (rows send, columns receive, GB/s; n/a for what was not measured at that size). The last of several rates of
+/// a pair counts. Empty when none of the pairs was measured. Pure.
+[[nodiscard]] std::string peer_matrix(std::span<const Device> gpus, std::span<const PeerRate> rates);
 
 }  // namespace lockstep::bench

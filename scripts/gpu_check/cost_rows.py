@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Rows of the part speed: what moving data costs beside what it should.
 
-  cost_rows.py --alone cost.json --ranks cost.json --copies copies.json --kernels kernels.jsonl
+  cost_rows.py --alone cost.json --ranks cost.json --copies copies.json --kernels kernels.json
 
-alone: lockstep-cost of one rank; ranks: of several; copies: bench_copy; kernels: bench_kernels, whose copy_gb_per_s is the
+alone: lockstep-cost of one rank; ranks: of several; copies: bench_copy; kernels: bench_kernels, whose context has the
 measured copy bandwidth, bytes read and written. A file that is not there makes the rows that need it "skipped".
 Prints a line a row: name, passed/failed/skipped and detail, with tabs between. A bandwidth is that of the best size in
 either program: pinned copies reach at least 90 % of the link (PCIe generation and width), copies inside the GPU, read and
@@ -18,10 +18,10 @@ WANTED = 0.9
 
 
 def load(path):
-    """The file's object, or of lines an array of them; None when it is not there or was not written to the end."""
+    """The file's object; None when it is not there or was not written to the end."""
     try:
         with open(path) as file:
-            return [json.loads(line) for line in file if line.strip()] if path.endswith(".jsonl") else json.load(file)
+            return json.load(file)
     except (OSError, ValueError):
         return None
 
@@ -55,13 +55,13 @@ def link_row(alone, copies, name, pattern):
 
 
 def inside_row(alone, copies, kernels):
-    rate = best_copy(alone, "copy/device_to_device", copies, r"^copy/device_to_device/.*/one_way/copy_engine/\d+$")
+    rate = best_copy(alone, "copy/device_to_device", copies, r"^copy/device_to_device/.*/one_way/copy_engine/\d+/manual_time$")
     if rate is None:
         return "skipped", "no such copy was measured"
-    limits = [k["copy_gb_per_s"] * 1e9 for k in kernels or [] if k.get("copy_gb_per_s", 0) > 0]
-    if not limits:
+    limit = float((kernels or {}).get("context", {}).get("copy_bytes_per_second", 0))
+    if not limit > 0:
         return "skipped", f"{2 * rate / 1e9:.1f} GB/s read and written; bench_kernels measured no copy bandwidth"
-    return share(2 * rate, limits[0], "the copy bandwidth of bench_kernels")
+    return share(2 * rate, limit, "the copy bandwidth of bench_kernels")
 
 
 def smallest_row(alone):
@@ -106,7 +106,7 @@ def main():
         p.add_argument(name, required=True)
     a = p.parse_args()
     alone, ranks, copies, kernels = load(a.alone), load(a.ranks), load(a.copies), load(a.kernels)
-    pinned = r"^copy/{}/\d+/pinned/one_way/copy_engine/\d+$"
+    pinned = r"^copy/{}/\d+/pinned/one_way/copy_engine/\d+/manual_time$"
     for name, (status, detail) in (
             ("host to GPU, pinned, of the link", link_row(alone, copies, "copy/pinned_to_device", pinned.format("host_to_device"))),
             ("GPU to host, pinned, of the link", link_row(alone, copies, "copy/device_to_pinned", pinned.format("device_to_host"))),

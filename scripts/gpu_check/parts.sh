@@ -286,9 +286,9 @@ speed() {
   if [ -s "$work/steps/steps.md" ]; then add_table "ResNet-50, 224 x 224, whole steps" < "$work/steps/steps.md"; fi
   add_data steps "$work/steps/steps.json"
 
-  file=$work/kernels.jsonl
-  check "bench_kernels" 30 120 read_status "$programs/bench_kernels" --device cuda:0 --min-time 0.03 --max-seconds 75 \
-    --json "$file" || true
+  file=$work/kernels.json
+  check "bench_kernels" 30 120 read_status "$programs/bench_kernels" --devices 0, --benchmark_min_time 0.03 --max-seconds 75 \
+    --benchmark_out "$file" || true
   if [ -s "$file" ]; then add_table "Kernels" < <(kernel_table "$file"); fi
   add_data kernels "$file"
 
@@ -307,7 +307,7 @@ moving_data() {
   check "lockstep-cost, 1 rank" 35 75 read_status "${ranks[@]}" || true
   check "bench_copy" 15 45 read_status "$programs/bench_copy" --devices 0, --benchmark_filter 'cuda|gpu|device' \
     --benchmark_min_time 0.05 --min-bytes 4 --max-bytes 268435456 --factor 64 --benchmark_out "$copies" || true
-  if [ -s "$copies" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|name|benchmark)' "$log"); fi
+  if [ -s "$copies" ]; then add_table "Copies" < <(quoted grep -E '^(copy/|Benchmark)' "$log"); fi
   add_data copies "$copies"
 
   on_ranks "$count" "$programs/lockstep-cost" --devices gpu --seconds 20 --out "$several"
@@ -319,14 +319,14 @@ moving_data() {
   on_ranks "$count" "$programs/bench_allreduce" --devices gpu --benchmark_filter '^all_reduce/nccl/f32/in_place' \
     --benchmark_min_time 0.05 "${most[@]}"
   if check "bench_allreduce, $what" 15 40 read_status "${ranks[@]}"; then
-    add_table "All-reduce, $what$mind" < <(quoted grep -E '^(all_reduce/|benchmark)' "$log")
+    add_table "All-reduce, $what$mind" < <(quoted grep -E '^(all_reduce/|Benchmark)' "$log")
   fi
   on_ranks 1 "$programs/bench_allreduce" --devices 0, --benchmark_filter '^all_reduce/nccl' --benchmark_min_time 0.05
   check "bench_allreduce, 1 rank" 15 30 read_status "${ranks[@]}" || true
   if [ -z "$reason" ] && [ "$gpus" -lt 2 ]; then local reason="one GPU: it has no peer"; fi
   if check "bench_copy, every two GPUs" 15 40 read_status "$programs/bench_copy" --devices gpu --benchmark_filter \
-    '^copy/peer/.*/copy_engine/67108864$' --benchmark_min_time 0.05 --min-bytes 67108864 --max-bytes 67108864; then
-    add_table "Copies between GPUs" < <(quoted grep -E '^(copy/|benchmark)' "$log")
+    '^copy/peer/.*/copy_engine/67108864/manual_time$' --benchmark_min_time 0.05 --min-bytes 67108864 --max-bytes 67108864; then
+    add_table "Copies between GPUs" < <(quoted grep -E '^(copy/|Benchmark)' "$log")
   fi
 }
 
@@ -345,7 +345,7 @@ limits_of_copies() {
     return
   fi
   if ! said=$(python3 "$parts/cost_rows.py" --alone "$1/cost.json" --ranks "$2/cost.json" --copies "$3" \
-    --kernels "$work/kernels.jsonl" 2> "$work/log/cost_rows.log"); then
+    --kernels "$work/kernels.json" 2> "$work/log/cost_rows.log"); then
     row "copies beside their limits" failed 0 1 0 0 "cost_rows.py: $(tail -n 1 "$work/log/cost_rows.log")"
     return
   fi
@@ -358,25 +358,29 @@ limits_of_copies() {
   done <<< "$said"
 }
 
-# kernel_table FILE: the table of bench_kernels' lines. A product is held against the fastest one of its type in the same
-# run, everything else against the copy bandwidth measured there.
+# kernel_table FILE: the table of bench_kernels' file, in which Google Benchmark has a member a line. A product is held against
+# the fastest one of its type in the same run, everything else against the copy bandwidth measured there.
 kernel_table() {
   awk '
-    function text(name) { return match($0, "\"" name "\":\"[^\"]*\"") ? substr($0, RSTART + length(name) + 4, RLENGTH - length(name) - 5) : "" }
-    function number(name) { return match($0, "\"" name "\":[-+0-9.eE]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : 0 }
-    {
-      name[NR] = text("name"); type[NR] = text("dtype"); seconds[NR] = number("seconds"); gb[NR] = number("gb_per_s")
-      flops[NR] = number("gflop_per_s"); share[NR] = number("percent_of_copy"); copy = number("copy_gb_per_s")
-      if (name[NR] ~ /matmul/ && flops[NR] > best[type[NR]]) best[type[NR]] = flops[NR]
-    }
+    function value() { sub(/^[^:]*: */, ""); sub(/,$/, ""); gsub(/^"|"$/, ""); return $0 }
+    /^ *"copy_bytes_per_second":/ { copy = value() / 1e9 }
+    /^ *"name":/ { name[++n] = value(); sub("/manual_time$", "", name[n]) }
+    /^ *"error_occurred": true/ { left_out[n] = 1 }
+    /^ *"real_time":/ { us[n] = value() / 1e3 }
+    /^ *"bytes_per_second":/ { gb[n] = value() / 1e9 }
+    /^ *"flop_per_second":/ { flops[n] = value() / 1e12 }
+    /^ *"percent_of_copy":/ { share[n] = value() + 0 }
+    /^ *"label":/ { type[n] = value() }
     END {
+      for (i = 1; i <= n; ++i) if (!left_out[i] && name[i] ~ /matmul/ && flops[i] > best[type[i]]) best[type[i]] = flops[i]
       printf "copy %.0f GB/s", copy
-      for (t in best) printf ", fastest product in %s %.1f TFLOP/s", t, best[t] / 1000
+      for (t in best) printf ", fastest product in %s %.1f TFLOP/s", t, best[t]
       print "\n\n| case | type | us | GB/s | % of copy | TFLOP/s | % of matmul |\n|---|---|---|---|---|---|---|"
-      for (i = 1; i <= NR; ++i) {
-        printf "| %s | %s | %.1f | %.0f | %.1f |", name[i], type[i], seconds[i] * 1e6, gb[i], share[i]
-        if (flops[i] > 0 && best[type[i]] > 0) printf " %.2f | %.1f |\n", flops[i] / 1000, 100 * flops[i] / best[type[i]]
-        else if (flops[i] > 0) printf " %.2f | |\n", flops[i] / 1000
+      for (i = 1; i <= n; ++i) {
+        if (left_out[i]) continue
+        printf "| %s | %s | %.1f | %.0f | %.1f |", name[i], type[i], us[i], gb[i], share[i]
+        if (flops[i] > 0 && best[type[i]] > 0) printf " %.2f | %.1f |\n", flops[i], 100 * flops[i] / best[type[i]]
+        else if (flops[i] > 0) printf " %.2f | |\n", flops[i]
         else print " | |"
       }
     }' "$1"

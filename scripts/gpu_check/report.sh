@@ -117,11 +117,8 @@ add_json() {
   data+=("\"$1\": $2")
 }
 
-# add_data NAME FILE: a file of JSON, or of one JSON object a line (.jsonl), as it is.
+# add_data NAME FILE: a file of JSON as it is.
 add_data() {
   [ -s "$2" ] || return 0
-  case "$2" in
-    *.jsonl) add_json "$1" "[$(paste -sd , "$2")]" ;;
-    *) add_json "$1" "$(cat "$2")" ;;
-  esac
+  add_json "$1" "$(cat "$2")"
 }

@@ -1,6 +1,8 @@
 // The benchmarks as people call them: alone, with ranks that they start themselves, and under mpirun, on sizes that
 // cost nothing; what they write is read again.
+#include <algorithm>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -22,10 +24,12 @@ using testing::TemporaryFolder;
 const std::string kFolder = BENCH_FOLDER;
 const std::string kMpirun = MPIRUN;
 
-/// The program with `ranks` ranks; 0: without mpirun.
+/// A command with `ranks` ranks; 0: without mpirun.
+Ended run_ranks(int ranks, const std::string& command) {
+  return run_command((ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ") + command);
+}
 Ended run(int ranks, const std::string& program, const std::string& options) {
-  const std::string launcher = ranks == 0 ? "" : kMpirun + " -np " + std::to_string(ranks) + " ";
-  return run_command(launcher + kFolder + "/" + program + " " + options);
+  return run_ranks(ranks, kFolder + "/" + program + " " + options);
 }
 
 nlohmann::json read(const std::string& path) {
@@ -33,27 +37,53 @@ nlohmann::json read(const std::string& path) {
   return nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
 }
 
-/// What every file holds. Returns the entries by name.
-std::vector<std::string> expect_results(const nlohmann::json& root, int ranks) {
+/// What Google Benchmark's gbench/report.py takes of a file (compare.py), by which it pairs the entries of two files.
+void expect_comparable(const nlohmann::json& root) {
+  ASSERT_TRUE(root.is_object() && root.contains("context") && root.contains("benchmarks")) << root;
+  EXPECT_TRUE(root["context"].at("date").is_string());
+  EXPECT_TRUE(root["context"].at("num_cpus").is_number_integer());
   std::vector<std::string> names;
-  EXPECT_TRUE(root.contains("context") && root.contains("benchmarks")) << root;
-  EXPECT_EQ(root["context"]["ranks"], ranks);
-  EXPECT_GT(root["context"]["num_cpus"], 0);
   for (const auto& entry : root["benchmarks"]) {
-    names.push_back(entry.at("name"));
+    EXPECT_TRUE(entry.at("name").is_string()) << entry;
+    EXPECT_TRUE(entry.at("real_time").is_number() && entry.at("cpu_time").is_number()) << entry;
+    EXPECT_EQ(entry.at("time_unit"), "ns") << entry;
+    EXPECT_TRUE(entry.at("run_type") == "iteration" || entry.at("run_type") == "aggregate") << entry;
+    EXPECT_TRUE(entry.at("repetitions").is_number_integer()) << entry;
+    if (entry.at("run_type") == "aggregate") {
+      EXPECT_TRUE(entry.at("aggregate_name").is_string()) << entry;
+    } else {
+      names.push_back(entry.at("name"));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end()) << "two cases have one name: " << root;
+}
+
+const std::string kTiny = " --iterations 3 --pool-bytes 65536 ";
+const std::string kSuffix = "/iterations:3/manual_time";
+
+/// What every file of runs of three iterations holds. Returns the names of the cases, without what the library adds.
+std::vector<std::string> expect_results(const nlohmann::json& root, int ranks) {
+  expect_comparable(root);
+  std::vector<std::string> names;
+  EXPECT_EQ(root["context"]["ranks"], std::to_string(ranks));
+  for (const auto& entry : root["benchmarks"]) {
+    const std::string name = entry.at("name");
+    EXPECT_TRUE(name.ends_with(kSuffix)) << name;
+    names.push_back(name.substr(0, name.size() - kSuffix.size()));
     EXPECT_EQ(entry.at("run_type"), "iteration") << entry;
     EXPECT_EQ(entry.at("iterations"), 3) << entry;
     EXPECT_GT(entry.at("real_time"), 0) << entry;
-    EXPECT_GE(entry.at("max_ns"), entry.at("min_ns")) << entry;
-    EXPECT_EQ(entry.at("ranks"), ranks) << entry;
-    EXPECT_FALSE(entry.contains("p95_ns")) << "three values have no 95th percentile: " << entry;
+    EXPECT_GE(entry.at("max_s"), entry.at("min_s")) << entry;
+    EXPECT_EQ(entry.contains("rank_spread"), ranks > 1) << entry;
+    EXPECT_FALSE(entry.contains("p95_s")) << "three values have no 95th percentile: " << entry;
   }
   return names;
 }
 
 const nlohmann::json& entry(const nlohmann::json& root, const std::string& name) {
   for (const auto& each : root["benchmarks"]) {
-    if (each["name"] == name) {
+    if (each["name"] == name + kSuffix) {
       return each;
     }
   }
@@ -67,7 +97,56 @@ void expect_refused(const Ended& ended, const std::string& part) {
   EXPECT_NE(ended.error_lines()[0].find(part), std::string::npos) << ended.output;
 }
 
-const std::string kTiny = " --benchmark_min_time=3x --pool-bytes 65536 ";
+TEST(Ranks, MakeTheSameCallsAndReportTheSlowest) {
+  if (kMpirun.empty()) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  const TemporaryFolder folder;
+  const std::string program = std::string(RANKS_PROGRAM) + " --devices cpu --benchmark_out=" + folder / "ranks.json";
+  // The library chooses the number of iterations, in each rank for itself.
+  const Ended ended =
+      run_ranks(2, program + " --benchmark_min_time=0.03 --benchmark_repetitions=2 --benchmark_filter=-fails");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  std::istringstream calls(ended.output.substr(ended.output.find("calls:") + 6));
+  long first = 0;
+  long second = 0;
+  calls >> first >> second;
+  EXPECT_GE(first, 6) << "two runs, each with a warm-up and a call that shows how long it takes: " << ended.output;
+  EXPECT_EQ(first, second) << ended.output;
+  EXPECT_EQ(ended.count("UserCounters"), 1) << "one rank reports: " << ended.output;
+  EXPECT_EQ(ended.count("concluded once"), 1) << ended.output;
+
+  const nlohmann::json root = read(folder / "ranks.json");
+  ASSERT_TRUE(root.is_object()) << "one rank writes";
+  EXPECT_EQ(root["context"]["ranks"], "2");
+  EXPECT_EQ(root["context"]["about"], "ranks");
+  std::vector<std::string> aggregates;
+  for (const auto& each : root["benchmarks"]) {
+    if (each["run_name"] == "unsupported/rank_1/manual_time") {
+      EXPECT_EQ(each["error_message"], "rank 1 cannot") << "and rank 0 does not wait for it";
+      continue;
+    }
+    EXPECT_EQ(each["run_name"], "slow/rank_1/manual_time");
+    if (each["run_type"] == "aggregate") {
+      aggregates.push_back(each["aggregate_name"]);
+      continue;
+    }
+    const double seconds = each.at("real_time").get<double>() * 1e-9;
+    EXPECT_GE(seconds, 2e-3) << "the time of rank 1: " << each;
+    EXPECT_LT(each.at("mean_over_ranks_s"), seconds) << each;
+    EXPECT_GT(each.at("rank_spread"), 1) << each;
+    EXPECT_NEAR(each.at("things_per_second"), 10 / seconds, 1e-3 / seconds) << each;
+    EXPECT_NEAR(each.at("share"), 1 / seconds, 1e-3 / seconds) << each;
+    EXPECT_EQ(each.at("fixed"), 5);
+    EXPECT_FALSE(each.contains("nothing") || each.contains("nothing_either")) << "NaN is no JSON: " << each;
+  }
+  EXPECT_EQ(aggregates, (std::vector<std::string>{"mean", "median", "stddev", "cv"}));
+
+  const Ended failed = run_ranks(2, program + " --benchmark_filter=fails");
+  EXPECT_EQ(failed.code, 3) << failed.output;
+  ASSERT_EQ(failed.error_lines().size(), 1U) << failed.output;
+  EXPECT_NE(failed.error_lines()[0].find("rank 1: a wrong result"), std::string::npos) << failed.output;
+}
 
 TEST(BenchCopy, OneRank) {
   const TemporaryFolder folder;
@@ -84,6 +163,7 @@ TEST(BenchCopy, OneRank) {
   }
   const auto& line = entry(root, "copy/host_to_host/pageable/one_way/memcpy/4096");
   EXPECT_EQ(line.at("bytes"), 4096);
+  EXPECT_NEAR(line.at("bytes_per_second"), 4096e9 / line.at("real_time").get<double>(), 1e6);
   EXPECT_NEAR(line.at("traffic_bytes_per_second"), 2 * line.at("bytes_per_second").get<double>(), 1);
   EXPECT_TRUE(entry(root, "copy/host_to_host/pageable/one_way/copy/65536/beside:matmul").contains("slowdown"));
   entry(root, "copy/host_to_host/pageable/one_way/copy_worker/65536/pieces:4096/wait:each");
@@ -91,11 +171,17 @@ TEST(BenchCopy, OneRank) {
 }
 
 TEST(BenchCopy, NamesAndBadInput) {
-  const Ended listed = run(0, "bench_copy", "--devices cpu --benchmark_list_tests --benchmark_filter=both_ways.*/4$");
+  const Ended listed = run(0, "bench_copy", "--devices cpu --benchmark_list_tests --benchmark_filter=both_ways.*/4/");
   EXPECT_EQ(listed.code, 0);
   EXPECT_EQ(listed.output,
-            "copy/host_to_host/pageable/both_ways/memcpy/4\ncopy/host_to_host/pageable/both_ways/streaming/4\n"
-            "copy/host_to_host/pageable/both_ways/copy/4\n");
+            "copy/host_to_host/pageable/both_ways/memcpy/4/manual_time\n"
+            "copy/host_to_host/pageable/both_ways/streaming/4/manual_time\n"
+            "copy/host_to_host/pageable/both_ways/copy/4/manual_time\n");
+  EXPECT_EQ(run_command("env BENCHMARK_FILTER=none " + kFolder +
+                        "/bench_copy --devices cpu --benchmark_list_tests --benchmark_filter=both_ways.*/4/")
+                .output,
+            listed.output)
+      << "the environment decides nothing: it may differ between ranks";
   if (!kMpirun.empty()) {  // ranks with other sizes would wait for each other for ever
     const std::string program = " -np 1 " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
     expect_refused(run_command(kMpirun + program + " : " + program + " --min-bytes 8"), "the ranks do not agree");
@@ -103,36 +189,64 @@ TEST(BenchCopy, NamesAndBadInput) {
   const TemporaryFolder folder;
   const auto configured = [&](const std::string& text) {
     std::ofstream(folder / "bench.toml") << text;
-    return run(0, "bench_copy", "--benchmark_list_tests --benchmark_filter=memcpy/ --config " + folder / "bench.toml");
+    return run(0, "bench_copy", "--benchmark_list_tests --config " + folder / "bench.toml");
   };
-  EXPECT_EQ(configured("devices = \"cpu\"\nmin-bytes = 8\nmax-bytes = 8\n").output,
-            "copy/host_to_host/pageable/one_way/memcpy/8\ncopy/host_to_host/pageable/both_ways/memcpy/8\n");
+  EXPECT_EQ(configured("devices = \"cpu\"\nmin-bytes = 8\nmax-bytes = 8\nbenchmark_filter = \"memcpy/8/m\"\n").output,
+            "copy/host_to_host/pageable/one_way/memcpy/8/manual_time\n"
+            "copy/host_to_host/pageable/both_ways/memcpy/8/manual_time\n");
   expect_refused(configured("devices = 0\n"), "0,");
   expect_refused(configured("device = 1\n"), "bench.toml:1: device is no option");
   expect_refused(run(0, "bench_copy", "--min-bytes 64 --max-bytes 4"), "sizes are 64 to 4 bytes");
   expect_refused(run(0, "bench_copy", "--min-bytes -4"), "--min-bytes");
-  expect_refused(run(0, "bench_copy", "--benchmark_filter='('"), "no regular expression");
-  expect_refused(run(0, "bench_copy", "--benchmark_out=/nonexistent/x.json"), "cannot be written");
+  expect_refused(run(0, "bench_copy", "--devices cpu --benchmark_filter='('"), "--benchmark_filter is '('");
+  expect_refused(run(0, "bench_copy", "--devices cpu --benchmark_filter=nothing"), "--benchmark_filter is 'nothing'");
+  expect_refused(run(0, "bench_copy", "--benchmark_min_time=20x"), "'20x', expected seconds");
+  expect_refused(run(0, "bench_copy", "--benchmark_out_format=xml"), "xml");
+  expect_refused(run(0, "bench_copy", "--devices cpu --benchmark_context=a"), "'--benchmark_context=a'");
+  expect_refused(run(0, "bench_copy", "--benchmark_nonsense=1"), "--benchmark_nonsense=1");
+  expect_refused(run(0, "bench_copy", "--devices cpu --benchmark_out=/nonexistent/x.json"), "cannot be written");
 }
 
 TEST(BenchMatmul, OneRank) {
   const TemporaryFolder folder;
   const Ended ended = run(0, "bench_matmul",
                           "--devices cpu --min-size 4 --max-size 8 --pair-size 16 --products 5"
-                          " --benchmark_min_time=3x --benchmark_out=" +
+                          " --iterations 3 --benchmark_out=" +
                               folder / "matmul.json");
   ASSERT_EQ(ended.code, 0) << ended.output;
   const nlohmann::json root = read(folder / "matmul.json");
   expect_results(root, 1);
-  EXPECT_GT(entry(root, "matmul/cpu/f32/reference/n:8").at("gflop_per_second"), 0);
+  EXPECT_GT(entry(root, "matmul/cpu/f32/reference/n:8").at("flop_per_second"), 0);
   EXPECT_EQ(entry(root, "matmul/cpu/norms/logged_each").at("products"), 5);
   entry(root, "matmul/cpu/norms/kept");
   entry(root, "matmul/cpu_and_cpu/two_halves/n:16/at_once");
   entry(root, "matmul/cpu_and_cpu/two_halves/n:16/one_after_the_other");
-  EXPECT_EQ(root["conclusions"].size(), 1U) << root;
-  EXPECT_EQ(root["conclusions"][0]["text"], "there is no GPU to compare the CPU with");
-  EXPECT_NE(ended.output.find("crossover: there is no GPU to compare the CPU with"), std::string::npos);
+  EXPECT_EQ(ended.count("crossover: there is no GPU to compare the CPU with"), 1) << ended.output;
   expect_refused(run(0, "bench_matmul", "--min-size 9 --max-size 8"), "9 to 8");
+}
+
+TEST(BenchKernels, OneRank) {
+  const TemporaryFolder folder;
+  const std::string options = "--devices cpu --threads 1 --benchmark_filter=relu_forward --benchmark_out=";
+  const Ended ended = run(0, "bench_kernels", options + folder / "kernels.json" + " --iterations 3");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const nlohmann::json root = read(folder / "kernels.json");
+  for (const std::string& name : expect_results(root, 1)) {
+    const auto& line = entry(root, name);
+    EXPECT_EQ(line.at("label"), "f32");
+    EXPECT_GT(line.at("percent_of_copy"), 0) << line;
+    EXPECT_FALSE(line.contains("flop_per_second")) << "nobody counts those of relu: " << line;
+  }
+  EXPECT_EQ(root["context"]["threads"], "1");
+  EXPECT_GT(std::stod(root["context"]["copy_bytes_per_second"].get<std::string>()), 1e8);
+
+  // Too late for all: the file says so, and can still be read.
+  ASSERT_EQ(run(0, "bench_kernels", options + folder / "late.json" + " --max-seconds 1e-9").code, 0);
+  const nlohmann::json late = read(folder / "late.json");
+  expect_comparable(late);
+  ASSERT_EQ(late["benchmarks"].size(), root["benchmarks"].size());
+  EXPECT_EQ(late["benchmarks"][0]["error_message"], "left out: 1e-09 s were over");
+  expect_refused(run(0, "bench_kernels", "--nonsense"), "--nonsense");
 }
 
 TEST(BenchAllReduce, OneRankHasNoBusBandwidth) {
@@ -141,11 +255,11 @@ TEST(BenchAllReduce, OneRankHasNoBusBandwidth) {
       run(0, "bench_allreduce",
           "--max-bytes 4 --model resnet20 --collectives all_reduce" + kTiny + "--benchmark_out=" + folder / "one.json");
   ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_NE(ended.output.find("busbw_bytes_per_second=n/a"), std::string::npos) << ended.output;
   const nlohmann::json root = read(folder / "one.json");
   expect_results(root, 1);
   for (const auto& line : root["benchmarks"]) {
-    EXPECT_FALSE(line.contains("busbw_bytes_per_second")) << line;
+    EXPECT_TRUE(line.contains("algbw")) << line;
+    EXPECT_FALSE(line.contains("busbw") || line.contains("percent_of_copy")) << line;
   }
   expect_refused(run(0, "bench_allreduce", "--collectives reduce"), "reduce_scatter");
 }
@@ -167,7 +281,8 @@ TEST(BenchPrograms, TwoRanks) {
   // small). Four bucket plans on two streams.
   EXPECT_EQ(names.size(), (7U + 7) * 2 * 2 + 4 * 2) << reduced.output;
   const auto& line = entry(root, "all_gather/mpi/f32/out_of_place/stream/1024");
-  EXPECT_NEAR(line.at("busbw_bytes_per_second"), line.at("algbw_bytes_per_second").get<double>() / 2, 1);
+  EXPECT_NEAR(line.at("busbw"), line.at("algbw").get<double>() / 2, 1);
+  EXPECT_GT(line.at("percent_of_copy"), 0);
   EXPECT_GE(line.at("rank_spread"), 1);
   EXPECT_GT(entry(root, "ddp_buckets/mpi/f32/resnet20/one_a_tensor/stream").at("buckets"), 50);
   EXPECT_EQ(entry(root, "ddp_buckets/mpi/f32/resnet20/one_bucket/blocking").at("buckets"), 1);

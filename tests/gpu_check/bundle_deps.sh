@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bundle_deps.sh SOURCE HELLO_RANKS: scripts/bundle-deps.sh makes a folder that needs nothing of this system but glibc, and its
-# mpirun starts ranks from wherever the folder lies.
+# bundle_deps.sh SOURCE HELLO_RANKS: scripts/bundle-deps.sh makes a folder that needs nothing of this system but glibc and
+# libstdc++, and its mpirun starts ranks from wherever the folder lies.
 source "$(dirname "${BASH_SOURCE[0]}")/../launch/hosts.sh"
 source=$1 hello=$2
 [ "$(uname -m)" = x86_64 ] || skip "the bundle is for x86_64"
@@ -18,12 +18,12 @@ files=("$deps"/bin/* "$deps"/lib/*.so* "$deps"/lib/pmix/*.so)
 while read -r plugin; do files+=("$plugin"); done < <(find "$deps" -name 'mca_*.so')
 LD_LIBRARY_PATH=$deps/lib ldd "${files[@]}" "$hello" 2> /dev/null | awk '/=>/ {print $1, $3}' | sort -u > "$work/needs"
 lines 1 '^libmpi\.so\.40 .*/moved/lib/libmpi\.so\.40$' "$work/needs"
-grep -vE "^(lib(c|m|dl|rt|pthread|util|resolv)|ld-linux-x86-64|linux-vdso|lib(cuda|cudart|cublas|cublasLt|cudnn|nccl))\.so|/moved/lib/" "$work/needs" \
+grep -vE "^(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)|ld-linux-x86-64|linux-vdso|lib(cuda|cudart|cublas|cublasLt|cudnn|nccl))\.so|/moved/lib/" "$work/needs" \
   > "$work/others"
 if [ -s "$work/others" ]; then
   failed "what the folder needs of this system: $(tr '\n' ';' < "$work/others")"
 else
-  passed "needs nothing of this system but glibc"
+  passed "needs nothing of this system but glibc and libstdc++"
 fi
 
 ranks='. "$1/environment"; export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1

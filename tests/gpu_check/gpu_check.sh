@@ -43,11 +43,48 @@ check "slow sanitizer" 1 1 read_sanitizer sleep 20 || true
 reason="no card"
 check "no reason to try" 1 10 read_status touch "$work/tried" || true
 [ ! -e "$work/tried" ] || echo "it was tried"
-printf '%s\n' '{"name":"matmul a","dtype":"bf16","seconds":1e-06,"gb_per_s":10,"gflop_per_s":2000,"copy_gb_per_s":100,"percent_of_copy":10}' \
-  '{"name":"conv b","dtype":"bf16","seconds":2e-06,"gb_per_s":5,"gflop_per_s":500,"copy_gb_per_s":100,"percent_of_copy":5}' \
-  '{"name":"relu c","dtype":"f32","seconds":2e-06,"gb_per_s":90,"gflop_per_s":0,"copy_gb_per_s":100,"percent_of_copy":90}' > "$work/k.jsonl"
-add_table "Kernels" < <(kernel_table "$work/k.jsonl")
-add_data kernels "$work/k.jsonl"
+cat > "$work/k.json" << 'JSON'
+{
+  "context": {
+    "date": "2026-11-22T20:33:12+00:00",
+    "copy_bytes_per_second": "1e+11"
+  },
+  "benchmarks": [
+    {
+      "name": "matmul a/manual_time",
+      "real_time": 1.0000000000000000e+03,
+      "time_unit": "ns",
+      "bytes_per_second": 1.0000000000000000e+10,
+      "flop_per_second": 2.0000000000000000e+12,
+      "percent_of_copy": 1.0000000000000000e+01,
+      "label": "bf16"
+    },
+    {
+      "name": "conv b/manual_time",
+      "real_time": 2.0000000000000000e+03,
+      "bytes_per_second": 5.0000000000000000e+09,
+      "flop_per_second": 5.0000000000000000e+11,
+      "percent_of_copy": 5.0000000000000000e+00,
+      "label": "bf16"
+    },
+    {
+      "name": "matmul late/manual_time",
+      "error_occurred": true,
+      "error_message": "left out: 75 s were over",
+      "real_time": 0.0000000000000000e+00
+    },
+    {
+      "name": "relu c/manual_time",
+      "real_time": 2.0000000000000000e+03,
+      "bytes_per_second": 9.0000000000000000e+10,
+      "percent_of_copy": 9.0000000000000000e+01,
+      "label": "f32"
+    }
+  ]
+}
+JSON
+add_table "Kernels" < <(kernel_table "$work/k.json")
+add_data kernels "$work/k.json"
 echo '{"half": ' > "$work/half.json"
 if command -v python3 > /dev/null; then add_data half "$work/half.json"; else echo "half is no JSON"; fi
 write_reports smoke
@@ -97,10 +134,12 @@ lines 1 '^libnccl\.so\.2 in .*/toolkit/lib64$'
 lines 1 '^path /before:.*/nvidia/cu13/lib:.*/nvidia/cudnn/lib:.*/toolkit/lib64$'
 lines 2 '^passed   libraries '
 lines 1 '^failed   libraries .* not found: libcudnn\.so\.9;'
-run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.1.name=conv b'
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.benchmarks.1.name=conv b/manual_time'
 lines 1 '^\| hangs \| failed \| 0 \| 1 \| 0 \|' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| matmul a \| bf16 \| 1\.0 \| 10 \| 10\.0 \| 2\.00 \| 100\.0 \|$' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| conv b \| bf16 \| 2\.0 \| 5 \| 5\.0 \| 0\.50 \| 25\.0 \|$' "$work/out/gpu-check-smoke.md"
+lines 0 'matmul late' "$work/out/gpu-check-smoke.md"
+lines 1 '^copy 100 GB/s, fastest product in bf16 2\.0 TFLOP/s$' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| relu c \| f32 \| 2\.0 \| 90 \| 90\.0 \| \| \|$' "$work/out/gpu-check-smoke.md"
 lines 1 '^==== hangs\.log$' "$work/out/gpu-check-smoke.log"
 
@@ -250,13 +289,13 @@ echo "copy/device_to_device/0/device/one_way/copy_engine/268435456 1 us"
 if [ -n "${out:-}" ]; then
   for name in one_way/copy_engine/268435456 both_ways/copy_engine/268435456 one_way/copy_engine/268435456/pieces:4; do
     case $name in *:4 | both*) rate=9e12 ;; *) rate=${INSIDE:-1.4e12} ;; esac
-    echo "{\"name\": \"copy/device_to_device/0/device/$name\", \"bytes_per_second\": $rate}"
+    echo "{\"name\": \"copy/device_to_device/0/device/$name/manual_time\", \"bytes_per_second\": $rate}"
   done | paste -sd , | sed 's/.*/{"benchmarks": [&]}/' > "$out"
 fi
 END
   program bench_kernels << 'END'
-while [ $# -gt 0 ]; do if [ "$1" = --json ]; then out=$2; fi; shift; done
-echo '{"name":"relu","dtype":"f32","seconds":1e-06,"gb_per_s":10,"gflop_per_s":0,"copy_gb_per_s":3000,"percent_of_copy":10}' > "$out"
+while [ $# -gt 0 ]; do if [ "$1" = --benchmark_out ]; then out=$2; fi; shift; done
+echo '{"context": {"copy_bytes_per_second": "3e+12"}, "benchmarks": [{"name": "relu", "real_time": 1e3}]}' > "$out"
 END
   program bench_allreduce <<< 'echo "all_reduce/nccl/f32/in_place/stream/8 of $RANKS ranks: $*"'
   run 0 "speed with a GPU" "${check[@]}" --part speed
@@ -273,7 +312,7 @@ END
   lines 2 '^### What moving data costs on this$' "$work/out/gpu-check-speed.md"
   lines 1 '^- asked for --devices auto ' "$work/out/gpu-check-speed.md"
   lines 0 'copies\.svg' "$work/out/gpu-check-speed.md"
-  run 0 "  its JSON" json "$work/out/gpu-check-speed.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device;kernels.0.name=relu'
+  run 0 "  its JSON" json "$work/out/gpu-check-speed.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device;kernels.benchmarks.0.name=relu'
   cat > "$work/moving.sh" << 'END'
 parts=$1/scripts/gpu_check
 source "$1/scripts/lib.sh"
@@ -293,9 +332,9 @@ END
   lines 1 '^skipped  inside the GPU, of the copy bandwidth .* bench_kernels measured no copy bandwidth$'
   lines 1 '^## lockstep-cost, 3 ranks$'
   lines 0 '^failed|mean nothing'
-  rows=(python3 "$source/scripts/gpu_check/cost_rows.py" --copies "$work/copies.json" --kernels "$work/kernels.jsonl")
+  rows=(python3 "$source/scripts/gpu_check/cost_rows.py" --copies "$work/copies.json" --kernels "$work/kernels.json")
   cost() { RANKS=$1 "$work/bundle/programs/lockstep-cost" --out "$work/cost-$1" > /dev/null; }  # cost RANKS
-  "$work/bundle/programs/bench_kernels" --json "$work/kernels.jsonl"
+  "$work/bundle/programs/bench_kernels" --benchmark_out "$work/kernels.json"
   RATE=56 PEER=1 cost 1
   NCCL=off cost 2
   INSIDE=1.3e12 "$work/bundle/programs/bench_copy" --benchmark_out "$work/copies.json" > /dev/null
@@ -305,7 +344,7 @@ END
   lines 1 $'^GPU to GPU\tpassed\t360\\.0 GB/s, 80\\.0 %'
   lines 1 $'^all-reduce over NCCL\tfailed\tAll-reduces between GPUs: rank 1: no way out$'
   LINK=0 cost 1
-  run 0 "a link that nobody knows, and files that are not there" "${rows[@]}" --kernels "$work/none.jsonl" \
+  run 0 "a link that nobody knows, and files that are not there" "${rows[@]}" --kernels "$work/none.json" \
     --alone "$work/cost-1/cost.json" --ranks "$work/none.json"
   lines 1 $'^host to GPU, pinned, of the link\tskipped\t57\\.0 GB/s; no generation and width'
   lines 1 $'^inside the GPU, of the copy bandwidth\tskipped\t2600\\.0 GB/s read and written; bench_kernels measured no'

@@ -35,7 +35,7 @@ struct PreparedOp {
 /// One call of one op. The same description serves its tests, the comparison of backends, the thread-count test and
 /// the benchmark.
 struct OpCase {
-  std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; what --filter of the benchmark sees
+  std::string name;  ///< "relu_forward f32 (2, 3, 5)": unique; what --benchmark_filter sees
   DType dtype = DType::f32;
   std::vector<TensorSpec> inputs;  ///< must keep their bits
   std::vector<TensorSpec> outputs;

@@ -40,7 +40,7 @@ TEST(CostSurvey, TimeLeft) {
 }
 
 TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
-  bench::Samples samples;
+  measure::Samples samples;
   samples.seconds.assign(50, 1e-3);
   samples.seconds[7] = 2e-3;
   const comm::CostPoint point = cost_point(64, samples);
@@ -54,11 +54,11 @@ TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
 }
 
 TEST(CostSurvey, NoiseIsThatOfTheMedians) {
-  bench::Samples quiet;
+  measure::Samples quiet;
   quiet.seconds.assign(100, 1e-3);
   EXPECT_EQ(noise_of({quiet, quiet}), 0.05);
   EXPECT_EQ(noise_of({}), 0.05);
-  bench::Samples wild;
+  measure::Samples wild;
   for (int i = 0; i < 8; ++i) {
     wild.seconds.push_back(i % 2 == 0 ? 1e-3 : 3e-3);
   }

@@ -10,8 +10,8 @@
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
-#include "bench/support/collectives.hpp"
-#include "bench/support/copy_paths.hpp"
+#include "measure/collectives.hpp"
+#include "measure/copy_paths.hpp"
 #include "tools/lockstep_cost/fit.hpp"
 
 namespace lockstep_cost {
@@ -28,8 +28,8 @@ constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
 constexpr int kMostPairRanks = 16;  // 120 pairs
 
-using bench::Clock;
-using bench::seconds_since;
+using measure::Clock;
+using measure::seconds_since;
 
 class Survey {
  public:
@@ -39,14 +39,14 @@ class Survey {
   comm::CostFile run() {
     file_.ranks = session_.size();
     file_.nodes = session_.nodes();
-    const std::vector<bench::CopyPath> copies = wanted_copies();
+    const std::vector<measure::CopyPath> copies = wanted_copies();
     const bool several = session_.size() > 1;
     // The pairs take as long as a curve.
     curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0) + (several && on_gpu() && comm::has_nccl() ? 1 : 0);
     share_ = options_.seconds / curves_;
     begin_ = Clock::now();
 
-    for (const bench::CopyPath& path : copies) {
+    for (const measure::CopyPath& path : copies) {
       copy(path);
     }
     if (several) {
@@ -68,7 +68,7 @@ class Survey {
   [[nodiscard]] bool on_gpu() const { return !(options_.device == Device::cpu()); }
 
   /// The paths that people ask for first; bench_copy has them all.
-  [[nodiscard]] std::vector<bench::CopyPath> wanted_copies() const {
+  [[nodiscard]] std::vector<measure::CopyPath> wanted_copies() const {
     std::vector<Device> gpus;
     if (on_gpu()) {
       gpus.push_back(options_.device);
@@ -76,11 +76,11 @@ class Survey {
         gpus.push_back(*options_.peer);
       }
     }
-    std::vector<bench::CopyPath> wanted;
-    for (const bench::CopyPath& path : bench::copy_paths(gpus)) {
-      const bool on_host = path.mover == bench::Mover::memcpy || path.mover == bench::Mover::copy ||
-                           path.mover == bench::Mover::streaming;
-      const bool mine = path.mover == bench::Mover::copy_engine &&
+    std::vector<measure::CopyPath> wanted;
+    for (const measure::CopyPath& path : measure::copy_paths(gpus)) {
+      const bool on_host = path.mover == measure::Mover::memcpy || path.mover == measure::Mover::copy ||
+                           path.mover == measure::Mover::streaming;
+      const bool mine = path.mover == measure::Mover::copy_engine &&
                         (path.from.device == options_.device || path.from.device == Device::cpu()) &&
                         (path.from.device == options_.device || path.to.device == options_.device);
       if (!path.both_ways && (on_host || mine)) {
@@ -99,15 +99,15 @@ class Survey {
     return ranks;
   }
 
-  using MeasureSize = std::function<bench::Measurement(std::int64_t, const bench::MeasureOptions&)>;
+  using MeasureSize = std::function<measure::Measurement(std::int64_t, const measure::MeasureOptions&)>;
 
   /// One curve. Goes through the sizes several times, so that a busy second of the machine does not hit one size alone.
   void curve(comm::CostPath path, const MeasureSize& measure) {
     const Clock::time_point begin = Clock::now();
-    bench::MeasureOptions options;
+    measure::MeasureOptions options;
     options.min_iterations = 2;
     options.sample_seconds = kSampleSeconds;
-    std::vector<bench::Samples> all;
+    std::vector<measure::Samples> all;
     for (int round = 0; round < kRounds; ++round) {
       // The processor wakes up, and small sizes find in caches what is not left there by the largest of the last round.
       options.target_seconds = share_ / kRounds * 0.1;
@@ -125,7 +125,7 @@ class Survey {
           break;
         }
         step(round, concat(path.text, ", ", bytes_text(static_cast<double>(sizes_[i]))));
-        const bench::Samples samples = measure(sizes_[i], options).samples;
+        const measure::Samples samples = measure(sizes_[i], options).samples;
         if (round == 0) {
           all.push_back(samples);
         } else {
@@ -146,8 +146,8 @@ class Survey {
     file_.paths.push_back(std::move(path));
   }
 
-  void copy(const bench::CopyPath& path) {
-    std::optional<bench::CopyBench> bench;
+  void copy(const measure::CopyPath& path) {
+    std::optional<measure::CopyBench> bench;
     const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
@@ -162,7 +162,7 @@ class Survey {
       }
       bench->check({.bytes = std::min(kCheckBytes, sizes_.back())});
     });
-    curve(described, [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+    curve(described, [&](std::int64_t bytes, const measure::MeasureOptions& options) {
       return bench->measure(session_.control(), {.bytes = bytes}, options);
     });
   }
@@ -184,14 +184,14 @@ class Survey {
     return failed == reasons.end();
   }
 
-  [[nodiscard]] comm::CostPath description(const bench::CopyPath& path) const {
+  [[nodiscard]] comm::CostPath description(const measure::CopyPath& path) const {
     const std::string threads = concat(options_.threads, options_.threads == 1 ? " thread" : " threads");
     switch (path.mover) {
-      case bench::Mover::memcpy:
+      case measure::Mover::memcpy:
         return {.name = "copy/host/memcpy", .text = "memcpy"};
-      case bench::Mover::streaming:
+      case measure::Mover::streaming:
         return {.name = "copy/host/streaming", .text = concat("streaming, ", threads)};
-      case bench::Mover::copy:
+      case measure::Mover::copy:
         return {.name = "copy/host/copy", .text = concat("copy(), ", threads)};
       default:
         break;
@@ -199,9 +199,9 @@ class Survey {
     if (!(path.from.device == path.to.device) && path.from.memory == path.to.memory) {
       return {.name = "copy/peer", .text = "GPU to GPU"};
     }
-    const auto word = [](const bench::CopyEnd& end) {
-      return end.memory == bench::Memory::device ? "device"
-                                                 : (end.memory == bench::Memory::pinned ? "pinned" : "pageable");
+    const auto word = [](const measure::CopyEnd& end) {
+      return end.memory == measure::Memory::device ? "device"
+                                                   : (end.memory == measure::Memory::pinned ? "pinned" : "pageable");
     };
     return {.name = concat("copy/", word(path.from), "_to_", word(path.to)),
             .text = concat(word(path.from), " to ", word(path.to))};
@@ -209,16 +209,16 @@ class Survey {
 
   void messages() {
     CpuContext context({.threads = options_.threads});
-    std::optional<bench::CollectiveBench> bench;
+    std::optional<measure::CollectiveBench> bench;
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::host), .text = "all-reduce"});
 
     // Rank 0 with its neighbour, by size; then every two ranks with one size. Two ranks take turns, so a call is one
     // way.
-    const bench::CollectiveCase message{.collective = bench::Collective::send_recv, .from = 0, .to = 1};
+    const measure::CollectiveCase message{.collective = measure::Collective::send_recv, .from = 0, .to = 1};
     session_.agree([&] { bench->check(message, std::min(kCheckBytes, sizes_.back())); });
     curve({.name = "send_recv/0_1", .text = "message, ranks 0 and 1"},
-          [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+          [&](std::int64_t bytes, const measure::MeasureOptions& options) {
             return bench->measure(session_.control(), message, bytes, options);
           });
     const std::vector<int> ranks = pair_ranks();
@@ -230,24 +230,25 @@ class Survey {
     file_.pairs.bytes = std::min(kPairBytes, sizes_.back());
     file_.pairs.ranks = ranks;
     file_.pairs.seconds.assign(ranks.size(), std::vector<double>(ranks.size(), 0));
-    bench::MeasureOptions options;
+    measure::MeasureOptions options;
     options.target_seconds = share_ / static_cast<double>(pairs) * 0.5;
     options.sample_seconds = kSampleSeconds;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       for (std::size_t j = i + 1; j < ranks.size(); ++j) {
         step(0, concat("ranks ", ranks[i], " and ", ranks[j]));
-        const bench::CollectiveCase pair{.collective = bench::Collective::send_recv, .from = ranks[i], .to = ranks[j]};
+        const measure::CollectiveCase pair{
+            .collective = measure::Collective::send_recv, .from = ranks[i], .to = ranks[j]};
         const double seconds = bench->measure(session_.control(), pair, file_.pairs.bytes, options).samples.median();
         file_.pairs.seconds[i][j] = file_.pairs.seconds[j][i] = seconds;
       }
     }
   }
 
-  void all_reduce(bench::CollectiveBench& bench, comm::CostPath path) {
-    const bench::CollectiveCase item{.collective = bench::Collective::all_reduce};
+  void all_reduce(measure::CollectiveBench& bench, comm::CostPath path) {
+    const measure::CollectiveCase item{.collective = measure::Collective::all_reduce};
     session_.agree([&] { bench.check(item, std::min(kCheckBytes, sizes_.back())); });
-    path.bus_factor = bench::bus_factor(item.collective, session_.size()).value_or(0);
-    curve(std::move(path), [&](std::int64_t bytes, const bench::MeasureOptions& options) {
+    path.bus_factor = measure::bus_factor(item.collective, session_.size()).value_or(0);
+    curve(std::move(path), [&](std::int64_t bytes, const measure::MeasureOptions& options) {
       return bench.measure(session_.control(), item, bytes, options);
     });
   }
@@ -266,7 +267,7 @@ class Survey {
       return;
     }
     std::optional<CudaContext> context;
-    std::optional<bench::CollectiveBench> bench;
+    std::optional<measure::CollectiveBench> bench;
     session_.agree([&] {
       context.emplace(options_.device);
       bench.emplace(gpus->grad(), *context, gpus->communication_stream(), sizes_.back());
@@ -360,7 +361,7 @@ double seconds_left(int done, int paths, double elapsed, double planned) {
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 
-comm::CostPoint cost_point(std::int64_t bytes, const bench::Samples& samples) {
+comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples) {
   comm::CostPoint point{.bytes = bytes,
                         .samples = static_cast<std::int64_t>(samples.seconds.size()),
                         .median_s = samples.median(),
@@ -373,9 +374,9 @@ comm::CostPoint cost_point(std::int64_t bytes, const bench::Samples& samples) {
   return point;
 }
 
-double noise_of(const std::vector<bench::Samples>& sizes) {
+double noise_of(const std::vector<measure::Samples>& sizes) {
   std::vector<double> errors;
-  for (const bench::Samples& samples : sizes) {
+  for (const measure::Samples& samples : sizes) {
     std::vector<double> sorted = samples.seconds;
     std::sort(sorted.begin(), sorted.end());
     const std::size_t n = sorted.size();
@@ -384,7 +385,7 @@ double noise_of(const std::vector<bench::Samples>& sizes) {
       errors.push_back(2 * 1.25 * sigma / std::sqrt(static_cast<double>(n)) / samples.median());
     }
   }
-  return errors.empty() ? 0.05 : std::clamp(bench::median_of(errors), 0.05, 0.3);
+  return errors.empty() ? 0.05 : std::clamp(measure::median_of(errors), 0.05, 0.3);
 }
 
 comm::CostFile survey(comm::Session& session, const SurveyOptions& options,

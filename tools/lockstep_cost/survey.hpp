@@ -10,7 +10,7 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-#include "bench/support/samples.hpp"
+#include "measure/samples.hpp"
 #include "tools/lockstep_cost/limits.hpp"
 
 namespace lockstep_cost {
@@ -51,11 +51,11 @@ struct Progress {
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
 /// One point of a file: percentiles only where every call was timed by itself, and often enough for them.
-[[nodiscard]] lockstep::comm::CostPoint cost_point(std::int64_t bytes, const lockstep::bench::Samples& samples);
+[[nodiscard]] lockstep::comm::CostPoint cost_point(std::int64_t bytes, const lockstep::measure::Samples& samples);
 
 /// How uncertain the medians are, relatively, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
 /// sqrt(n), sigma from the quartiles as the tails are not normal), in the middle of all sizes, and 0.05 to 0.3.
-[[nodiscard]] double noise_of(const std::vector<lockstep::bench::Samples>& sizes);
+[[nodiscard]] double noise_of(const std::vector<lockstep::measure::Samples>& sizes);
 
 /// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;
 /// the result counts on rank 0. Every path gets an equal share of the time; sizes for which it does not last are left

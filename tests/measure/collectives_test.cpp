@@ -1,4 +1,4 @@
-#include "bench/support/collectives.hpp"
+#include "measure/collectives.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/comm/wrapped_communicator.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 TEST(Collectives, BusFactorsAreThePublishedOnes) {
@@ -120,4 +120,4 @@ TEST(Collectives, MeasuresAndNames) {
 }
 
 }  // namespace
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

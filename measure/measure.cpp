@@ -1,28 +1,19 @@
-#include "bench/support/measure.hpp"
+#include "measure/measure.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <ctime>
 #include <span>
 #include <vector>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
-constexpr std::int64_t kMaxCalls = 1000000;   // behind one value
-constexpr std::int64_t kProcessorEvery = 10;  // values
-constexpr double kShortest = 1e-9;            // a sample that the clock saw as nothing
-
-/// Of all threads of this process.
-double processor_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
+constexpr double kShortest = 1e-9;           // a sample that the clock saw as nothing
 
 template <class T>
 TensorView view_of(std::vector<T>& values) {
@@ -37,14 +28,20 @@ class Measure {
   Samples run() {
     sample(1);  // warm-up
     find_calls();
-    const Clock::time_point begin = Clock::now();
     std::vector<double> mine;
+    if (options_.calls > 0) {
+      const std::int64_t all = agreed(options_.calls);
+      const std::int64_t values = std::max<std::int64_t>(all / calls_, 1);
+      calls_ = all / values;
+      for (std::int64_t i = 0; i < values; ++i) {
+        mine.push_back(value(all * (i + 1) / values - all * i / values));
+      }
+      return gather(mine);
+    }
+    const Clock::time_point begin = Clock::now();
     for (std::int64_t round = options_.min_iterations; round > 0;) {
       for (std::int64_t i = 0; i < round; ++i) {
-        if (static_cast<std::int64_t>(mine.size()) % kProcessorEvery == 0) {
-          sample_processor();
-        }
-        mine.push_back(sample(calls_) / static_cast<double>(calls_));
+        mine.push_back(value(calls_));
       }
       round = agreed(next_round(static_cast<std::int64_t>(mine.size()), seconds_since(begin)));
     }
@@ -77,15 +74,8 @@ class Measure {
     return seconds_since(begin);
   }
 
-  /// In calls that are not timed: the kernel takes a microsecond to say it, longer on one rank than on the other, and a
-  /// small collective would wait for that.
-  void sample_processor() {
-    prepare();
-    const double before = processor_seconds();
-    call(calls_);
-    processor_ += processor_seconds() - before;
-    processor_calls_ += calls_;
-  }
+  /// Seconds of one call, of so many that are timed together.
+  double value(std::int64_t calls) { return sample(calls) / static_cast<double>(calls); }
 
   /// As many calls behind one value as last for sample_seconds.
   void find_calls() {
@@ -127,7 +117,6 @@ class Measure {
     Samples samples;
     samples.calls = calls_;
     const std::size_t count = mine.size();
-    samples.cpu_seconds = processor_ / static_cast<double>(processor_calls_);
     std::vector<double> all(count * static_cast<std::size_t>(ranks_.size()));
     ranks_.all_gather(inline_, view_of(mine), view_of(all));
     samples.mean_over_ranks = Samples{.seconds = all}.mean();
@@ -146,8 +135,6 @@ class Measure {
   const Work& work_;
   Stream inline_ = Stream::host_inline();
   std::int64_t calls_ = 1;
-  double processor_ = 0;
-  std::int64_t processor_calls_ = 0;
 };
 
 }  // namespace
@@ -162,6 +149,7 @@ Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const 
                       ", expected at least 1, and not more than the maximum");
   require<UsageError>(options.target_seconds >= 0 && options.sample_seconds >= 0, "measure: times are ",
                       options.target_seconds, " s and ", options.sample_seconds, " s a value, expected none below 0");
+  require<UsageError>(options.calls >= 0, "measure: calls are ", options.calls, ", expected none below 0");
   require<UsageError>(static_cast<bool>(work.start), "measure: there is nothing to start");
   return Measure(ranks, options, work).run();
 }
@@ -171,4 +159,4 @@ Samples measure(const MeasureOptions& options, const Work& work) {
   return measure(*alone, options, work);
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

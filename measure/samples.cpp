@@ -1,4 +1,4 @@
-#include "bench/support/samples.hpp"
+#include "measure/samples.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
@@ -75,4 +75,4 @@ double Samples::rank_spread() const {
   return *most / *least;
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

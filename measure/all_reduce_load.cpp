@@ -5,9 +5,9 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "bench/support/load.hpp"
+#include "measure/load.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 class AllReduceLoad final : public Load {
@@ -52,4 +52,4 @@ std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context&
   return std::make_unique<AllReduceLoad>(communicator, context, bytes);
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

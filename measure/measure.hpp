@@ -7,9 +7,9 @@
 
 #include <lockstep/comm/communicator.hpp>
 
-#include "bench/support/samples.hpp"
+#include "measure/samples.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 using Clock = std::chrono::steady_clock;
 [[nodiscard]] double seconds_since(Clock::time_point begin);
@@ -21,6 +21,8 @@ struct MeasureOptions {
   /// Least time behind one value: shorter calls are repeated and timed together, so that the clock does not count. 0:
   /// every call by itself, which is what shows the tail of a distribution.
   double sample_seconds = 0;
+  /// Exactly so many calls, and as many values as they make; 0: time and iterations decide, as above.
+  std::int64_t calls = 0;
 };
 
 /// What is timed.
@@ -32,8 +34,9 @@ struct Work {
 
 /// Times `work` on all ranks together. Every value is the time of the slowest rank: a barrier, then the clock around
 /// start() and wait() on each rank. All ranks make the same number of calls, whatever their own clocks say: rank 0
-/// decides how many, after each round. Collective over `ranks`, which is used between the calls and has to be another
-/// communicator than the one that `work` uses. UsageError for options that make no sense.
+/// decides how many, after each round. All ranks get the same values, bit by bit. Collective over `ranks`, which is
+/// used between the calls and has to be another communicator than the one that `work` uses. UsageError for options that
+/// make no sense.
 [[nodiscard]] Samples measure(comm::Communicator& ranks, const MeasureOptions& options, const Work& work);
 
 /// The same in this process alone.
@@ -55,4 +58,4 @@ struct Measurement {
   [[nodiscard]] double traffic_per_second() const { return traffic_bytes / samples.median(); }
 };
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

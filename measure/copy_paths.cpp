@@ -1,4 +1,4 @@
-#include "bench/support/copy_paths.hpp"
+#include "measure/copy_paths.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,7 @@
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
@@ -375,7 +375,7 @@ std::vector<CopyPath> numa_paths(std::span<const NumaNode> nodes) {
   return paths;
 }
 
-struct CopyBench::State {
+struct CopyBench::Impl {
   CopyPath path;
   std::int64_t max_bytes;
   std::vector<std::unique_ptr<Lane>> lanes;
@@ -389,34 +389,34 @@ struct CopyBench::State {
 };
 
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
-    : state_(std::make_unique<State>(State{path, max_bytes, {}})) {
+    : impl_(std::make_unique<Impl>(Impl{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
   // Between nodes so much that the C library asks the system for it, whose pages nobody has touched (malloc(3),
   // M_MMAP_THRESHOLD: 32 MiB at most).
   const std::int64_t bytes = std::max({max_bytes, pool_bytes, path.from.node ? kPoolBytes : 0});
   if (!path.both_ways) {
-    state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));
+    impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));
     return;
   }
   // Two directions share the host's threads.
   const int each = std::max((threads > 0 ? threads : CpuContext().threads()) / 2, 1);
-  state_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, each));
-  state_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, bytes, pool_bytes, each));
+  impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, each));
+  impl_->lanes.push_back(std::make_unique<Lane>(path, path.to, path.from, bytes, pool_bytes, each));
 }
 
 CopyBench::~CopyBench() = default;
 
 Work CopyBench::work(const CopySize& size) {
-  state_->require_size(size);
-  for (const auto& lane : state_->lanes) {
+  impl_->require_size(size);
+  for (const auto& lane : impl_->lanes) {
     lane->prepare(size);
   }
-  const auto start = [state = state_.get(), size] {
+  const auto start = [state = impl_.get(), size] {
     for (const auto& lane : state->lanes) {
       lane->start(size);
     }
   };
-  const auto wait = [state = state_.get()] {
+  const auto wait = [state = impl_.get()] {
     for (const auto& lane : state->lanes) {
       lane->wait();
     }
@@ -435,23 +435,23 @@ std::string copy_name(const CopyPath& path, const CopySize& size) {
 Measurement CopyBench::measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options) {
   Measurement result;
   result.bytes = size.bytes;
-  result.name = copy_name(state_->path, size);
-  result.payload_bytes = state_->path.payload_bytes(size.bytes);
-  result.traffic_bytes = state_->path.traffic_bytes(size.bytes);
-  result.samples = bench::measure(ranks, options, work(size));
+  result.name = copy_name(impl_->path, size);
+  result.payload_bytes = impl_->path.payload_bytes(size.bytes);
+  result.traffic_bytes = impl_->path.traffic_bytes(size.bytes);
+  result.samples = measure::measure(ranks, options, work(size));
   return result;
 }
 
 void CopyBench::check(const CopySize& size) {
-  state_->require_size(size);
-  for (const auto& lane : state_->lanes) {
+  impl_->require_size(size);
+  for (const auto& lane : impl_->lanes) {
     try {
       lane->check(size);
     } catch (Error& error) {
-      error.annotate(state_->path.name);
+      error.annotate(impl_->path.name);
       throw;
     }
   }
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "bench/support/measure.hpp"
+#include "measure/measure.hpp"
 
 #include <chrono>
 #include <cmath>
@@ -12,7 +12,7 @@
 
 #include "tests/comm/local_ranks.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 Samples counted(int n) {
@@ -68,9 +68,9 @@ TEST(Measure, KeepsToTheNumberOfIterations) {
   const Samples samples = measure({.target_seconds = 0, .min_iterations = 7, .max_iterations = 9}, work);
   EXPECT_EQ(samples.seconds.size(), 7U);
   EXPECT_EQ(samples.calls, 1);
-  EXPECT_EQ(calls, 10);  // a warm-up, one to see how long it takes, one for the processor time
-  EXPECT_EQ(waits, 10);
-  EXPECT_EQ(prepared, 10);
+  EXPECT_EQ(calls, 9);  // a warm-up, and one to see how long it takes
+  EXPECT_EQ(waits, 9);
+  EXPECT_EQ(prepared, 9);
   EXPECT_EQ(measure({.target_seconds = 10, .min_iterations = 2, .max_iterations = 11}, work).seconds.size(), 11U);
 }
 
@@ -92,6 +92,19 @@ TEST(Measure, ShortCallsAreTimedTogether) {
   EXPECT_GT(samples.calls, 1000);
   EXPECT_LT(samples.median(), 1e-4);
   EXPECT_GE(calls, 2 * samples.calls);
+}
+
+TEST(Measure, MakesExactlyTheCallsThatAreAskedFor) {
+  int calls = 0;
+  const Work count{[&] { ++calls; }};
+  EXPECT_EQ(measure({.calls = 7}, count).seconds.size(), 7U);
+  EXPECT_EQ(calls, 9);
+  const Work sleep{[] { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }};
+  // Several calls a value: all calls are shared out over the values.
+  const Samples samples = measure({.sample_seconds = 5e-3, .calls = 11}, sleep);
+  EXPECT_GE(samples.calls, 1);  // two to five, unless the machine is busy
+  EXPECT_EQ(static_cast<std::int64_t>(samples.seconds.size()), 11 / samples.calls);
+  EXPECT_EQ(measure({.sample_seconds = 1, .calls = 1}, {[] {}}).seconds.size(), 1U) << "fewer than fill one value";
 }
 
 TEST(Measure, TakesTheSlowestRankAndTheSameCallsOnAll) {
@@ -134,6 +147,7 @@ TEST(Measure, RefusesWhatMakesNoSense) {
   EXPECT_THROW((void)measure({.min_iterations = 6, .max_iterations = 5}, work), UsageError);
   EXPECT_THROW((void)measure({.target_seconds = -1}, work), UsageError);
   EXPECT_THROW((void)measure({.sample_seconds = std::nan("")}, work), UsageError);
+  EXPECT_THROW((void)measure({.calls = -1}, work), UsageError);
   EXPECT_THROW((void)measure(MeasureOptions{}, Work{}), UsageError);
 }
 
@@ -147,4 +161,4 @@ TEST(Measurement, BandwidthsAreOverTheMedian) {
 }
 
 }  // namespace
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

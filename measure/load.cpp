@@ -1,4 +1,4 @@
-#include "bench/support/load.hpp"
+#include "measure/load.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -11,9 +11,9 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
-struct Load::State {
+struct Load::Impl {
   std::atomic<bool> stop{false};
   std::atomic<std::int64_t> pieces{0};
   std::atomic<bool> ended{false};
@@ -30,25 +30,25 @@ Load::~Load() {
 }
 
 void Load::end() noexcept {
-  if (state_) {
-    state_->stop = true;
-    state_->thread.join();
-    state_.reset();
+  if (impl_) {
+    impl_->stop = true;
+    impl_->thread.join();
+    impl_.reset();
   }
 }
 
 bool Load::stopped() const {
-  return state_->stop;
+  return impl_->stop;
 }
 
 void Load::done() {
-  ++state_->pieces;
+  ++impl_->pieces;
 }
 
 void Load::start() {
-  require<StateError>(state_ == nullptr, "load: started twice");
-  state_ = std::make_unique<State>();
-  State& state = *state_;
+  require<StateError>(impl_ == nullptr, "load: started twice");
+  impl_ = std::make_unique<Impl>();
+  Impl& state = *impl_;
   state.thread = std::thread([this, &state] {
     try {
       run();
@@ -65,36 +65,35 @@ void Load::start() {
 }
 
 double Load::stop() {
-  require<StateError>(state_ != nullptr, "load: stopped before it was started");
-  const std::int64_t pieces = state_->pieces - state_->before;
-  const double seconds = seconds_since(state_->begin);
-  state_->stop = true;
-  state_->thread.join();
-  const std::exception_ptr failure = state_->failure;
-  state_.reset();
+  require<StateError>(impl_ != nullptr, "load: stopped before it was started");
+  const std::int64_t pieces = impl_->pieces - impl_->before;
+  const double seconds = seconds_since(impl_->begin);
+  impl_->stop = true;
+  impl_->thread.join();
+  const std::exception_ptr failure = impl_->failure;
+  impl_.reset();
   if (failure) {
     std::rethrow_exception(failure);
   }
   return static_cast<double>(pieces) / seconds;
 }
 
-Line measure_beside(comm::Communicator& ranks, Load& load, const std::function<Measurement()>& measure) {
+Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function<Samples()>& take) {
   const Clock::time_point begin = Clock::now();
-  const double alone = measure().samples.median();
+  const double alone = take().median();
   const std::vector<double> times = comm::all_gather_value(ranks, seconds_since(begin));
   load.start();
   std::this_thread::sleep_for(std::chrono::duration<double>(times.front()));
   const double rate_alone = load.stop();
   load.start();
-  Line line;
-  line.measurement = measure();
+  const Samples samples = take();
   const double rate = load.stop();
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();  // not one piece was finished
   const std::vector<double> slowdowns = comm::all_gather_value(ranks, rate > 0 ? rate_alone / rate : kUnknown);
-  line.counters = {{"alone_ns", alone * 1e9},
-                   {"slowdown", line.measurement.samples.median() / alone},
-                   {"load_slowdown", *std::max_element(slowdowns.begin(), slowdowns.end())}};
-  return line;
+  return {.samples = samples,
+          .alone_seconds = alone,
+          .slowdown = samples.median() / alone,
+          .load_slowdown = *std::max_element(slowdowns.begin(), slowdowns.end())};
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -4,7 +4,7 @@
 
 #include <lockstep/runtime/stream/context.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 /// Median seconds of one call, which enqueues work on the context's stream, over at least min_seconds. Short calls are
 /// timed in groups, so that the clock does not count.
@@ -14,4 +14,4 @@ namespace lockstep::bench {
 /// limit that results are held against.
 [[nodiscard]] double copy_bandwidth(Context& context, double min_seconds);
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -1,11 +1,11 @@
-#include "bench/support/timing.hpp"
+#include "measure/timing.hpp"
 
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "bench/support/measure.hpp"
+#include "measure/measure.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 double median_seconds(Context& context, double min_seconds, const std::function<void()>& call) {
   const MeasureOptions options{.target_seconds = min_seconds, .sample_seconds = 1e-3};
@@ -20,4 +20,4 @@ double copy_bandwidth(Context& context, double min_seconds) {
   return 2.0 * static_cast<double>(shape.numel()) / seconds;
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

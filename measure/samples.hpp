@@ -4,15 +4,14 @@
 #include <optional>
 #include <vector>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 /// Times of one thing that was done again and again. All in seconds of one call.
 struct Samples {
   std::vector<double> seconds;       ///< one value an iteration, in order: of the rank that took longest in it
   std::vector<double> rank_medians;  ///< the median of each rank's own values, in rank order
-  std::int64_t calls = 1;            ///< behind one value: calls too short for the clock are timed together
+  std::int64_t calls = 1;            ///< behind one value, at least: calls too short for the clock are timed together
   double mean_over_ranks = 0;        ///< of all ranks' own values: what OSU's benchmarks call the average
-  double cpu_seconds = 0;            ///< processor time of one call, of all threads of this rank
 
   /// NaN where there is no value.
   [[nodiscard]] double median() const;
@@ -30,4 +29,4 @@ struct Samples {
 /// The middle value, the mean of both where there are two; NaN of nothing.
 [[nodiscard]] double median_of(std::vector<double> values);
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -1,9 +1,9 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "bench/support/load.hpp"
+#include "measure/load.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 /// A GPU is done with a small product before the next one is there.
@@ -57,4 +57,4 @@ std::unique_ptr<Load> matmul_load(Context& context) {
   return std::make_unique<MatmulLoad>(context);
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

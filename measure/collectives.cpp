@@ -1,4 +1,4 @@
-#include "bench/support/collectives.hpp"
+#include "measure/collectives.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -10,7 +10,7 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
@@ -114,7 +114,7 @@ std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes,
   return std::max<std::int64_t>(elements / unit, 1) * unit;
 }
 
-struct CollectiveBench::State {
+struct CollectiveBench::Impl {
   comm::Communicator& communicator;
   Context& context;
   Stream& stream;
@@ -231,8 +231,8 @@ CollectiveBench::CollectiveBench(comm::Communicator& communicator, Context& cont
   // Room for one element of each rank, however small the size.
   const std::int64_t least = std::int64_t{8} * communicator.size();
   const Shape pool{std::max({max_bytes, pool_bytes, least})};
-  state_ = std::make_unique<State>(
-      State{communicator, context, stream, pool_bytes, Tensor::zeros(context, pool, DType::u8), {}});
+  impl_ = std::make_unique<Impl>(
+      Impl{communicator, context, stream, pool_bytes, Tensor::zeros(context, pool, DType::u8), {}});
   context.synchronize();
 }
 
@@ -253,12 +253,13 @@ std::string collective_name(const comm::Communicator& communicator, const Stream
 }
 
 Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
-  State* s = state_.get();
+  Impl* s = impl_.get();
   const std::int64_t elements = collective_elements(item, bytes, s->communicator.size());
   s->require_case(item);
   s->make_out(item);
   s->next = 0;
-  const State::Views first = s->views(item, elements);
+  s->turn = false;
+  const Impl::Views first = s->views(item, elements);
   if (item.graph) {
     s->capture(item, first);
     return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
@@ -281,19 +282,18 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
 
 Measurement CollectiveBench::measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                      const MeasureOptions& options) {
-  const std::int64_t elements = collective_elements(item, bytes, state_->communicator.size());
+  const std::int64_t elements = collective_elements(item, bytes, impl_->communicator.size());
   Measurement result;
   result.bytes = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  result.name = collective_name(state_->communicator, state_->stream, item, bytes);
+  result.name = collective_name(impl_->communicator, impl_->stream, item, bytes);
   result.payload_bytes = static_cast<double>(result.bytes);
   result.traffic_bytes = result.payload_bytes * bus_factor(item.collective, ranks.size()).value_or(0);
-  state_->turn = false;
-  result.samples = bench::measure(ranks, options, work(item, bytes));
+  result.samples = measure::measure(ranks, options, work(item, bytes));
   return result;
 }
 
 void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
-  State& s = *state_;
+  Impl& s = *impl_;
   s.require_case(item);
   const int mine = s.communicator.rank();
   const int ranks = s.communicator.size();
@@ -301,7 +301,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   s.make_out(item);
   s.next = 0;
   s.turn = false;
-  const State::Views views = s.views(item, elements);
+  const Impl::Views views = s.views(item, elements);
   const std::int64_t part = in_parts(item.collective) ? elements / ranks : elements;
   const int other = item.collective == Collective::send_recv ? s.partner(item) : mine;
   if (item.collective == Collective::send_recv && other < 0) {
@@ -355,11 +355,11 @@ std::optional<double> CollectiveBench::estimate(comm::NcclEstimator& estimator, 
   if (item.collective == Collective::send_recv || item.collective == Collective::all_to_all) {
     return std::nullopt;  // messages
   }
-  State& s = *state_;
+  Impl& s = *impl_;
   s.make_out(item);
   s.next = 0;
-  const State::Views views = s.views(item, collective_elements(item, bytes, s.communicator.size()));
+  const Impl::Views views = s.views(item, collective_elements(item, bytes, s.communicator.size()));
   return estimator.seconds([&](comm::Communicator& planned) { s.enqueue(planned, item, views); });
 }
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -1,4 +1,4 @@
-#include "bench/support/copy_paths.hpp"
+#include "measure/copy_paths.hpp"
 
 #include <set>
 
@@ -7,7 +7,7 @@
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 namespace {
 
 constexpr MeasureOptions kQuick{.target_seconds = 0, .min_iterations = 3, .max_iterations = 3};
@@ -182,4 +182,4 @@ TEST(CopyBench, RefusesSizesThatItHasNoMemoryFor) {
 }
 
 }  // namespace
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

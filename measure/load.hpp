@@ -6,10 +6,9 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
-#include "bench/support/measure.hpp"
-#include "bench/support/runner.hpp"
+#include "measure/measure.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 /// Work that a thread of its own does over and over while something else is timed: what a copy costs while a matrix
 /// product runs, and the product while the copy does. One object, any number of rounds.
@@ -34,8 +33,8 @@ class Load {
   void end() noexcept;
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
 /// Products of two square matrices, f32, on the device of `context`, which only the load uses until it is gone: 512 x
@@ -50,9 +49,15 @@ class Load {
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
-/// What two things do to each other: measure() alone, the load alone for as long, then both. The line is that of
-/// measure() with the load; counters: alone_ns, slowdown (median with / without) and load_slowdown (rate without /
-/// with, of the rank where it is largest). Collective over `ranks`.
-[[nodiscard]] Line measure_beside(comm::Communicator& ranks, Load& load, const std::function<Measurement()>& measure);
+/// What two things do to each other.
+struct Beside {
+  Samples samples;           ///< of what was timed, with the load
+  double alone_seconds = 0;  ///< median without the load
+  double slowdown = 0;       ///< median with / without
+  double load_slowdown = 0;  ///< rate without / with, of the rank where it is largest; NaN: no piece was finished
+};
 
-}  // namespace lockstep::bench
+/// take() alone, the load alone for as long, then both. Collective over `ranks`.
+[[nodiscard]] Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function<Samples()>& take);
+
+}  // namespace lockstep::measure

@@ -12,9 +12,9 @@
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
-#include "bench/support/measure.hpp"
+#include "measure/measure.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 enum class Collective : unsigned char { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv };
 
@@ -86,8 +86,8 @@ class CollectiveBench {
                                                std::int64_t bytes);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -10,9 +10,9 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
-#include "bench/support/measure.hpp"
+#include "measure/measure.hpp"
 
-namespace lockstep::bench {
+namespace lockstep::measure {
 
 enum class Memory : unsigned char { pageable, pinned, device };
 
@@ -96,8 +96,8 @@ class CopyBench {
   void check(const CopySize& size);
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace lockstep::bench
+}  // namespace lockstep::measure

@@ -1,0 +1,90 @@
+#include "bench/kernels/op_bench.hpp"
+
+#include <limits>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/launch/cpu_share.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+#include "bench/support/gpus.hpp"
+#include "bench/support/runner.hpp"
+#include "measure/timing.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
+
+/// Memory of an op, and what is timed. bandwidth: of a copy on the same device, bytes read and written.
+Timed timed(const testing::OpCase& item, Context& context, double bandwidth) {
+  constexpr double kSampleSeconds = 1e-3;
+  const auto instance = std::make_shared<testing::OpInstance>(item, context);
+  return {.work = {.start = [instance] { instance->enqueue(); }, .wait = [&context] { context.synchronize(); }},
+          .sample_seconds = kSampleSeconds,
+          .per_call = {{"bytes_per_second", item.bytes},
+                       {"percent_of_copy", 100 * item.bytes / bandwidth, /*rate=*/false},
+                       {"flop_per_second", item.flops > 0 ? item.flops : kDoesNotApply}},
+          .counters = {{"bytes", item.bytes}},
+          .label = std::string(name_of(item.dtype))};
+}
+
+int run(comm::Session& session, const DeviceRequest& devices, const RunOptions& options, int threads,
+        const std::vector<testing::OpCase>& items) {
+  constexpr double kCopySeconds = 0.3;
+  const ProcessGpus mine = gpus_of_process(session, devices);
+  std::unique_ptr<Context> context;
+  session.agree([&] {
+    if (!mine.devices.empty()) {
+      context = make_context(mine.devices.front());
+    } else {
+      context = std::make_unique<CpuContext>(
+          CpuContext::Options{.threads = threads > 0 ? threads : comm::cpu_share(session).threads()});
+    }
+  });
+  double bandwidth = kDoesNotApply;
+  RunContext about{{"device", to_string(context->device())}};
+  if (const auto* cpu = dynamic_cast<const CpuContext*>(context.get())) {
+    about.emplace_back("threads", concat(cpu->threads()));
+  }
+  if (!options.list_tests) {
+    bandwidth = measure::copy_bandwidth(*context, kCopySeconds);
+    about.emplace_back("copy_bytes_per_second", concat(bandwidth));
+  }
+  std::vector<Case> cases;
+  for (const testing::OpCase& item : items) {
+    cases.push_back({item.name, [&item, &session, &context, bandwidth] {
+                       Timed made;
+                       session.agree([&] {
+                         try {
+                           made = timed(item, *context, bandwidth);
+                         } catch (const UnsupportedError& error) {
+                           made.skipped = error.what();
+                         }
+                       });
+                       return made;
+                     }});
+  }
+  return run_cases(session, options, about, cases);
+}
+
+}  // namespace
+
+int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cases) {
+  int threads = 0;
+  return run_program(
+      argc, argv,
+      {.name = "bench_kernels",
+       .description =
+           "Single calls of ops, at the shapes of real networks, on the first GPU of --devices or on the host.\n"
+           "percent_of_copy holds the bytes that a call must move against a large copy in the same memory\n"
+           "(bytes read + bytes written); a case that fits a cache can pass 100.",
+       .add_options = [&](CLI::App& app) { add_threads_option(app, threads); },
+       .ranks = host_ranks,
+       .run = [&](comm::Session& session, const DeviceRequest& devices,
+                  const RunOptions& options) { return run(session, devices, options, threads, cases); }});
+}
+
+}  // namespace lockstep::bench

@@ -1,0 +1,209 @@
+#include "bench/support/options.hpp"
+
+#include <array>
+#include <cstdio>
+#include <variant>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+#include "cli/command_line.hpp"
+#include "cli/config_file.hpp"
+
+// What the library wants behind a number of seconds (bench/CMakeLists.txt).
+#ifndef LOCKSTEP_BENCHMARK_SECONDS
+#define LOCKSTEP_BENCHMARK_SECONDS ""
+#endif
+
+namespace lockstep::bench {
+namespace {
+
+/// "0.5" or "0.5s" becomes what the library takes, a number and this behind it.
+CLI::Validator seconds(const std::string& unit = "") {
+  const auto check = [unit](std::string& text) -> std::string {
+    const std::string number = text.ends_with('s') ? text.substr(0, text.size() - 1) : text;
+    double value = 0;
+    if (!CLI::detail::lexical_cast(number, value) || !(value >= 0 && value <= 1e6)) {
+      return concat("'", text,
+                    "', expected seconds from 0 to 1000000, as 0.5 or 0.5s (--iterations takes a number of calls)");
+    }
+    text = number + unit;
+    return {};
+  };
+  return {check, "SECONDS"};
+}
+
+/// Options of the library. Each is passed on, given or not: otherwise the library would take the environment's word for
+/// it (BENCHMARK_FILTER and so on), which may differ between ranks. Left out is --benchmark_enable_random_interleaving,
+/// which would give each rank an order of its own.
+class LibraryOptions {
+ public:
+  explicit LibraryOptions(CLI::App& app) {
+    for (Text& each : texts_) {
+      app.add_option(concat("--benchmark_", each.name), each.value, each.help)
+          ->capture_default_str()
+          ->check(each.check)
+          ->group(kGroup);
+    }
+    for (Flag& each : flags_) {
+      app.add_flag(concat("--benchmark_", each.name), each.value, each.help)->group(kGroup);
+    }
+  }
+  void read(RunOptions& options) const {
+    options.library.clear();
+    for (const Text& each : texts_) {
+      if (!each.value.empty() || each.name == std::string("filter") || each.name == std::string("out")) {
+        options.library.push_back(concat("--benchmark_", each.name, "=", each.value));
+      }
+    }
+    for (const Flag& each : flags_) {
+      options.library.push_back(concat("--benchmark_", each.name, "=", each.value ? "true" : "false"));
+    }
+    options.library.emplace_back("--benchmark_enable_random_interleaving=false");
+    options.filter = texts_[0].value;
+    options.out = texts_[1].value;
+    options.out_format = texts_[2].value;
+    options.console = texts_[3].value == "console";
+    options.list_tests = flags_[0].value;
+  }
+
+ private:
+  static constexpr const char* kGroup = "Google Benchmark's options";
+  struct Text {
+    const char* name;
+    std::string value;
+    const char* help;
+    CLI::Validator check{};
+  };
+  struct Flag {
+    const char* name;
+    const char* help;
+    bool value = false;
+  };
+  std::array<Text, 10> texts_{{
+      {"filter", "", "regular expression: benchmarks whose name contains a match; -EXPRESSION: those without"},
+      {"out", "", "also writes the results to this file"},
+      {"out_format", "json", "of that file", CLI::IsMember({"json", "csv", "console"})},
+      {"format", "console", "of what is printed", CLI::IsMember({"console", "json", "csv"})},
+      {"min_time", "0.2", "for each benchmark", seconds(LOCKSTEP_BENCHMARK_SECONDS)},
+      {"min_warmup_time", "0", "for each benchmark, before it is timed", seconds()},
+      {"repetitions", "1", "runs of each, with their mean, median, stddev and cv", CLI::Range(1, 1000)},
+      {"time_unit", "ns", "of what is printed and written", CLI::IsMember({"ns", "us", "ms", "s"})},
+      {"color", "false", "in what is printed; auto does not see that mpirun prints to a file",
+       CLI::IsMember({"true", "false", "auto"})},
+      {"context", "", "KEY=VALUE,...: is printed and written with the results"},
+  }};
+  std::array<Flag, 4> flags_{{
+      {"list_tests", "prints the names and stops"},
+      {"report_aggregates_only", "of several repetitions only mean, median, stddev and cv"},
+      {"display_aggregates_only", "the same for what is printed alone"},
+      {"counters_tabular", "prints counters as columns"},
+  }};
+};
+
+/// The command line, or a text to print instead of a run (--help, --version).
+struct Parsed {
+  DeviceRequest devices{};
+  RunOptions options{};
+  std::string text{};
+};
+
+/// UsageError, DataError for a file that is no TOML. `config`: the file of --config.
+Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
+  Parsed parsed;
+  std::string devices = "auto";
+  CLI::App app(program.description, program.name);
+  app.footer(
+      "Times: real_time is that of the slowest rank, the mean over the iterations; medians are over "
+      "--benchmark_repetitions.\n"
+      "Counters in seconds (p50_s, p95_s, p99_s, min_s, max_s) are over the iterations of one run. bench/README.md "
+      "says more.");
+  app.add_option("--devices", devices,
+                 "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host")
+      ->capture_default_str();
+  program.add_options(app);
+  app.add_option("--iterations", parsed.options.iterations,
+                 "exactly so many calls of each; 0: as many as --benchmark_min_time takes")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
+  app.add_option("--max-seconds", parsed.options.max_seconds, "starts no benchmark after so many seconds; 0: no limit")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e6));
+  const LibraryOptions library(app);
+  parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
+  if (parsed.text.empty()) {
+    parsed.devices = DeviceRequest::parse(devices);
+    library.read(parsed.options);
+    parsed.options.executable = argv[0];
+  }
+  return parsed;
+}
+
+int run(comm::Session& session, const Program& program, int argc, char** argv) {
+  Parsed parsed;
+  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
+  session.agree([&] { parsed = parse(program, argc, argv, config); });
+  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
+  if (parsed.text.empty()) {
+    return program.run(session, parsed.devices, parsed.options);
+  }
+  if (session.rank() == 0) {
+    std::printf("%s", parsed.text.c_str());
+  }
+  return exit_code::kFinished;
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv, const Program& program) noexcept {
+  return comm::run_program(
+      argc, argv, [&](comm::Session& session, int count, char** words) { return run(session, program, count, words); },
+      [&]() -> std::optional<comm::RanksRequest> {
+        const Parsed parsed = parse(program, argc, argv, lockstep::cli::read_config_file(argc, argv));
+        return parsed.text.empty() ? program.ranks(parsed.devices) : std::nullopt;
+      });
+}
+
+std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices) {
+  if (!std::holds_alternative<DeviceRequest::Host>(devices.form())) {
+    return std::nullopt;
+  }
+  return comm::RanksRequest{.devices = devices};
+}
+
+void add_threads_option(CLI::App& app, int& threads) {
+  app.add_option("--threads", threads, "of a rank on the host; 0: its share of the processors")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 65536));
+}
+
+void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held) {
+  const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
+  app.add_option("--min-bytes", options.min_bytes, "smallest size")->capture_default_str()->check(bytes);
+  app.add_option("--max-bytes", options.max_bytes, "largest size; " + held)->capture_default_str()->check(bytes);
+  app.add_option("--factor", options.factor, "from one size to the next")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--pool-bytes", options.pool_bytes, "memory that small sizes go through, one place after the other")
+      ->capture_default_str()
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
+}
+
+std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std::int64_t factor) {
+  require<UsageError>(least >= 1 && least <= most, "sizes are ", least, " to ", most,
+                      " bytes, expected at least 1, and not more than the largest");
+  require<UsageError>(factor >= 2, "from one size to the next the factor is ", factor, ", expected at least 2");
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = least; size < most; size *= factor) {
+    sizes.push_back(size);
+    if (size > most / factor) {
+      break;
+    }
+  }
+  sizes.push_back(most);
+  return sizes;
+}
+
+}  // namespace lockstep::bench
