@@ -4,7 +4,7 @@
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
 # The static analyzer (clang-analyzer-*) takes three quarters of the time: .ci/run leaves it to scripts/nightly.sh.
 # Without it, eight files of a folder are checked as one that includes them, since most of the time goes into the headers
-# that they share. Where that finds something, or the files cannot be compiled as one, it is halved until files are alone.
+# that they share. Where that finds something each is checked alone, whose result counts.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export TIDY_CHECKS=''
@@ -32,27 +32,36 @@ check_one() {  # check_one TIDY BUILD RESULTS FILE
   fi
   rm -f "$log.stderr"
 }
-# check_group TIDY BUILD RESULTS FOLDER FILE...: FOLDER is for the file that includes the others. A group in which something
-# is amiss, or whose names clash, is halved.
+# check_group TIDY BUILD RESULTS FOLDER FILE...: FOLDER is for the file that includes the others. Files whose names clash
+# with those of earlier ones become a group of their own; a group in which clang-tidy finds something is checked file by file.
 check_group() {
-  local tidy=$1 build=$2 results=$3 folder=$4 half
+  local tidy=$1 build=$2 results=$3 folder=$4 command file clashes together=() apart=()
   shift 4
-  if [ $# = 1 ]; then
-    check_one "$tidy" "$build" "$results" "$1"
-    return
+  if [ $# -gt 1 ]; then
+    mkdir -p "$folder"
+    printf "#include \"$PWD/%s\"\n" "$@" > "$folder/all.cpp"
+    # The command of the first file, for the new one; all of a group have the same options. Names of one file may hide
+    # those of another.
+    grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
+      sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |' -e '1s|^|[{|' -e '$s|$|}]|' > "$folder/compile_commands.json"
+    command=$(sed -n -e 's|^ *"command": "\(.*\)",$|\1|p' "$folder/compile_commands.json" | sed 's|\\"|"|g')
+    clashes=$( (cd "$build" && bash -c "$command -fsyntax-only" 2>&1) | sed -n "s|^$PWD/\([^:]*\.cpp\):[0-9:]* error: .*|\1|p")
+    if [ -n "$clashes" ]; then
+      for file in "$@"; do
+        if grep -qxF "$file" <<< "$clashes"; then apart+=("$file"); else together+=("$file"); fi
+      done
+      if [ ${#together[@]} != 0 ]; then
+        check_group "$tidy" "$build" "$results" "$folder/1" "${together[@]}"
+        check_group "$tidy" "$build" "$results" "$folder/2" "${apart[@]}"
+        return
+      fi
+    elif "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" \
+      --checks="$TIDY_CHECKS,-bugprone-suspicious-include" --header-filter='/(runtime|kernels|comm|nn)/' \
+      "$folder/all.cpp" > /dev/null 2>&1; then
+      return
+    fi
   fi
-  mkdir -p "$folder"
-  printf "#include \"$PWD/%s\"\n" "$@" > "$folder/all.cpp"
-  # The command of the first file, for the new one; all of a group have the same options. Names of one file may hide those
-  # of another.
-  printf '[{%s}]\n' "$(grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
-    sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |')" > "$folder/compile_commands.json"
-  if ! "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" --checks="$TIDY_CHECKS,-bugprone-suspicious-include" \
-    --header-filter='/(runtime|kernels|comm|nn)/' "$folder/all.cpp" > /dev/null 2>&1; then
-    half=$(($# / 2))
-    check_group "$tidy" "$build" "$results" "$folder/1" "${@:1:half}"
-    check_group "$tidy" "$build" "$results" "$folder/2" "${@:half + 1}"
-  fi
+  for file in "$@"; do check_one "$tidy" "$build" "$results" "$file"; done
 }
 export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |

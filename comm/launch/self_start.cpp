@@ -122,8 +122,9 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   require_start(!here || ranks <= kMostRanksPerCore * site.cores, "devices '", request.devices.text(), "' asks for ",
                 ranks, " ranks, expected at most ", kMostRanksPerCore, " for each core that this process may use (",
                 site.cores, "); start more by mpirun");
-  SelfStart start{{"mpirun"}};
+  SelfStart start;
   std::vector<std::string>& arguments = start.arguments;
+  arguments.emplace_back("mpirun");
   if (site.root &&
       !(has(environment, "OMPI_ALLOW_RUN_AS_ROOT") && has(environment, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"))) {
     arguments.emplace_back("--allow-run-as-root");

@@ -175,7 +175,8 @@ std::vector<std::int64_t> counters_of(Context& context, const ParameterSet& para
 }
 
 std::int64_t count_of(const SafetensorsFile& file, const std::string& name) {
-  const SafetensorsEntry& entry = entry_of(file, name, {1});
+  const Shape one{1};  // g++ 14 takes the entry for a part of a temporary
+  const SafetensorsEntry& entry = entry_of(file, name, one);
   std::array<std::int64_t, 1> count{};
   require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", name, "' is ", entry.dtype,
                      ", expected I64");
