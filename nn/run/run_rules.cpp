@@ -112,7 +112,7 @@ RunRules run_rules(const RunRequest& request) {
   rules.ranks = request.ranks;
   rules.global_batch = resolved_batch(request);
   rules.accumulate = request.accumulate;
-  rules.loss_scale = 1.0 / static_cast<double>(rules.global_batch);
+  rules.sample_weight = 1.0 / static_cast<double>(rules.global_batch);
   rules.learning_rate = resolved_rate(request, rules.global_batch);
   rules.workers = resolved_workers(request);
   rules.prefetch = std::max(rules.workers, 1) + 2;

@@ -47,7 +47,7 @@ struct RunRules {
   int ranks = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate = 1;
-  double loss_scale = 0;  ///< 1 / global_batch
+  double sample_weight = 0;  ///< 1 / global_batch
   double learning_rate = 0;
   int workers = 0;
   int prefetch = 3;  ///< batches that wait ready: one in each worker's hands and two more
