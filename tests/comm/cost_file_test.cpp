@@ -9,7 +9,7 @@
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-namespace lockstep::nn {
+namespace lockstep::comm {
 namespace {
 
 CostFile made_up() {
@@ -119,4 +119,4 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep::nn
+}  // namespace lockstep::comm

@@ -1,4 +1,5 @@
 #include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/launch/rank_device.hpp>
 
 #include <cstdlib>
 #include <set>

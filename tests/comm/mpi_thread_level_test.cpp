@@ -168,7 +168,7 @@ std::vector<float> reduce(Communicator& comm, Stream& compute, Stream& communica
       for (std::int64_t i = range.begin; i < range.end; ++i) {
         arena[static_cast<std::size_t>(i)] = 1.0f / static_cast<float>(3 + comm.rank() * 7 + step * 11 + i % 101);
       }
-      reducer.written(g);
+      reducer.gradient_written(g);
     }
     reducer.finish();
     int ranks = 1;

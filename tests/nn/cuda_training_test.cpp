@@ -15,11 +15,13 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include <lockstep/emulation/launch.hpp>
 
@@ -316,6 +318,83 @@ TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {
       new_machine(seed);
       EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
     }
+  }
+}
+
+/// Steps of one's own: micro-batches of unequal sizes in every way to give them, samples counted with the gradients,
+/// inputs on the device in another order of axes, then what Inference makes of the result. Parameters and predictions.
+std::vector<float> own_steps(Context& context, CudaGraph graph) {
+  ModelBuilder b("own", {3});
+  b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
+  const Model model = b.build();
+  TrainStepOptions options{.max_batch = 4, .cuda_graph = graph};
+  options.plan.loss = Loss::mse;
+  InferenceOptions inferring{.max_batch = 5};
+  if (context.device().kind == DeviceKind::cuda) {  // the libraries of a GPU are no part of this
+    CpuContext host;
+    const Choices calls = Plan(host, model, Mode::train, 4, options.plan).choices();
+    const Choices forward = Plan(host, model, Mode::infer, 4, options.plan).choices();
+    for (const Choices* each : {&calls, &forward}) {
+      for (const auto& [call, choice] : *each) {
+        options.plan.choices[call] = "cuda";
+        inferring.plan.choices[call] = "cuda";
+      }
+    }
+  }
+  TrainStep step(context, model, options);
+  std::vector<float> x(3 * 7);  // (3 features, 7 samples)
+  std::vector<double> y(7 * 2);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(static_cast<float>(i));
+  }
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] = std::cos(static_cast<double>(i));
+  }
+  const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
+  copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
+  const auto batch = [&](std::int64_t begin, std::int64_t end) {
+    Batch made;
+    made.fields = {{StateField::values, on_device.view().slice(1, begin, end), "cn"},
+                   {StateField::targets, TensorView(std::span<double>{y}, {7, 2}).slice(0, begin, end)}};
+    return made;
+  };
+  std::vector<float> result;
+  for (int i = 0; i < 3; ++i) {
+    step.update(batch(0, 4), 0.1);
+    step.add(batch(0, 3));
+    step.update(batch(3, 7), 0.1);
+    step.add(batch(0, 1));
+    step.add(batch(1, 5));
+    step.update(0.1);
+    result.push_back(static_cast<float>(step.wait_loss().value));
+  }
+  EXPECT_EQ(step.steps(), 9);
+  EXPECT_EQ(step.loss().step, 9);
+  const Bytes values = bytes_of(context, step.parameters().values());
+  const std::size_t losses = result.size();
+  result.resize(losses + values.size() / sizeof(float));
+  std::memcpy(result.data() + losses, values.data(), values.size());
+  Inference predict(context, model, step.parameters(), inferring);
+  std::vector<float> out(5 * 2);
+  predict.run(on_device.view().slice(1, 2, 7), TensorView(std::span<float>{out}, {5, 2}), "cn");
+  context.synchronize();
+  result.insert(result.end(), out.begin(), out.end());
+  return result;
+}
+
+TEST(CudaTraining, StepsOfOnesOwn) {
+  CpuContext host({.threads = 1});
+  const std::vector<float> expected = own_steps(host, CudaGraph::automatic);
+  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+    new_machine(seed);
+    std::vector<std::vector<float>> both;
+    for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+      CudaContext gpu(Device::cuda(0));
+      both.push_back(own_steps(gpu, graph));
+      EXPECT_LT(distance(both.back(), expected), 1e-5) << "seed " << seed;
+      EXPECT_EQ(both.back(), both.front()) << "captured, seed " << seed;
+    }
+    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
   }
 }
 

@@ -205,8 +205,8 @@ TEST(ParameterSet, ArenasMayBeTheHostsMemory) {
 
 TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   CpuContext context({.threads = 1});
-  const Model model = mlp({4, 4, 3}, {9}, 3);
-  const PlanOptions options{.uint8_input = false};
+  const Model model = mlp({4, 4, 3}, {9}, 3).reading(InputKind::values);
+  const PlanOptions options;
   ParameterSet parameters(context, model, DType::f32);
   parameters.initialise(context, 5);
   StepState state(context, 2, step_layout(model, options));
@@ -215,7 +215,7 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   const Buffer owned(bytes, context);
   plan.bind(parameters, state, owned);
   plan.run(context);
-  const auto first = plan.logits().span<float>();
+  const auto first = plan.output().span<float>();
   const std::vector<float> expected(first.begin(), first.end());
 
   const Buffer block(bytes + 2 * kAlignment, context);
@@ -225,9 +225,9 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   };
   plan.bind(parameters, state, view(kAlignment, bytes));
   plan.run(context);
-  const auto second = plan.logits().span<float>();
+  const auto second = plan.output().span<float>();
   EXPECT_EQ(std::vector<float>(second.begin(), second.end()), expected);
-  EXPECT_GE(static_cast<const std::byte*>(plan.logits().data), block.data() + kAlignment);
+  EXPECT_GE(static_cast<const std::byte*>(plan.output().data), block.data() + kAlignment);
   const auto untouched = [](std::byte b) { return b == std::byte{0x5A}; };
   EXPECT_TRUE(std::all_of(block.data(), block.data() + kAlignment, untouched));
   EXPECT_TRUE(std::all_of(block.data() + kAlignment + bytes, block.data() + block.bytes(), untouched));

@@ -17,7 +17,7 @@
 
 #include "tests/nn/files.hpp"
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 using testing::count_entries;
@@ -288,4 +288,4 @@ TEST(InputFile, ErrorsNameThePathAndTheByte) {
 }
 
 }  // namespace
-}  // namespace lockstep::nn
+}  // namespace lockstep

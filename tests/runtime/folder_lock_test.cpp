@@ -14,7 +14,7 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 using testing::error_of;
@@ -75,4 +75,4 @@ TEST(FolderLock, AFolderThatIsNotThere) {
 }
 
 }  // namespace
-}  // namespace lockstep::nn
+}  // namespace lockstep

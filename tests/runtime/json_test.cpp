@@ -11,7 +11,7 @@
 
 #include "tests/nn/files.hpp"
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 using testing::error_of;
@@ -127,4 +127,4 @@ TEST(Json, PrintableIsOneShortLine) {
 }
 
 }  // namespace
-}  // namespace lockstep::nn
+}  // namespace lockstep

@@ -15,7 +15,7 @@
 
 #include "tests/nn/files.hpp"
 
-namespace lockstep::nn {
+namespace lockstep {
 namespace {
 
 using testing::Bytes;
@@ -309,4 +309,4 @@ TEST_F(Safetensors, RandomDamageIsHarmless) {
 }
 
 }  // namespace
-}  // namespace lockstep::nn
+}  // namespace lockstep
