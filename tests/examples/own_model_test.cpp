@@ -33,15 +33,15 @@ Ended own_model(const std::string& folder, int ranks, int epochs) {
 
 void expect_own_model(int ranks) {
   const testing::TemporaryFolder folder;
-  const Ended first = own_model(folder.path(), ranks, 10);
+  const Ended first = own_model(folder.path(), ranks, 20);
   ASSERT_EQ(first.code, 0) << first.output;
-  EXPECT_EQ(first.count("epoch "), 10) << first.output;
+  EXPECT_EQ(first.count("epoch "), 20) << first.output;
   // In the same folder it goes on.
-  const Ended second = own_model(folder.path(), ranks, 14);
+  const Ended second = own_model(folder.path(), ranks, 25);
   ASSERT_EQ(second.code, 0) << second.output;
-  const std::string last = line_with(second, "epoch 14: ");
-  EXPECT_EQ(second.count("epoch "), 4) << second.output;
-  EXPECT_EQ(line_with(second, "epoch 10: "), "") << second.output;
+  const std::string last = line_with(second, "epoch 25: ");
+  EXPECT_EQ(second.count("epoch "), 5) << second.output;
+  EXPECT_EQ(line_with(second, "epoch 20: "), "") << second.output;
   const std::size_t accuracy = last.find("accuracy ");
   ASSERT_NE(accuracy, std::string::npos) << second.output;
   EXPECT_GT(std::atof(last.c_str() + accuracy + 9), 95) << last;

@@ -56,11 +56,11 @@ class TrainText : public ::testing::Test {
 
   /// Trains on the documents of lockstep. The text that it writes is checked below.
   void expect_learns(const std::string& options, int ranks) {
-    const Ended ended = run(kTiny + options + "--steps 400 --lr 1e-2 --log-every 100 --sample 0" + out("run"));
+    const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"));
     ASSERT_EQ(ended.code, 0) << ended.output;
     EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
     EXPECT_EQ(ended.count("the documents of lockstep: "), 1) << ended.output;
-    EXPECT_EQ(ended.count("400 steps in all"), 1) << ended.output;
+    EXPECT_EQ(ended.count("1200 steps in all"), 1) << ended.output;
     EXPECT_GE(ended.count(" windows/s "), 4) << ended.output;
     EXPECT_EQ(ended.count("finished: validation "), 1) << ended.output;
     EXPECT_EQ(read_json(path("run/config.json")).get<int>("ranks", "config"), ranks);
@@ -79,8 +79,8 @@ class TrainText : public ::testing::Test {
     }
     EXPECT_GT(histogram, 4);
     EXPECT_GT(bits, 1) << "more than a model of this size can know";
-    EXPECT_LT(bits, histogram - 1) << ended.output;
-    EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 400);
+    EXPECT_LT(bits, histogram - 0.8) << ended.output;
+    EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 1200);
     EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
   }
 
@@ -88,11 +88,11 @@ class TrainText : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-TEST_F(TrainText, OneRankBeatsTheHistogramByABit) {
+TEST_F(TrainText, OneRankBeatsTheHistogramBy0Point8Bits) {
   expect_learns("--devices cpu ", 1);
 }
 
-TEST_F(TrainText, TwoRanksBeatTheHistogramByABit) {
+TEST_F(TrainText, TwoRanksBeatTheHistogramBy0Point8Bits) {
   if (!kMpi) {
     GTEST_SKIP() << "this build has no MPI";
   }
@@ -100,7 +100,7 @@ TEST_F(TrainText, TwoRanksBeatTheHistogramByABit) {
 }
 
 TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
-  const std::string options = kTiny + kRanks + "--epochs 2 --log-every 1 --sample 0 ";
+  const std::string options = kTiny + kRanks + "--batch-size 64 --steps 160 --log-every 1 --sample 0 ";
   const Ended whole = run(options + out("whole"));
   ASSERT_EQ(whole.code, 0) << whole.output;
   // The signal arrives as soon as the first step is reported.
