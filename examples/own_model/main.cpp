@@ -1,18 +1,14 @@
 // mpirun -np N own_model [EPOCHS]: a model and data of one's own. Trains on all GPUs, one rank each, or on the CPU,
-// evaluates after each epoch, keeps checkpoints in own_model.out, goes on from the last one, and predicts. README.md
-// shows its middle.
+// keeps checkpoints in own_model.out, goes on from the last one there, and predicts. README.md shows its middle.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
 
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/base/random.hpp>
-
-namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
@@ -21,14 +17,14 @@ struct Points {
   Points(std::int64_t count, std::uint64_t seed) : size(count) {
     Random random(seed, RandomUse::synthetic);
     for (std::int64_t i = 0; i < count; ++i) {
-      const double turn = 3 * random.uniform();
-      const double angle = 2 * M_PI * (turn / 2 + 0.5 * static_cast<double>(i % 2));
-      xy.push_back(static_cast<float>(turn / 3 * std::cos(angle) + 0.01 * random.normal()));
-      xy.push_back(static_cast<float>(turn / 3 * std::sin(angle) + 0.01 * random.normal()));
+      const double radius = random.uniform();
+      const double angle = M_PI * (3 * radius + static_cast<double>(i % 2));
+      xy.push_back(static_cast<float>(radius * std::cos(angle) + 0.01 * random.normal()));
+      xy.push_back(static_cast<float>(radius * std::sin(angle) + 0.01 * random.normal()));
       spiral.push_back(static_cast<std::int32_t>(i % 2));
     }
   }
-  [[nodiscard]] nn::MemoryDataset dataset(const char* name) {
+  nn::MemoryDataset dataset(const char* name) {
     return {name,
             {{nn::StateField::values, TensorView(std::span(xy), {size, 2})},
              {nn::StateField::labels, TensorView(std::span(spiral), {size})}}};
@@ -40,24 +36,23 @@ struct Points {
 
 struct EpochLines final : nn::RunObserver {
   void on_epoch(const nn::EpochEvent& e) override {
-    std::printf("epoch %lld: test loss %.4f, accuracy %.2f %%\n", static_cast<long long>(e.epoch), e.test_loss,
-                100 * e.test_accuracy);
+    std::printf("epoch %d: test accuracy %.2f %%\n", static_cast<int>(e.epoch), 100 * e.test_accuracy);
   }
 };
 
 int run(comm::Session& session, int argc, char** argv) {
   const std::int64_t epochs = argc > 1 ? std::atoll(argv[1]) : 30;
-  Points train(4096, 1);
-  Points test(1024, 2);
+  Points train(4096, 1), test(1024, 2);
+  EpochLines lines;
+  nn::RunObserver silent;
   // README.md from here
   comm::Workplace here(session);  // one rank a GPU; without GPUs the CPU
 
   nn::ModelBuilder b("spirals", {2});  // a sample is two numbers
   nn::NodeId x = b.linear("1", b.input(), 64, {.activation = ops::Activation::tanh});
   x = b.linear("2", x, 64, {.activation = ops::Activation::tanh});
-  b.linear("3", x, 2);
+  b.linear("3", x, 2);  // a number for each of two classes
   const nn::Model model = b.build();
-
   const nn::MemoryDataset train_set = train.dataset("spirals"), test_set = test.dataset("other points");
   nn::Trainer trainer(
       here.context(), {here.grad(), here.control(), here.communication_stream()}, model, {train_set, test_set},
@@ -66,24 +61,20 @@ int run(comm::Session& session, int argc, char** argv) {
 
   const nn::RunIdentity identity = nn::identity_of(trainer);
   nn::RunProgress progress = nn::resume_if_there("own_model.out/last", trainer, here.control(), identity);
-  EpochLines lines;
-  nn::RunObserver silent;
   nn::run_training(trainer, here.control(), identity, {.epochs = epochs, .checkpoint_dir = "own_model.out"}, progress,
                    session.rank() == 0 ? lines : silent);
 
   nn::Inference predict(here.context(), model, trainer.parameters());  // any number of samples, nothing allocated
-  std::vector<float> point{0.5F, 0}, scores(2);
+  std::vector<float> point{0.33F, 0}, scores(2);
   predict.run(TensorView(std::span(point), {1, 2}), TensorView(std::span(scores), {1, 2}));
-  // README.md to here
   here.context().synchronize();
+  // README.md to here
   if (session.rank() == 0) {
     std::printf("(%g, %g) is on spiral %d\n", point[0], point[1], scores[1] > scores[0] ? 1 : 0);
   }
   return exit_code::kFinished;
 }
 
-}  // namespace
-
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run);
+  return comm::run_program(argc, argv, run);
 }

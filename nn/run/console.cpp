@@ -67,10 +67,10 @@ void Console::on_step(const StepEvent& event) {
       seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(options_.total_steps - event.step, 0));
   const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
   if (!options_.terminal) {
-    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f images/s  %s\n", epoch,
+    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f %s/s  %s\n", epoch,
                    static_cast<long long>(options_.epochs), static_cast<long long>(event.batch),
                    static_cast<long long>(options_.batches_per_epoch), event.loss, 100 * event.accuracy,
-                   event.learning_rate, event.images_per_second, time_left.c_str())
+                   event.learning_rate, event.images_per_second, options_.samples.c_str(), time_left.c_str())
          << std::flush;
     return;
   }
@@ -78,10 +78,10 @@ void Console::on_step(const StepEvent& event) {
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
   out_ << "\r\033[K"
-       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f images/s  %s", epoch,
+       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f %s/s  %s", epoch,
                  static_cast<long long>(options_.epochs), bar.c_str(), static_cast<long long>(event.batch),
                  static_cast<long long>(options_.batches_per_epoch), event.loss, event.images_per_second,
-                 time_left.c_str())
+                 options_.samples.c_str(), time_left.c_str())
        << std::flush;
   bar_drawn_ = true;
 }
@@ -99,12 +99,12 @@ void Console::on_epoch(const EpochEvent& event) {
   const char* diverged =
       std::isfinite(event.train_loss) && std::isfinite(event.test_loss) ? "" : "  loss is not finite";
   out_ << format(
-              "epoch %lld/%lld  train loss %.4f accuracy %.2f %%  test loss %.4f accuracy %.2f %%%s%s  %.0f images/s  "
+              "epoch %lld/%lld  train loss %.4f accuracy %.2f %%  test loss %.4f accuracy %.2f %%%s%s  %.0f %s/s  "
               "%s%s%s\n",
               static_cast<long long>(event.epoch), static_cast<long long>(options_.epochs), event.train_loss,
               100 * event.train_accuracy, event.test_loss, 100 * event.test_accuracy, top_k.c_str(),
-              event.best ? " (best)" : "", event.images_per_second, duration_text(event.seconds).c_str(),
-              skipped.c_str(), diverged)
+              event.best ? " (best)" : "", event.images_per_second, options_.samples.c_str(),
+              duration_text(event.seconds).c_str(), skipped.c_str(), diverged)
        << std::flush;
   last_step_ = -1;  // the evaluation is not part of a step's time
 }

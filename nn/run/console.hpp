@@ -2,22 +2,26 @@
 
 #include <cstdint>
 #include <ostream>
+#include <string>
+#include <utility>
 
 #include <lockstep/nn/run/training_run.hpp>
 
 namespace lockstep::nn {
 
-/// Shows a run to people: on a terminal a progress bar with images/s and time left that is drawn over itself, elsewhere
-/// a plain line an event; one line an epoch in both. Writes to the stream it is given and nowhere else.
+/// Shows a run to people: on a terminal a progress bar with images (or what samples are) a second and time left that is
+/// drawn over itself, elsewhere a plain line an event; one line an epoch in both. Writes to the stream it is given and
+/// nowhere else.
 class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
     std::int64_t batches_per_epoch = 1;
     std::int64_t epochs = 1;
-    std::int64_t total_steps = 1;  ///< of the whole run
+    std::int64_t total_steps = 1;    ///< of the whole run
+    std::string samples = "images";  ///< what samples are called
   };
-  Console(std::ostream& out, const Options& options) : out_(out), options_(options) {}
+  Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
 
   void on_step(const StepEvent& event) override;
   void on_epoch(const EpochEvent& event) override;

@@ -5,8 +5,10 @@
 
 namespace lockstep::nn {
 
-MetricsLog::MetricsLog(std::string path, bool append)
-    : path_(std::move(path)), out_(path_, append ? std::ios::app : std::ios::trunc) {
+MetricsLog::MetricsLog(std::string path, bool append, const std::string& samples)
+    : path_(std::move(path)),
+      samples_per_second_(samples + "_per_second"),
+      out_(path_, append ? std::ios::app : std::ios::trunc) {
   require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
 }
 
@@ -27,7 +29,7 @@ void MetricsLog::on_step(const StepEvent& event) {
                     {"loss", event.loss},
                     {"accuracy", event.accuracy},
                     {"learning_rate", event.learning_rate},
-                    {"images_per_second", event.images_per_second}};
+                    {samples_per_second_, event.images_per_second}};
   if (event.comm_exposed_s >= 0) {
     line["comm_exposed_s"] = event.comm_exposed_s;
   }
@@ -42,7 +44,7 @@ void MetricsLog::on_epoch(const EpochEvent& event) {
                     {"accuracy", event.train_accuracy},
                     {"test_loss", event.test_loss},
                     {"test_accuracy", event.test_accuracy},
-                    {"images_per_second", event.images_per_second},
+                    {samples_per_second_, event.images_per_second},
                     {"seconds", event.seconds},
                     {"skipped_updates", event.skipped_updates}};
   if (event.comm_exposed_s >= 0) {

@@ -15,11 +15,12 @@ namespace lockstep::nn {
 ///            skipped_updates (since the process began), and test_top_k_accuracy where PlanOptions::top_k asks for it
 ///   "end"    exit_code, step, test_accuracy, best_accuracy
 /// and what a program adds with write_event().
-/// Accuracies are fractions; those of "end" are null when the run ended before the first evaluation.
+/// "images" is what samples are called. Accuracies are fractions; those of "end" are null when the run ended before the
+/// first evaluation.
 class MetricsLog final : public RunObserver {
  public:
   /// append: go on behind what is there (a resumed run). DataError when the file cannot be written.
-  MetricsLog(std::string path, bool append);
+  MetricsLog(std::string path, bool append, const std::string& samples = "images");
   void on_step(const StepEvent& event) override;
   void on_epoch(const EpochEvent& event) override;
   void on_end(int exit_code, std::int64_t step, const RunResult& result);
@@ -28,6 +29,7 @@ class MetricsLog final : public RunObserver {
  private:
   void write(const Json& line);
   std::string path_;
+  std::string samples_per_second_;  ///< "images_per_second"
   std::ofstream out_;
 };
 

@@ -14,7 +14,8 @@ enum class RandomUse : std::uint32_t {
   synthetic = 4,
   dropout = 5,
   test = 6,
-  tensor = 7
+  tensor = 7,
+  sample = 8
 };
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit

@@ -16,3 +16,8 @@ if(LOCKSTEP_NM)
 else()
   lockstep_skip_tests(NAMES cmake.symbols REASON "needs nm")
 endif()
+
+# What README.md shows is what a program does.
+add_test(NAME cmake.readme_snippet COMMAND ${CMAKE_COMMAND} -DPROGRAM=${PROJECT_SOURCE_DIR}/examples/own_model/main.cpp
+  -DDOCUMENT=${PROJECT_SOURCE_DIR}/README.md -P ${CMAKE_CURRENT_LIST_DIR}/snippet.cmake)
+set_tests_properties(cmake.readme_snippet PROPERTIES LABELS "cmake" TIMEOUT 20)

@@ -1,0 +1,128 @@
+#include "corpus.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numbers>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+namespace train_text {
+
+namespace fs = std::filesystem;
+using lockstep::DataError;
+using lockstep::require;
+
+namespace {
+
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // of the text: it is held in memory
+
+bool passed_over(const fs::directory_entry& entry) {
+  std::error_code ignored;
+  return entry.path().filename().string().starts_with('.') ||
+         (entry.is_directory(ignored) && fs::exists(entry.path() / "CMakeCache.txt", ignored));
+}
+
+/// Files below `folder` with one of these endings, in the order of their paths.
+std::vector<std::string> files_below(const std::string& folder, const std::vector<std::string>& endings) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(folder, error);
+  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
+    std::error_code ignored;
+    if (passed_over(*entry)) {
+      entry.disable_recursion_pending();
+    } else if (entry->is_regular_file(ignored) &&
+               std::find(endings.begin(), endings.end(), entry->path().extension().string()) != endings.end()) {
+      files.push_back(entry->path().string());
+    }
+  }
+  require<DataError>(!error, folder, ": cannot be read: ", error.message());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+/// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
+std::uint64_t hash_of(const std::string& text, std::int64_t length) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(length);
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+std::int64_t windows_of(const std::string& name, const std::string& text, std::int64_t length) {
+  const auto bytes = static_cast<std::int64_t>(text.size());
+  require<DataError>(bytes > length, name, " has ", bytes, " bytes, expected more than --length ", length);
+  return (bytes - 1) / length;  // the last label is one byte beyond its window
+}
+
+}  // namespace
+
+Corpus read_corpus(const std::string& path) {
+  const bool own = path.empty();
+  const std::string from = own ? LOCKSTEP_SOURCES : path;
+  std::error_code ignored;
+  require<DataError>(fs::exists(from, ignored), "--data ", from, ": there is no such file or folder");
+  Corpus corpus;
+  corpus.source = own ? "the documents of lockstep" : path;
+  std::vector<std::string> files{from};
+  if (fs::is_directory(from, ignored)) {
+    files = files_below(
+        from, own ? std::vector<std::string>{".md"} : std::vector<std::string>{".md", ".txt", ".hpp", ".cpp"});
+    require<DataError>(!files.empty(), "--data ", from, ": the folder holds no file *.md",
+                       own ? "" : ", *.txt, *.hpp or *.cpp");
+  }
+  for (const std::string& file : files) {
+    corpus.train += lockstep::read_file(file, kMostBytes - corpus.train.size());
+  }
+  corpus.files = static_cast<std::int64_t>(files.size());
+  const std::size_t cut = corpus.train.size() - corpus.train.size() / 10;
+  corpus.validation = corpus.train.substr(cut);
+  corpus.train.resize(cut);
+  return corpus;
+}
+
+TextWindows::TextWindows(const std::string& name, std::string text, std::int64_t length)
+    : Dataset(name, windows_of(name, text, length),
+              {{lockstep::nn::StateField::tokens, lockstep::DType::i32, {length}},
+               {lockstep::nn::StateField::labels, lockstep::DType::i32, {length}}}),
+      text_(std::move(text)),
+      length_(length),
+      fingerprint_(hash_of(text_, length)) {}
+
+void TextWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+  const char* window = text_.data() + index * length_;
+  for (std::size_t field = 0; field < 2; ++field) {  // the labels lie one byte further
+    for (std::size_t t = 0; t < static_cast<std::size_t>(length_); ++t) {
+      const std::int32_t token = static_cast<unsigned char>(window[field + t]);
+      std::memcpy(out[field].data() + t * sizeof token, &token, sizeof token);
+    }
+  }
+}
+
+double histogram_bits(const std::string& train, const std::string& validation) {
+  std::array<double, kVocabulary> counts{};
+  counts.fill(1);
+  for (const char c : train) {
+    counts[static_cast<unsigned char>(c)] += 1;
+  }
+  const double all = static_cast<double>(train.size()) + kVocabulary;
+  double bits = 0;
+  for (const char c : validation) {
+    bits -= std::log2(counts[static_cast<unsigned char>(c)] / all);
+  }
+  return bits / static_cast<double>(validation.size());
+}
+
+double bits_of(double loss) {
+  return loss / std::numbers::ln2;
+}
+
+}  // namespace train_text

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include <lockstep/nn/data/dataset.hpp>
+
+namespace train_text {
+
+inline constexpr int kVocabulary = 256;  ///< a token is a byte
+
+/// A text, cut in two: the last tenth is for validation.
+struct Corpus {
+  std::string source;  ///< for people: where it came from
+  std::int64_t files = 0;
+  std::string train;
+  std::string validation;
+};
+
+/// A file; or a folder and the folders in it: all files *.md, *.txt, *.hpp and *.cpp, one behind the other in the order
+/// of their paths. An empty path: the documents (*.md) of the sources that this program was built from. Names that
+/// begin with a dot and build trees (folders with a CMakeCache.txt) are passed over. DataError that names the path when
+/// nothing is there or nothing is in it.
+[[nodiscard]] Corpus read_corpus(const std::string& path);
+
+/// Windows of a text as samples: tokens (length) and labels (length), both i32. Window i begins at byte i * length, and
+/// the label of a byte is the byte behind it. Windows do not overlap, so that an epoch reads each byte once; what is
+/// left at the end of the text is in no window.
+class TextWindows final : public lockstep::nn::Dataset {
+ public:
+  /// DataError when the text has not enough bytes for one window.
+  TextWindows(const std::string& name, std::string text, std::int64_t length);
+
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+
+ private:
+  std::string text_;
+  std::int64_t length_;
+  std::uint64_t fingerprint_;
+};
+
+/// What it costs to say a byte of `validation` by the histogram of the bytes of `train` alone, in bits. One is added to
+/// each count, so that no byte is impossible. A model that has learned anything needs less.
+[[nodiscard]] double histogram_bits(const std::string& train, const std::string& validation);
+
+/// A loss, which is in units of e, in bits.
+[[nodiscard]] double bits_of(double loss);
+
+}  // namespace train_text

@@ -1,0 +1,63 @@
+// own_model as people call it: it trains, goes on where it was, and predicts.
+#include <cstdlib>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/run_command.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::Ended;
+using testing::run_command;
+
+constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
+
+std::string line_with(const Ended& ended, const std::string& text) {
+  for (const std::string& line : ended.lines()) {
+    if (line.find(text) != std::string::npos) {
+      return line;
+    }
+  }
+  return "";
+}
+
+/// own_model in a folder of its own, under mpirun where ranks are given.
+Ended own_model(const std::string& folder, int ranks, int epochs) {
+  const std::string mpirun = ranks > 0 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
+  return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 " + mpirun + OWN_MODEL + " " +
+                     std::to_string(epochs) + "'");
+}
+
+void expect_own_model(int ranks) {
+  const testing::TemporaryFolder folder;
+  const Ended first = own_model(folder.path(), ranks, 20);
+  ASSERT_EQ(first.code, 0) << first.output;
+  EXPECT_EQ(first.count("epoch "), 20) << first.output;
+  // In the same folder it goes on.
+  const Ended second = own_model(folder.path(), ranks, 25);
+  ASSERT_EQ(second.code, 0) << second.output;
+  const std::string last = line_with(second, "epoch 25: ");
+  EXPECT_EQ(second.count("epoch "), 5) << second.output;
+  EXPECT_EQ(line_with(second, "epoch 20: "), "") << second.output;
+  const std::size_t accuracy = last.find("accuracy ");
+  ASSERT_NE(accuracy, std::string::npos) << second.output;
+  EXPECT_GT(std::atof(last.c_str() + accuracy + 9), 95) << last;
+  EXPECT_EQ(second.count("(0.33, 0) is on spiral 1"), 1) << second.output;
+}
+
+TEST(OwnModel, OneRankTrainsGoesOnAndPredicts) {
+  expect_own_model(0);
+}
+
+TEST(OwnModel, TwoRanksTrainGoOnAndPredict) {
+  if (!kMpi) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  expect_own_model(2);
+}
+
+}  // namespace
+}  // namespace lockstep

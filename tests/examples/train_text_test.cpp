@@ -1,0 +1,279 @@
+// train_text as people call it, and its parts: text, windows, samples.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+#include "examples/train_text/corpus.hpp"
+#include "examples/train_text/sampling.hpp"
+#include "tests/nn/files.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::Ended;
+using testing::get_file;
+using testing::put_file;
+using testing::run_command;
+
+constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
+/// The program with two ranks where there is MPI.
+const std::string kRanks = kMpi ? " --devices cpu:2 " : " --devices cpu ";
+
+/// A model of some 20,000 parameters.
+const std::string kTiny = " --layers 1 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 ";
+
+class TrainText : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
+  static Ended run(const std::string& options) { return run_command(TRAIN_TEXT + (" " + options)); }
+
+  /// Exit code 2, one error line with these words in it.
+  static void expect_refused(const Ended& ended, const std::vector<std::string>& words) {
+    EXPECT_EQ(ended.code, 2) << ended.output;
+    const std::vector<std::string> lines = ended.error_lines();
+    ASSERT_EQ(lines.size(), 1U) << ended.output;
+    for (const std::string& word : words) {
+      EXPECT_NE(lines[0].find(word), std::string::npos) << lines[0] << "\nlacks: " << word;
+    }
+  }
+
+  /// Trains on the documents of lockstep. The text that it writes is checked below.
+  void expect_learns(const std::string& options, int ranks) {
+    const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
+    EXPECT_EQ(ended.count("the documents of lockstep: "), 1) << ended.output;
+    EXPECT_EQ(ended.count("1200 steps in all"), 1) << ended.output;
+    EXPECT_GE(ended.count(" windows/s "), 4) << ended.output;
+    EXPECT_EQ(ended.count("finished: validation "), 1) << ended.output;
+    EXPECT_EQ(read_json(path("run/config.json")).get<int>("ranks", "config"), ranks);
+    double bits = 0;
+    double histogram = 0;
+    std::ifstream in(path("run/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) {
+      const Json json = parse_json(line, "metrics.jsonl");
+      const auto event = json.get<std::string>("event", line);
+      if (event == "bits") {
+        bits = json.get<double>("validation_bits", line);
+        histogram = json.get<double>("histogram_bits", line);
+      } else if (event == "step") {
+        EXPECT_GT(json.get<double>("windows_per_second", line), 0);
+      }
+    }
+    EXPECT_GT(histogram, 4);
+    EXPECT_GT(bits, 1) << "more than a model of this size can know";
+    EXPECT_LT(bits, histogram - 0.8) << ended.output;
+    EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 1200);
+    EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(TrainText, OneRankBeatsTheHistogramBy0Point8Bits) {
+  expect_learns("--devices cpu ", 1);
+}
+
+TEST_F(TrainText, TwoRanksBeatTheHistogramBy0Point8Bits) {
+  if (!kMpi) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  expect_learns("--devices cpu:2 ", 2);
+}
+
+TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
+  const std::string options = kTiny + kRanks + "--batch-size 64 --steps 160 --log-every 1 --sample 0 ";
+  const Ended whole = run(options + out("whole"));
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  // The signal arrives as soon as the first step is reported.
+  const std::string log = path("log");
+  const Ended stopped = run_command("sh -c '" + std::string(TRAIN_TEXT) + options + out("parts") + "> " + log +
+                                    " & pid=$!; while kill -0 $pid && ! grep -q windows/s " + log +
+                                    " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'");
+  ASSERT_EQ(stopped.code, 75) << stopped.output << read_file(log, 1 << 20);
+  const Ended resumed = run(options + "--resume auto" + out("parts"));
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.count("  resuming   "), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("  differs    "), 0) << resumed.output;
+  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors", "/best/model.safetensors"}) {
+    EXPECT_TRUE(get_file(path("whole") + file) == get_file(path("parts") + file)) << file;
+  }
+}
+
+TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
+  const std::string options = kTiny + "--devices cpu --epochs 1 --steps 20 --sample 40 ";
+  const auto sample = [&](const std::string& more) {
+    const Ended ended = run(options + more + out("run"));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    const std::size_t at = ended.output.find("finished: ");
+    const std::size_t begin = ended.output.find('\n', std::min(at, ended.output.size()));
+    return begin == std::string::npos ? ended.output : ended.output.substr(begin + 1);
+  };
+  const std::string first = sample("--prompt 'A stream'");
+  EXPECT_TRUE(first.starts_with("A stream")) << first;
+  EXPECT_GE(first.size(), 8U + 40 + 1);
+  // The run is complete: what follows only writes text.
+  EXPECT_EQ(sample("--prompt 'A stream' --resume auto"), first);
+  EXPECT_NE(sample("--prompt 'A stream' --resume auto --seed 2"), first);
+}
+
+TEST_F(TrainText, BadInput) {
+  put_file(path("short.txt"), std::string(400, 'a'));
+  expect_refused(run("--data " + path("none") + out("run")), {"--data", path("none"), "no such file"});
+  expect_refused(run(kTiny + kRanks + "--data " + path("none") + out("run")), {"--data", path("none")});
+  expect_refused(run(kTiny + "--devices cpu --data " + path("short.txt") + out("run")),
+                 {path("short.txt"), "11 windows", "--length 32", "--batch-size 16"});
+  expect_refused(run(kTiny + "--devices cpu --length 64 --data " + path("short.txt") + out("run")),
+                 {path("short.txt"), "last tenth", "40 bytes", "--length 64"});
+  fs::create_directories(path("empty"));
+  expect_refused(run("--devices cpu --data " + path("empty") + out("run")), {"--data", path("empty"), "*.md"});
+  if (kMpi) {
+    expect_refused(run(kTiny + kRanks + "--batch-size 1" + out("run")), {"--batch-size is 1", "2 ranks"});
+  }
+  expect_refused(run("--heads 3 --width 64"), {"--heads is 3", "--width 64"});
+  expect_refused(run("--heads 0"), {"--heads is 0", "1 to"});
+  expect_refused(run("--layers 0"), {"--layers is 0", "1 to"});
+  expect_refused(run("--temperature 0"), {"--temperature is 0", "above 0"});
+  expect_refused(run("--temperature -1"), {"--temperature is -1", "above 0"});
+  expect_refused(run("--lr nan"), {"--lr is nan", "above 0"});
+  expect_refused(run("--sample -1"), {"--sample is -1"});
+  expect_refused(run("--seed -1"), {"--seed", "-1"});
+  expect_refused(run("--dtype f8"), {"--dtype", "f8", "bf16"});
+  expect_refused(run("--length many"), {"--length", "many"});
+  expect_refused(run("--heads"), {"--heads"});
+  expect_refused(run("book.txt"), {"book.txt"});
+  expect_refused(run(kTiny + "--devices cpu --resume " + path("nowhere") + out("run")), {path("nowhere")});
+  EXPECT_FALSE(fs::exists(path("run")));
+}
+
+TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
+  ASSERT_EQ(run(kTiny + "--devices cpu --steps 1 --sample 0" + out("run")).code, 0);
+  expect_refused(run(kTiny + "--devices cpu --width 64 --resume auto" + out("run")),
+                 {"model.safetensors", "another model"});
+}
+
+TEST_F(TrainText, HelpNamesEveryOption) {
+  const Ended ended = run("--help");
+  EXPECT_EQ(ended.code, 0);
+  for (const char* option :
+       {"--data", "--length", "--layers", "--heads", "--width", "--dtype", "--batch-size", "--epochs", "--steps",
+        "--lr", "--seed", "--devices", "--out", "--resume", "--sample", "--prompt", "--temperature"}) {
+    EXPECT_EQ(ended.output.find(std::string("  ") + option + ' ') == std::string::npos, false) << option;
+  }
+}
+
+/// Tokens and labels of a sample.
+std::vector<std::vector<std::int32_t>> window(const train_text::TextWindows& windows, std::int64_t index) {
+  std::vector<std::vector<std::int32_t>> fields;
+  std::vector<std::span<std::byte>> bytes;
+  for (const nn::SampleField& field : windows.fields()) {
+    fields.emplace_back(static_cast<std::size_t>(field.shape.numel()));
+  }
+  for (std::vector<std::int32_t>& field : fields) {
+    bytes.push_back(std::as_writable_bytes(std::span(field)));
+  }
+  windows.read_sample(index, bytes);
+  return fields;
+}
+
+TEST(TextWindows, LieSideBySideWithTheNextByteAsLabel) {
+  const train_text::TextWindows windows("text", "abcdef\xff", 3);
+  EXPECT_EQ(windows.size(), 2);
+  const std::vector<std::vector<std::int32_t>> first{{'a', 'b', 'c'}, {'b', 'c', 'd'}};
+  const std::vector<std::vector<std::int32_t>> second{{'d', 'e', 'f'}, {'e', 'f', 255}};
+  EXPECT_EQ(window(windows, 0), first);
+  EXPECT_EQ(window(windows, 1), second);
+  EXPECT_EQ(train_text::TextWindows("text", "abcdef", 3).size(), 1) << "the last label would be missing";
+  EXPECT_EQ(train_text::TextWindows("other", "abcdef\xff", 3).fingerprint(), windows.fingerprint());
+  EXPECT_NE(train_text::TextWindows("text", "abcdeg\xff", 3).fingerprint(), windows.fingerprint());
+  EXPECT_NE(train_text::TextWindows("text", "abcdef\xff", 2).fingerprint(), windows.fingerprint());
+  EXPECT_THROW(train_text::TextWindows("text", "abc", 3), DataError);
+}
+
+TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
+  const testing::TemporaryFolder folder;
+  for (const char* name : {"/build", "/.git", "/a"}) {
+    fs::create_directories(folder.path() + name);
+  }
+  put_file(folder / "b.txt", "23456");
+  put_file(folder / "a/z.md", "01");
+  put_file(folder / "c.hpp", "7");
+  put_file(folder / "d.cpp", "89");
+  put_file(folder / "e.png", "no text");
+  put_file(folder / ".git/f.md", "hidden");
+  put_file(folder / "build/g.md", "built");
+  put_file(folder / "build/CMakeCache.txt", "built");
+  const train_text::Corpus corpus = train_text::read_corpus(folder.path());
+  EXPECT_EQ(corpus.train, "012345678");
+  EXPECT_EQ(corpus.validation, "9");
+  EXPECT_EQ(corpus.files, 4);
+  EXPECT_EQ(train_text::read_corpus(folder / "b.txt").train, "23456");
+  EXPECT_GT(train_text::read_corpus("").files, 10) << "the documents of lockstep";
+}
+
+TEST(Corpus, BitsOfAHistogram) {
+  // Counts with one added to each: a 4, b 2, 254 others 1.
+  EXPECT_DOUBLE_EQ(train_text::histogram_bits("aaab", "ab"), (std::log2(260.0 / 4) + std::log2(260.0 / 2)) / 2);
+  EXPECT_DOUBLE_EQ(train_text::bits_of(std::log(2.0)), 1);
+}
+
+TEST(Sampling, PrintableText) {
+  EXPECT_EQ(train_text::printable("a ~\n\t\x1b[0m\x7f\xc3\xa9"), "a ~\n\t\\x1b[0m\\x7f\\xc3\\xa9");
+  EXPECT_EQ(train_text::printable(std::string(1, '\0')), "\\x00");
+}
+
+TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
+  constexpr std::int64_t kLength = 6;
+  CpuContext context({.threads = 1});
+  const nn::Model model = nn::transformer({.vocabulary = 256, .length = kLength, .width = 8, .heads = 2, .layers = 2});
+  nn::ParameterSet parameters(context, model, DType::f32);
+  parameters.initialise(context, 3);
+  // The likeliest byte after a text, with other bytes behind it than sample_text() has.
+  nn::Inference predict(context, model, parameters, {.max_batch = 1});
+  const auto likeliest = [&](std::string text) {
+    text = text.substr(text.size() - std::min<std::size_t>(text.size(), kLength));
+    const std::size_t last = text.size() - 1;
+    std::vector<std::int32_t> tokens(kLength, 'x');
+    std::transform(text.begin(), text.end(), tokens.begin(), [](char c) { return static_cast<unsigned char>(c); });
+    std::vector<float> logits(kLength * 256);
+    predict.run(TensorView(std::span(tokens), {1, kLength}), TensorView(std::span(logits), {1, kLength, 256}));
+    context.synchronize();
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(last * 256);
+    return static_cast<char>(std::max_element(row, row + 256) - row);
+  };
+  for (const std::string prompt : {"ab", "abcdef", "abcdefghi"}) {
+    const std::string found =
+        train_text::sample_text(context, model, parameters, {.bytes = 9, .prompt = prompt, .temperature = 1e-9});
+    std::string text = prompt;
+    for (int i = 0; i < 9; ++i) {
+      text += likeliest(text);
+    }
+    EXPECT_EQ(prompt + found, text);
+  }
+  const auto drawn = [&](std::uint64_t seed) {
+    return train_text::sample_text(context, model, parameters, {.bytes = 20, .temperature = 1, .seed = seed});
+  };
+  EXPECT_EQ(drawn(1), drawn(1));
+  EXPECT_NE(drawn(1), drawn(2));
+}
+
+}  // namespace
+}  // namespace lockstep
