@@ -18,10 +18,10 @@ struct LoaderOptions {
   std::int64_t batch = 0;  ///< in [0, sampler.batches())
 };
 
-/// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A batch has
-/// the data set's fields and sample_ids (i64, the index in the data set), each (capacity, ...); rows from `valid` on are
-/// zero. What it holds depends on the data set, the sampler and its position only, never on the number of workers. All memory
-/// is taken when the loader is made; next() allocates nothing. Used by one thread.
+/// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A
+/// batch has the data set's fields and sample_ids (i64, the index in the data set), each (capacity, ...); rows from
+/// `valid` on are zero. What it holds depends on the data set, the sampler and its position only, never on the number
+/// of workers. All memory is taken when the loader is made; next() allocates nothing. Used by one thread.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader; memory is of the host (pinned, for copies to a GPU).

@@ -18,7 +18,6 @@
 namespace lockstep::tools {
 namespace {
 
-
 constexpr const char* kUnknown = "not known";
 
 std::string process_name(int pid, const std::string& root) {
