@@ -1,230 +1,20 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
 
-#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
-#include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
 namespace {
 
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr std::int64_t kFormat = 1;
-
-std::vector<std::int64_t> extents(const Shape& shape) {
-  return {shape.begin(), shape.end()};
-}
-
-/// A tensor of the run and its form in a file.
-struct Piece {
-  std::string name;
-  Shape shape;         ///< in the file
-  TensorView stored;   ///< contiguous, padding included
-  TensorView logical;  ///< in the same memory: axes in the order of the file, no padding
-};
-
-/// The parameters, as they lie in `arena`, each name followed by `suffix`.
-void add_arena(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
-               const std::string& suffix) {
-  for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
-    const ParameterInfo& info = parameters.parameters()[i];
-    pieces.push_back({.name = info.spec.name + suffix,
-                      .shape = info.spec.shape,
-                      .stored = arena.slice(0, info.offset, info.offset + info.numel),
-                      .logical = parameters.logical(static_cast<int>(i), arena)});
-  }
-}
-
-/// Parameters and averaged statistics.
-std::vector<Piece> model_pieces(const ParameterSet& parameters) {
-  std::vector<Piece> pieces;
-  add_arena(pieces, parameters, parameters.values(), "");
-  for (std::size_t i = 0; i < parameters.buffers().size(); ++i) {
-    const TensorView stored = parameters.evaluation_buffer(static_cast<int>(i));
-    pieces.push_back({.name = parameters.buffers()[i].name,
-                      .shape = parameters.buffers()[i].shape,
-                      .stored = stored,
-                      .logical = parameters.logical_buffer(static_cast<int>(i), stored)});
-  }
-  return pieces;
-}
-
-/// Optimizer state as "<parameter>.<state>".
-std::vector<Piece> state_pieces(const ParameterSet& parameters) {
-  std::vector<Piece> pieces;
-  for (const std::string& name : parameters.state_names()) {
-    add_arena(pieces, parameters, parameters.state(name), "." + name);
-  }
-  return pieces;
-}
-
-/// One tensor at a time on the host, where strides and types are converted for every device alike.
-class Staging {
- public:
-  explicit Staging(Context& context) : context_(context) {}
-
-  /// Copies a piece to the host and returns its logical view there; finish() with the same piece copies it back.
-  TensorView begin(const Piece& piece) {
-    bytes_.resize(piece.stored.bytes());
-    copy(context_, piece.stored, host_view(piece));
-    context_.synchronize();
-    TensorView logical = piece.logical;
-    logical.data = bytes_.data();
-    logical.device = Device::cpu();
-    return logical;
-  }
-  void finish(const Piece& piece) {
-    copy(context_, host_view(piece), piece.stored);
-    context_.synchronize();
-  }
-
- private:
-  TensorView host_view(const Piece& piece) {
-    return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
-  }
-  Context& context_;
-  std::vector<std::byte> bytes_;
-};
-
-/// Writes the pieces, and `more` tensors that are on the host, with one piece at a time in host memory.
-void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
-                  std::vector<SafetensorsTensor> more = {}) {
-  Staging staging(context);
-  CpuContext host({.threads = 1});
-  std::vector<std::byte> row_major;
-  std::vector<SafetensorsTensor> tensors = std::move(more);
-  for (const Piece& piece : pieces) {
-    const auto fill = [&](std::int64_t first, std::span<std::byte> out) {
-      if (first == 0) {
-        const TensorView logical = staging.begin(piece);
-        row_major.resize(logical.bytes());
-        copy(host, logical, TensorView(row_major.data(), logical.dtype, Device::cpu(), logical.shape));
-      }
-      const auto begin = static_cast<std::size_t>(first) * size_of(piece.stored.dtype);
-      std::copy_n(row_major.begin() + static_cast<std::ptrdiff_t>(begin), out.size(), out.begin());
-    };
-    tensors.push_back(
-        {.name = piece.name, .dtype = piece.stored.dtype, .shape = extents(piece.shape), .data = {}, .fill = fill});
-  }
-  write_safetensors(path, tensors, {{"format", "pt"}});
-}
-
-/// The tensor of a file that has this shape.
-const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
-  const char* other = file.path().ends_with(kOptimizerFile) ? "; the checkpoint is of another model or optimizer"
-                                                            : "; the checkpoint is of another model";
-  const SafetensorsEntry* entry = file.find(name);
-  require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name, "'", other);
-  require<DataError>(
-      entry->shape == extents(shape), file.path(), ": tensor '", name, "' has shape ",
-      Shape(std::span<const std::int64_t>(entry->shape.data(), std::min<std::size_t>(entry->shape.size(), 8))),
-      ", expected ", shape, other);
-  return *entry;
-}
-
-/// ... and a floating type.
-const SafetensorsEntry& checked_entry(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
-  const SafetensorsEntry* entry = &entry_of(file, name, shape);
-  require<DataError>(entry->type().has_value() && is_floating(*entry->type()), file.path(), ": tensor '", name, "' is ",
-                     entry->dtype, ", expected F32, F64, F16 or BF16");
-  return *entry;
-}
-
-/// Reads one tensor of a file into a strided host view, converting its type.
-void read_tensor(const SafetensorsFile& file, const std::string& name, const Shape& shape, const TensorView& target) {
-  const SafetensorsEntry& entry = checked_entry(file, name, shape);
-  std::vector<std::byte> bytes(entry.bytes);
-  file.read(entry, bytes);
-  CpuContext host({.threads = 1});
-  copy(host, TensorView(bytes.data(), *entry.type(), Device::cpu(), target.shape), target);
-}
-
-/// Reads the pieces with one at a time in host memory. Nothing is changed before all of them are found to fit.
-void read_pieces(const SafetensorsFile& file, Context& context, const std::vector<Piece>& pieces) {
-  for (const Piece& piece : pieces) {
-    (void)checked_entry(file, piece.name, piece.shape);
-  }
-  Staging staging(context);
-  for (const Piece& piece : pieces) {
-    read_tensor(file, piece.name, piece.shape, staging.begin(piece));  // the padding stays
-    staging.finish(piece);
-  }
-}
-
-/// The optimizer's counts, in the order of counter_names().
-std::vector<std::int64_t> counters_of(Context& context, const ParameterSet& parameters) {
-  const std::vector<std::string> names = parameters.counter_names();
-  std::vector<std::int64_t> counts(names.size());
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    copy(context, parameters.counter(names[i]), TensorView(std::span(counts).subspan(i, 1), {1}));
-  }
-  context.synchronize();
-  return counts;
-}
-
-std::int64_t count_of(const SafetensorsFile& file, const std::string& name) {
-  const SafetensorsEntry& entry = entry_of(file, name, {1});
-  std::array<std::int64_t, 1> count{};
-  require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", name, "' is ", entry.dtype,
-                     ", expected I64");
-  file.read(entry, std::as_writable_bytes(std::span(count)));
-  require<DataError>(count[0] >= 0, file.path(), ": tensor '", name, "' holds ", count[0],
-                     ", expected a count of at least 0");
-  return count[0];
-}
-
-void read_counters(const SafetensorsFile& file, Context& context, const ParameterSet& parameters) {
-  for (const std::string& name : parameters.counter_names()) {
-    std::int64_t count = count_of(file, name);
-    copy(context, TensorView(std::span(&count, 1), {1}), parameters.counter(name));
-    context.synchronize();
-  }
-}
-
-/// Names of the dynamic loss scale and its count in the optimizer's file.
-constexpr const char* kLossScale = "loss_scale";
-constexpr const char* kLossScaleGood = "loss_scale_good";
-
-/// A dynamic loss scale and its count, on the host.
-struct LossScaleState {
-  double scale = 0;
-  std::int64_t good = 0;
-};
-
-LossScaleState loss_scale_of(Context& context, const ParameterSet& parameters) {
-  LossScaleState state;
-  copy(context, parameters.loss_scale(), TensorView(std::span(&state.scale, 1), Shape{}));
-  copy(context, parameters.loss_scale_good(), TensorView(std::span(&state.good, 1), Shape{}));
-  context.synchronize();
-  return state;
-}
-
-/// A checkpoint of a run without one leaves it as it began.
-void read_loss_scale(const SafetensorsFile& file, Context& context, const ParameterSet& parameters) {
-  if (!parameters.dynamic_loss_scale() || file.find(kLossScale) == nullptr) {
-    return;
-  }
-  LossScaleState state;
-  read_tensor(file, kLossScale, {1}, TensorView(std::span(&state.scale, 1), {1}));
-  require<DataError>(state.scale > 0 && state.scale <= 3e38, file.path(), ": tensor '", kLossScale, "' holds ",
-                     state.scale, ", expected a positive number");
-  state.good = count_of(file, kLossScaleGood);
-  copy(context, TensorView(std::span(&state.scale, 1), Shape{}), parameters.loss_scale());
-  copy(context, TensorView(std::span(&state.good, 1), Shape{}), parameters.loss_scale_good());
-  context.synchronize();
-}
 
 Json to_json(const RunIdentity& identity) {
   Json::Object options;
@@ -355,61 +145,19 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress) {
   trainer.reduce_buffers();
-  const std::vector<double> rank_buffers = trainer.gather_rank_buffers();
-  std::string failure;
+  trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
+  const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
+  const Json state = Json::Object{{"format", kFormat},
+                                  {"identity", to_json(identity)},
+                                  {"epoch", progress.position.epoch},
+                                  {"batch", progress.position.batch},
+                                  {"step", progress.position.step},
+                                  {"best_accuracy", progress.best_accuracy},
+                                  {"test_accuracy", progress.test_accuracy},
+                                  {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
-  if (control.rank() == 0) {
-    try {
-      AtomicFolder folder(dir);
-      write_pieces(folder.file(kModelFile), trainer.context(), model_pieces(trainer.parameters()));
-      // Each rank's own statistics as they lie in the arena.
-      std::vector<SafetensorsTensor> more{
-          {.name = "rank_buffers",
-           .dtype = DType::f64,
-           .shape = {control.size(), static_cast<std::int64_t>(rank_buffers.size()) / control.size()},
-           .data = std::as_bytes(std::span(rank_buffers)),
-           .fill = {}}};
-      const std::vector<std::int64_t> counters = counters_of(trainer.context(), trainer.parameters());
-      for (std::size_t i = 0; i < counters.size(); ++i) {
-        more.push_back({.name = trainer.parameters().counter_names()[i],
-                        .dtype = DType::i64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(counters).subspan(i, 1)),
-                        .fill = {}});
-      }
-      LossScaleState loss_scale;
-      if (trainer.parameters().dynamic_loss_scale()) {
-        loss_scale = loss_scale_of(trainer.context(), trainer.parameters());
-        more.push_back({.name = kLossScale,
-                        .dtype = DType::f64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(&loss_scale.scale, 1)),
-                        .fill = {}});
-        more.push_back({.name = kLossScaleGood,
-                        .dtype = DType::i64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(&loss_scale.good, 1)),
-                        .fill = {}});
-      }
-      write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()), std::move(more));
-      const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
-      const Json state = Json::Object{{"format", kFormat},
-                                      {"identity", to_json(identity)},
-                                      {"epoch", progress.position.epoch},
-                                      {"batch", progress.position.batch},
-                                      {"step", progress.position.step},
-                                      {"best_accuracy", progress.best_accuracy},
-                                      {"test_accuracy", progress.test_accuracy},
-                                      {"samples_seen", seen}};
-      write_file(folder.file(kStateFile), state.text(2) + "\n");
-      folder.commit();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-  failure = comm::broadcast_text(control, failure);
-  require<comm::CollectiveError<DataError>>(failure.empty(), failure);
+  save_state(dir, trainer.context(), trainer.parameters(), control, {.files = {{kStateFile, state.text(2) + "\n"}}});
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {
@@ -435,21 +183,6 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   return state;
 }
 
-void load_model(const std::string& dir, Context& context, ParameterSet& parameters) {
-  const SafetensorsFile file(existing_folder(dir) + "/" + kModelFile);
-  const std::vector<Piece> pieces = model_pieces(parameters);
-  // PyTorch counts batches there; nothing here needs the count.
-  const auto counters = static_cast<std::size_t>(
-      std::count_if(file.entries().begin(), file.entries().end(),
-                    [](const SafetensorsEntry& entry) { return entry.name.ends_with(".num_batches_tracked"); }));
-  require<DataError>(file.entries().size() == pieces.size() + counters, file.path(), ": ", file.entries().size(),
-                     " tensors, expected ", pieces.size() + counters, "; the checkpoint is of another model");
-  read_pieces(file, context, pieces);
-  parameters.round_weights(context);
-  copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
-  context.synchronize();
-}
-
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
   const CheckpointState saved = read_checkpoint_state(dir);
@@ -467,33 +200,21 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
                      ": the state of optimizer ", written_by, ", expected ", wanted);
   ParameterSet& parameters = trainer.parameters();
   Context& context = trainer.context();
-  load_model(dir, context, parameters);
-  const SafetensorsFile file(existing_folder(dir) + "/" + kOptimizerFile);
-  read_pieces(file, context, state_pieces(parameters));
-  read_counters(file, context, parameters);
-  read_loss_scale(file, context, parameters);
-  const std::int64_t elements = parameters.buffer_arena().numel();
-  std::vector<double> own(static_cast<std::size_t>(elements));
-  double seen = 0;
-  const auto rank = static_cast<std::size_t>(control.rank());
   require<DataError>(static_cast<int>(saved.progress.samples_seen.size()) == saved.identity.ranks, dir, ": ",
                      saved.progress.samples_seen.size(), " entries in samples_seen, expected one for each of the ",
                      saved.identity.ranks, " ranks");
+  static_cast<void>(load_state(dir, context, parameters, control, saved.identity.ranks));
+  double seen = 0;
   if (saved.identity.ranks == control.size()) {
-    const auto ranks = static_cast<std::size_t>(control.size());
-    std::vector<double> all(ranks * own.size());
-    const Shape shape{control.size(), elements};
-    read_tensor(file, "rank_buffers", shape, TensorView(std::span<double>(all), shape));
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(rank * own.size()), own.size(), own.begin());
-    seen = saved.progress.samples_seen[rank];
-  } else {
-    // The averages stand in for each rank's own statistics; they weigh as much as what was averaged.
-    copy(context, parameters.evaluation_buffer_arena(), TensorView(std::span<double>(own), {elements}));
-    context.synchronize();
+    seen = saved.progress.samples_seen[static_cast<std::size_t>(control.rank())];
+  } else {  // the averages weigh as much as what was averaged
     for (const double samples : saved.progress.samples_seen) {
       seen += samples / control.size();
     }
   }
+  const std::int64_t elements = parameters.buffer_arena().numel();
+  std::vector<double> own(static_cast<std::size_t>(elements));
+  copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {elements}));
   trainer.restore(saved.progress.position, own, seen);
   progress = saved.progress;
   return differences(saved.identity, identity);
