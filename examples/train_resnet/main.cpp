@@ -417,11 +417,11 @@ int run(comm::Session& session, int argc, char** argv) {
     session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
     resume_from = comm::broadcast_text(session.control(), resume_from);
   }
-  // A checkpoint that is only evaluated says itself which model it holds.
+  // A checkpoint that is only evaluated says itself which model it holds; of a bare file --model says it.
   std::optional<nn::CheckpointState> saved;
   session.agree([&] {
     const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
-    if (!source.empty()) {
+    if (!source.empty() && !(source == o.evaluate && std::filesystem::is_regular_file(source))) {
       saved = nn::read_checkpoint_state(source);
     }
     if (saved && !o.evaluate.empty()) {
@@ -518,16 +518,24 @@ int run(comm::Session& session, int argc, char** argv) {
     return exit_code::kFinished;
   }
   std::string differences;
+  std::vector<std::string> head;  // that --init has left as it was
   session.agree([&] {
     doing("reading the checkpoint");
     if (!o.init.empty()) {
-      nn::load_model(o.init, context, trainer->parameters());
+      head = nn::load_pretrained(o.init, context, *model, trainer->parameters());
     } else if (!resume_from.empty()) {
       differences = nn::resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
     }
     doing("waiting for other ranks");
   });
   session.agree([&] { trainer->require_same_state(); });
+  if (first && !head.empty()) {
+    std::cout << "  head       " << o.init << " has another number of classes; these tensors are not taken from it:";
+    for (const std::string& name : head) {
+      std::cout << ' ' << name;
+    }
+    std::cout << '\n';
+  }
   if (first && !resume_from.empty()) {
     std::cout << "  resuming   " << resume_from << " at epoch " << progress.position.epoch << ", batch "
               << progress.position.batch << ", step " << progress.position.step << '\n';

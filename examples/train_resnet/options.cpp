@@ -175,9 +175,15 @@ Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile&
       ->group("Results");
   app.add_option("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none")
       ->group("Results");
-  app.add_option("--init", o.init, "start from the weights of this checkpoint")->group("Results");
+  app.add_option(
+         "--init", o.init,
+         "start from the weights of this checkpoint or model.safetensors; of one with another number of classes "
+         "the last layer's are left out")
+      ->group("Results");
   app.add_option("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->group("Results");
-  app.add_option("--evaluate", o.evaluate, "only evaluate this checkpoint on the test set")->group("Results");
+  app.add_option("--evaluate", o.evaluate,
+                 "only evaluate this checkpoint on the test set, or a model.safetensors of the model that --model says")
+      ->group("Results");
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 
   parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);

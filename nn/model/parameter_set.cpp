@@ -40,9 +40,10 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
           arena.device, shape};
 }
 
-void require_host_value(const std::string& name, const ParameterSpec& spec, const TensorView& view) {
-  require<ShapeError>(view.shape == spec.dims, "parameter '", name, "' is ", spec.dims, ", given is ", view.shape);
-  require<DeviceError>(view.device == Device::cpu(), "parameter '", name, "': given is on ", view.device,
+/// what: "parameter", "buffer".
+void require_host_value(const char* what, const std::string& name, const Shape& shape, const TensorView& view) {
+  require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", given is ", view.shape);
+  require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': given is on ", view.device,
                        ", expected host memory");
 }
 
@@ -160,19 +161,20 @@ TensorView ParameterSet::weight_sum() const {
 }
 
 std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
-  std::vector<Persistent> all{{.name = "parameters", .view = values()}};
+  using Kind = Persistent::Kind;
+  std::vector<Persistent> all{{.kind = Kind::parameters, .name = "parameters", .view = values()}};
   for (const State& state : states_) {
-    all.push_back({.name = state.name, .view = this->state(state.name)});
+    all.push_back({.kind = Kind::state, .name = state.name, .view = this->state(state.name)});
   }
   for (const State& count : counters_) {
-    all.push_back({.name = count.name, .view = counter(count.name)});
+    all.push_back({.kind = Kind::counter, .name = count.name, .view = counter(count.name)});
   }
   if (loss_scale().given()) {
-    all.push_back({.name = "loss scale", .view = loss_scale()});
-    all.push_back({.name = "good updates", .view = loss_scale_good()});
+    all.push_back({.kind = Kind::loss_scale, .name = "loss scale", .view = loss_scale()});
+    all.push_back({.kind = Kind::good_updates, .name = "good updates", .view = loss_scale_good()});
   }
-  all.push_back({.name = "statistics", .view = buffer_arena(), .of_rank = true});
-  all.push_back({.name = "averaged statistics", .view = evaluation_buffer_arena()});
+  all.push_back({.kind = Kind::statistics, .name = "statistics", .view = buffer_arena(), .of_rank = true});
+  all.push_back({.kind = Kind::averaged_statistics, .name = "averaged statistics", .view = evaluation_buffer_arena()});
   return all;
 }
 
@@ -217,14 +219,14 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
 
 void ParameterSet::read(Context& context, const std::string& name, const TensorView& out) const {
   const int index = find(name);
-  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, out);
+  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, out);
   const SyncScope scope(context.stream(), "ParameterSet::read", SyncReason::host_data, out.bytes());
   copy_now(context, logical(index, values()), out);
 }
 
 void ParameterSet::write(Context& context, const std::string& name, const TensorView& value) {
   const int index = find(name);
-  require_host_value(name, infos_[static_cast<std::size_t>(index)].spec, value);
+  require_host_value("parameter", name, infos_[static_cast<std::size_t>(index)].spec.dims, value);
   const SyncScope scope(context.stream(), "ParameterSet::write", SyncReason::host_data, value.bytes());
   copy_now(context, value, logical(index, values()));
   if (rounds()) {
@@ -317,6 +319,21 @@ TensorView ParameterSet::evaluation_buffer(int index) const {
 TensorView ParameterSet::logical_buffer(int index, const TensorView& stored) const {
   const Shape& shape = buffer_specs_[static_cast<std::size_t>(index)].shape;
   return stored.slice(shape.rank() - 1, 0, shape.back());
+}
+
+void ParameterSet::read_buffer(Context& context, const std::string& name, const TensorView& out) const {
+  const int index = find_buffer(name);
+  require_host_value("buffer", name, buffer_specs_[static_cast<std::size_t>(index)].shape, out);
+  const SyncScope scope(context.stream(), "ParameterSet::read_buffer", SyncReason::host_data, out.bytes());
+  copy_now(context, logical_buffer(index, evaluation_buffer(index)), out);
+}
+
+void ParameterSet::write_buffer(Context& context, const std::string& name, const TensorView& value) {
+  const int index = find_buffer(name);
+  require_host_value("buffer", name, buffer_specs_[static_cast<std::size_t>(index)].shape, value);
+  const SyncScope scope(context.stream(), "ParameterSet::write_buffer", SyncReason::host_data, value.bytes());
+  copy_now(context, value, logical_buffer(index, evaluation_buffer(index)));
+  copy_now(context, value, logical_buffer(index, buffer(index)));
 }
 
 void ParameterSet::initialise(Context& context, std::uint64_t seed) {

@@ -124,9 +124,22 @@ class ParameterSet {
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
   /// The logical tensor in a view of a buffer as it is stored.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
+  /// read() and write() of a buffer. Reading gives what evaluation uses; writing sets that and what training updates.
+  void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
+  void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
   /// All that a run keeps from step to step, in one list: what is broadcast, compared and saved.
   struct Persistent {
+    enum class Kind : unsigned char {
+      parameters,
+      state,  ///< of the optimizer: an arena like values()
+      counter,
+      loss_scale,
+      good_updates,  ///< loss_scale_good()
+      statistics,    ///< buffer_arena()
+      averaged_statistics
+    };
+    Kind kind = Kind::parameters;
     std::string name;      ///< "parameters", "momentum_buffer", "step", "loss scale", "averaged statistics", ...
     TensorView view;       ///< contiguous; some have no elements
     bool of_rank = false;  ///< differs from rank to rank

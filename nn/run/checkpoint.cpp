@@ -1,28 +1,22 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
-#include <algorithm>
-#include <array>
 #include <cstddef>
 #include <span>
 #include <utility>
 
-#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
-#include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
 namespace {
 
-constexpr const char* kModelFile = "model.safetensors";
-constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr std::int64_t kFormat = 1;
 
+<<<<<<< HEAD
 std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
@@ -227,6 +221,8 @@ void read_loss_scale(const SafetensorsFile& file, Context& context, const Parame
   context.synchronize();
 }
 
+=======
+>>>>>>> 2530162
 Json to_json(const RunIdentity& identity) {
   Json::Object options;
   for (const auto& [key, value] : identity.options) {
@@ -356,61 +352,19 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress) {
   trainer.reduce_buffers();
-  const std::vector<double> rank_buffers = trainer.gather_rank_buffers();
-  std::string failure;
+  trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
+  const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
+  const Json state = Json::Object{{"format", kFormat},
+                                  {"identity", to_json(identity)},
+                                  {"epoch", progress.position.epoch},
+                                  {"batch", progress.position.batch},
+                                  {"step", progress.position.step},
+                                  {"best_accuracy", progress.best_accuracy},
+                                  {"test_accuracy", progress.test_accuracy},
+                                  {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
-  if (control.rank() == 0) {
-    try {
-      AtomicFolder folder(dir);
-      write_pieces(folder.file(kModelFile), trainer.context(), model_pieces(trainer.parameters()));
-      // Each rank's own statistics as they lie in the arena.
-      std::vector<SafetensorsTensor> more{
-          {.name = "rank_buffers",
-           .dtype = DType::f64,
-           .shape = {control.size(), static_cast<std::int64_t>(rank_buffers.size()) / control.size()},
-           .data = std::as_bytes(std::span(rank_buffers)),
-           .fill = {}}};
-      const std::vector<std::int64_t> counters = counters_of(trainer.context(), trainer.parameters());
-      for (std::size_t i = 0; i < counters.size(); ++i) {
-        more.push_back({.name = trainer.parameters().counter_names()[i],
-                        .dtype = DType::i64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(counters).subspan(i, 1)),
-                        .fill = {}});
-      }
-      LossScaleState loss_scale;
-      if (trainer.parameters().dynamic_loss_scale()) {
-        loss_scale = loss_scale_of(trainer.context(), trainer.parameters());
-        more.push_back({.name = kLossScale,
-                        .dtype = DType::f64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(&loss_scale.scale, 1)),
-                        .fill = {}});
-        more.push_back({.name = kLossScaleGood,
-                        .dtype = DType::i64,
-                        .shape = {1},
-                        .data = std::as_bytes(std::span(&loss_scale.good, 1)),
-                        .fill = {}});
-      }
-      write_pieces(folder.file(kOptimizerFile), trainer.context(), state_pieces(trainer.parameters()), std::move(more));
-      const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
-      const Json state = Json::Object{{"format", kFormat},
-                                      {"identity", to_json(identity)},
-                                      {"epoch", progress.position.epoch},
-                                      {"batch", progress.position.batch},
-                                      {"step", progress.position.step},
-                                      {"best_accuracy", progress.best_accuracy},
-                                      {"test_accuracy", progress.test_accuracy},
-                                      {"samples_seen", seen}};
-      write_file(folder.file(kStateFile), state.text(2) + "\n");
-      folder.commit();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-  }
-  failure = comm::broadcast_text(control, failure);
-  require<comm::CollectiveError<DataError>>(failure.empty(), failure);
+  save_state(dir, trainer.context(), trainer.parameters(), control, {.files = {{kStateFile, state.text(2) + "\n"}}});
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {
@@ -436,21 +390,6 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   return state;
 }
 
-void load_model(const std::string& dir, Context& context, ParameterSet& parameters) {
-  const SafetensorsFile file(existing_folder(dir) + "/" + kModelFile);
-  const std::vector<Piece> pieces = model_pieces(parameters);
-  // PyTorch counts batches there; nothing here needs the count.
-  const auto counters = static_cast<std::size_t>(
-      std::count_if(file.entries().begin(), file.entries().end(),
-                    [](const SafetensorsEntry& entry) { return entry.name.ends_with(".num_batches_tracked"); }));
-  require<DataError>(file.entries().size() == pieces.size() + counters, file.path(), ": ", file.entries().size(),
-                     " tensors, expected ", pieces.size() + counters, "; the checkpoint is of another model");
-  read_pieces(file, context, pieces);
-  parameters.round_weights(context);
-  copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
-  context.synchronize();
-}
-
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
   const CheckpointState saved = read_checkpoint_state(dir);
@@ -468,33 +407,21 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
                      ": the state of optimizer ", written_by, ", expected ", wanted);
   ParameterSet& parameters = trainer.parameters();
   Context& context = trainer.context();
-  load_model(dir, context, parameters);
-  const SafetensorsFile file(existing_folder(dir) + "/" + kOptimizerFile);
-  read_pieces(file, context, state_pieces(parameters));
-  read_counters(file, context, parameters);
-  read_loss_scale(file, context, parameters);
-  const std::int64_t elements = parameters.buffer_arena().numel();
-  std::vector<double> own(static_cast<std::size_t>(elements));
-  double seen = 0;
-  const auto rank = static_cast<std::size_t>(control.rank());
   require<DataError>(static_cast<int>(saved.progress.samples_seen.size()) == saved.identity.ranks, dir, ": ",
                      saved.progress.samples_seen.size(), " entries in samples_seen, expected one for each of the ",
                      saved.identity.ranks, " ranks");
+  static_cast<void>(load_state(dir, context, parameters, control, saved.identity.ranks));
+  double seen = 0;
   if (saved.identity.ranks == control.size()) {
-    const auto ranks = static_cast<std::size_t>(control.size());
-    std::vector<double> all(ranks * own.size());
-    const Shape shape{control.size(), elements};
-    read_tensor(file, "rank_buffers", shape, TensorView(std::span<double>(all), shape));
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(rank * own.size()), own.size(), own.begin());
-    seen = saved.progress.samples_seen[rank];
-  } else {
-    // The averages stand in for each rank's own statistics; they weigh as much as what was averaged.
-    copy(context, parameters.evaluation_buffer_arena(), TensorView(std::span<double>(own), {elements}));
-    context.synchronize();
+    seen = saved.progress.samples_seen[static_cast<std::size_t>(control.rank())];
+  } else {  // the averages weigh as much as what was averaged
     for (const double samples : saved.progress.samples_seen) {
       seen += samples / control.size();
     }
   }
+  const std::int64_t elements = parameters.buffer_arena().numel();
+  std::vector<double> own(static_cast<std::size_t>(elements));
+  copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {elements}));
   trainer.restore(saved.progress.position, own, seen);
   progress = saved.progress;
   return differences(saved.identity, identity);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/state_file.hpp>
 
 namespace lockstep::nn {
 
@@ -43,10 +44,10 @@ struct RunProgress {
 };
 
 /// Writes DIR/{model.safetensors, optimizer.safetensors, state.json} atomically: at any moment DIR is either the old
-/// checkpoint or the new one. No times or host names inside: equal runs write equal bytes. model.safetensors holds
-/// parameters in logical shapes, in f32 beside plans in 16 bits, and the running statistics averaged over the ranks;
-/// optimizer.safetensors the optimizer states and counters, a dynamic loss scale, and each rank's own statistics.
-/// Collective; rank 0 writes; every rank gets the same error (DataError).
+/// checkpoint or the new one. No times or host names inside: equal runs write equal bytes. The two safetensors files
+/// are those of save_state() (nn/step/state_file.hpp), with the running statistics averaged over the ranks, each rank
+/// counting by the samples that it has seen; state.json holds identity and progress. Collective; rank 0 writes; every
+/// rank gets the same error (DataError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress);
 
@@ -56,10 +57,6 @@ struct CheckpointState {
   RunProgress progress;
 };
 [[nodiscard]] CheckpointState read_checkpoint_state(const std::string& dir);
-
-/// Reads parameters and averaged running statistics (--init, --evaluate). Any rank may call it alone: local. DataError
-/// when a tensor is missing, unknown or of another shape ("checkpoint of another model").
-void load_model(const std::string& dir, Context& context, ParameterSet& parameters);
 
 /// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
 /// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With another number of

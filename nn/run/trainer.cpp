@@ -10,6 +10,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/ingest.hpp>
+#include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -333,25 +334,12 @@ void Trainer::reduce_buffers() {
   for (const double samples : seen) {
     total += samples;
   }
-  const std::int64_t n = s.step.parameters().buffer_arena().numel();
-  if (total == 0 || n == 0) {
+  if (total == 0 || s.step.parameters().buffers().empty()) {
     return;  // nothing was trained since the evaluation buffers were loaded
   }
-  const std::vector<double> all = gather_rank_buffers();
-  std::vector<double> mean(static_cast<std::size_t>(n), 0.0);
-  if (s.ranks.control.rank() == 0) {
-    for (std::size_t r = 0; r < seen.size(); ++r) {
-      const double weight = seen[r] / total;
-      for (std::size_t i = 0; i < mean.size(); ++i) {
-        mean[i] += weight * all[r * mean.size() + i];
-      }
-    }
-  }
-  Stream inline_stream = Stream::host_inline();
-  const TensorView view(std::span<double>(mean), {n});
-  s.ranks.control.broadcast(inline_stream, view, 0);
-  copy(s.context, view, s.step.parameters().evaluation_buffer_arena());
-  s.step.synchronize();
+  s.step.synchronize();  // before a copy, as in skipped_updates()
+  doing("gathering statistics of all ranks after step");
+  average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }
 
 Metrics Trainer::evaluate() {
@@ -380,20 +368,9 @@ std::vector<double> Trainer::samples_seen() {
 
 std::vector<double> Trainer::gather_rank_buffers() {
   Impl& s = *impl_;
-  const std::int64_t n = s.step.parameters().buffer_arena().numel();
-  std::vector<double> own(static_cast<std::size_t>(n));
-  std::vector<double> all(static_cast<std::size_t>(n * s.ranks.control.size()));
   s.step.synchronize();  // before the copy, as in skipped_updates()
-  copy(s.context, s.step.parameters().buffer_arena(), TensorView(std::span<double>(own), {n}));
-  s.step.synchronize();
   doing("gathering statistics of all ranks after step");
-  Stream inline_stream = Stream::host_inline();
-  s.ranks.control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
-                             TensorView(std::span<double>(all), {n * s.ranks.control.size()}));
-  if (s.ranks.control.rank() != 0) {
-    all.clear();
-  }
-  return all;
+  return gather_statistics(s.context, s.step.parameters(), s.ranks.control);
 }
 
 void Trainer::restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen) {

@@ -373,6 +373,19 @@ std::int64_t TrainStep::steps() const {
   return impl_->steps;
 }
 
+std::int64_t TrainStep::microbatches() const {
+  return impl_->ids;
+}
+int TrainStep::ranks() const {
+  return impl_->ranks.grad.size();
+}
+void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
+  require<StateError>(impl_->added == 0, "train step: continue_from() between add() and update()");
+  impl_->pipeline.flush();
+  impl_->steps = steps;
+  impl_->ids = microbatches;
+}
+
 void TrainStep::evaluate(const Batch& batch) {
   Impl& s = *impl_;
   require<StateError>(s.added == 0, "train step: evaluate() between add() and update()");

@@ -101,7 +101,11 @@ class TrainStep {
   [[nodiscard]] StepLoss loss();
   /// The same after a wait for all steps.
   [[nodiscard]] StepLoss wait_loss();
-  [[nodiscard]] std::int64_t steps() const;  ///< updates made
+  [[nodiscard]] std::int64_t steps() const;         ///< updates made
+  [[nodiscard]] std::int64_t microbatches() const;  ///< of all steps, on this rank; they number samples without ids
+  [[nodiscard]] int ranks() const;                  ///< that train together
+  /// Counts on from a saved state (nn/step/state_file.hpp). StateError between add() and update().
+  void continue_from(std::int64_t steps, std::int64_t microbatches);
 
   /// Loss and accuracy of a batch with the statistics of evaluation; the sums are added to those of take_evaluated().
   void evaluate(const Batch& batch);

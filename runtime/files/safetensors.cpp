@@ -137,16 +137,18 @@ struct SafetensorsFile::Impl {
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
   const InputFile& file = impl_->file;
-  require<DataError>(file.size() >= 8, path, ": ", file.size(), " bytes, expected at least 8 for the header length");
+  require<DataError>(file.size() >= 8, path, ": ", file.size(),
+                     " bytes, expected at least 8 for the header length; it is no safetensors file");
   std::array<unsigned char, 8> prefix{};
   file.read(0, std::as_writable_bytes(std::span(prefix)));
   std::uint64_t length = 0;
   for (std::size_t i = prefix.size(); i-- > 0;) {
     length = length << 8 | prefix[i];
   }
-  require<DataError>(length <= kMaxHeader, path, ": header of ", length, " bytes, expected at most ", kMaxHeader);
+  require<DataError>(length <= kMaxHeader, path, ": header of ", length, " bytes, expected at most ", kMaxHeader,
+                     "; it is no safetensors file");
   require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, but only ", file.size() - 8,
-                     " follow byte 8");
+                     " follow byte 8; it is no complete safetensors file");
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 

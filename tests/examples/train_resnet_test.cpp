@@ -134,6 +134,33 @@ TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   EXPECT_NE(evaluated.output.find(" of 30)"), std::string::npos) << evaluated.output;
 }
 
+TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
+  const std::string mlp = kTiny + "--model mlp --hidden 8 --devices cpu ";
+  ASSERT_EQ(train_resnet(0, mlp + "--steps 2" + out("run")).code, 0);
+  fs::copy_file(path("run/last/model.safetensors"), path("bare"));
+  const auto line = [](const Ended& ended, const std::string& word) {
+    const std::size_t at = ended.output.find(word);
+    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find('\n', at) - at);
+  };
+  const Ended folder = train_resnet(0, mlp + "--evaluate " + path("run/last"));
+  const Ended file = train_resnet(0, mlp + "--evaluate " + path("bare"));
+  EXPECT_EQ(file.code, 0) << file.output;
+  EXPECT_EQ(line(file, "test loss"), line(folder, "test loss"));
+  expect_refused(train_resnet(0, kTiny + "--model mlp --hidden 9 --evaluate " + path("bare")),
+                 {path("bare"), "has shape (10, 8)", "expected (10, 9)", "another model"});
+
+  const Ended same = train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("same"));
+  EXPECT_EQ(same.code, 0) << same.output;
+  EXPECT_EQ(same.output.find("  head "), std::string::npos) << same.output;
+  const int ranks = kMpi ? 2 : 0;
+  const Ended other = train_resnet(ranks, mlp + "--classes 4 --steps 1 --init " + path("bare") + out("other"));
+  EXPECT_EQ(other.code, 0) << other.output;
+  EXPECT_EQ(line(other, "  head "), "  head       " + path("bare") +
+                                        " has another number of classes; these tensors are not taken from it: "
+                                        "layers.1.weight layers.1.bias");
+  expect_refused(train_resnet(0, mlp + "--classes 4 --evaluate " + path("bare")), {"expected (4, 8)", path("bare")});
+}
+
 TEST(WaitCounts, CountsByTimeCallAndReason) {
   using train_resnet::WaitTime;
   // Resumed at step 100, in the middle of an epoch; two steps count as the first ones.

@@ -1,0 +1,170 @@
+#include <lockstep/nn/model/model_file.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+
+#include <unistd.h>
+
+#include <lockstep/nn/model/tensor_pieces.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What persistent() lists as parts of the model.
+std::vector<Piece> model_pieces(const ParameterSet& parameters) {
+  std::vector<Piece> pieces;
+  for (const ParameterSet::Persistent& each : parameters.persistent()) {
+    if (each.kind == ParameterSet::Persistent::Kind::parameters) {
+      add_parameter_pieces(pieces, parameters, each.view, "");
+    } else if (each.kind == ParameterSet::Persistent::Kind::averaged_statistics) {
+      add_buffer_pieces(pieces, parameters);
+    }
+  }
+  return pieces;
+}
+
+bool ignored(const SafetensorsEntry& entry) {
+  return entry.name.ends_with(".num_batches_tracked");
+}
+
+/// The file has all pieces, and nothing else but the tensors called `left`.
+void require_fit(const SafetensorsFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
+  require_pieces(file, pieces, kModel);
+  std::set<std::string> known(left.begin(), left.end());
+  for (const Piece& piece : pieces) {
+    known.insert(piece.name);
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!ignored(entry) && known.count(entry.name) == 0) {
+      throw DataError(concat(file.path(), ": tensor '", entry.name, "' has shape ", shape_text(entry),
+                             ", expected no tensor of this name; the file is of another model"));
+    }
+  }
+}
+
+void read_fitting(const SafetensorsFile& file, Context& context, ParameterSet& parameters,
+                  const std::vector<Piece>& pieces) {
+  read_pieces(file, context, pieces);
+  parameters.round_weights(context);
+  copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
+  context.synchronize();
+}
+
+/// The parameters of the last layer that has some and shares none of them.
+std::vector<ParameterSpec> head_of(const Model& model) {
+  const std::vector<Node>& nodes = model.nodes();
+  for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
+    std::vector<Shape> inputs;
+    for (const NodeId input : node->inputs) {
+      inputs.push_back(nodes[static_cast<std::size_t>(input.index)].shape);
+    }
+    std::vector<ParameterSpec> specs = node->layer->parameters(inputs);
+    if (!specs.empty()) {
+      const std::vector<Model::Parameter> all = model.parameters();
+      const bool shared = std::any_of(all.begin(), all.end(), [&](const Model::Parameter& parameter) {
+        return parameter.writes > 1 && std::any_of(specs.begin(), specs.end(), [&](const ParameterSpec& spec) {
+                 return spec.name == parameter.spec.name;
+               });
+      });
+      return shared ? std::vector<ParameterSpec>{} : specs;
+    }
+  }
+  return {};
+}
+
+/// The names of the head where each of its tensors is in the file with another first extent, the same for all of them.
+std::vector<std::string> other_head(const SafetensorsFile& file, const Model& model) {
+  std::vector<std::string> names;
+  std::int64_t classes = model.classes();
+  for (const ParameterSpec& spec : head_of(model)) {
+    const SafetensorsEntry* entry = file.find(spec.name);
+    if (entry == nullptr || static_cast<int>(entry->shape.size()) != spec.shape.rank() || entry->shape.empty() ||
+        spec.shape[0] != model.classes() ||
+        !std::equal(entry->shape.begin() + 1, entry->shape.end(), spec.shape.begin() + 1) ||
+        entry->shape[0] == model.classes() || (!names.empty() && entry->shape[0] != classes)) {
+      return {};
+    }
+    classes = entry->shape[0];
+    names.push_back(spec.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+SafetensorsFile open_model_file(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return SafetensorsFile(path + "/" + kModelFile);
+  }
+  if (file_exists(path)) {
+    return SafetensorsFile(path);
+  }
+  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames it has another name
+  require<DataError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
+                     " or a folder with one");
+  return SafetensorsFile(folder + "/" + kModelFile);
+}
+
+void require_model(const SafetensorsFile& file, const ParameterSet& parameters) {
+  require_fit(file, model_pieces(parameters), {});
+}
+
+void read_model(const SafetensorsFile& file, Context& context, ParameterSet& parameters) {
+  read_fitting(file, context, parameters, model_pieces(parameters));
+}
+
+void write_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
+  require<UsageError>(metadata.count("format") == 0, "metadata: the name 'format' is taken, expected another one");
+  write_pieces(path, context, model_pieces(parameters), {}, metadata);
+}
+
+void save_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
+  const std::string temporary = concat(path, ".tmp-", ::getpid());
+  std::error_code ignored_error;
+  fs::remove(temporary, ignored_error);
+  write_model(temporary, context, parameters, metadata);
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  if (error) {
+    fs::remove(temporary, ignored_error);
+    throw DataError(concat(path, ": cannot be replaced: ", error.message()));
+  }
+  const std::string folder = fs::path(path).parent_path().string();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
+void load_model(const std::string& path, Context& context, ParameterSet& parameters) {
+  const SafetensorsFile file = open_model_file(path);
+  require_model(file, parameters);
+  read_model(file, context, parameters);
+}
+
+std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
+                                         ParameterSet& parameters) {
+  const SafetensorsFile file = open_model_file(path);
+  const std::vector<std::string> left = other_head(file, model);
+  std::vector<Piece> pieces = model_pieces(parameters);
+  std::erase_if(pieces,
+                [&](const Piece& piece) { return std::find(left.begin(), left.end(), piece.name) != left.end(); });
+  require_fit(file, pieces, left);
+  read_fitting(file, context, parameters, pieces);
+  return left;
+}
+
+Metadata read_metadata(const std::string& path) {
+  Metadata metadata = open_model_file(path).metadata();
+  metadata.erase("format");
+  return metadata;
+}
+
+}  // namespace lockstep::nn

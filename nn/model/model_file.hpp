@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+
+namespace lockstep::nn {
+
+/// The name of the model's file in a folder of saved state (nn/step/state_file.hpp).
+inline constexpr const char* kModelFile = "model.safetensors";
+
+/// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is taken.
+using Metadata = std::map<std::string, std::string>;
+
+/// Writes the parameters and the averaged running statistics to a safetensors file: names and logical shapes as in
+/// torchvision, numbers of the type of the values (f32 beside plans in 16 bits). At any moment `path` is the old file
+/// or the new one. Local. DataError when it cannot be written.
+///
+/// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()): Trainer::evaluate(),
+/// average_statistics() and load_model() write them.
+void save_model(const std::string& path, Context& context, const ParameterSet& parameters,
+                const Metadata& metadata = {});
+
+/// Reads such a file into parameters and running statistics. path: the file, or a folder that holds it as
+/// model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or BF16. A tensor called ...num_batches_tracked is
+/// passed over: PyTorch counts batches there. Any rank may call it alone: local.
+///
+/// DataError when there is no such file, when it is no safetensors file, or when a tensor is missing, unknown or of
+/// another shape; the text names the tensor, the shape found and the shape expected. Nothing is changed before all
+/// tensors are found to fit.
+void load_model(const std::string& path, Context& context, ParameterSet& parameters);
+
+/// The same for a model that goes on with classes of its own. The head is the last layer that has parameters; where its
+/// tensors in the file differ from the model's only in the first extent, the number of classes, they are left as they
+/// are. Returns their names; none when the file fits as a whole.
+[[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
+                                                       ParameterSet& parameters);
+
+/// The metadata of such a file without "format"; path as in load_model().
+[[nodiscard]] Metadata read_metadata(const std::string& path);
+
+/// The file of a path as load_model() takes it, opened. DataError when there is none.
+[[nodiscard]] SafetensorsFile open_model_file(const std::string& path);
+/// DataError as load_model() throws it.
+void require_model(const SafetensorsFile& file, const ParameterSet& parameters);
+/// Reads a file that require_model() has found to fit.
+void read_model(const SafetensorsFile& file, Context& context, ParameterSet& parameters);
+/// The file of save_model(), written in place. `path` does not exist.
+void write_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata);
+
+}  // namespace lockstep::nn

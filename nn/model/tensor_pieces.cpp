@@ -1,0 +1,142 @@
+#include <lockstep/nn/model/tensor_pieces.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+std::vector<std::int64_t> extents(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
+
+/// One tensor at a time on the host, where strides and types are converted for every device alike.
+class Staging {
+ public:
+  explicit Staging(Context& context) : context_(context) {}
+
+  /// Copies a piece to the host and returns its logical view there; finish() with the same piece copies it back.
+  TensorView begin(const Piece& piece) {
+    bytes_.resize(piece.stored.bytes());
+    copy(context_, piece.stored, host_view(piece));
+    context_.synchronize();
+    TensorView logical = piece.logical;
+    logical.data = bytes_.data();
+    logical.device = Device::cpu();
+    return logical;
+  }
+  void finish(const Piece& piece) {
+    copy(context_, host_view(piece), piece.stored);
+    context_.synchronize();
+  }
+
+ private:
+  TensorView host_view(const Piece& piece) {
+    return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
+  }
+  Context& context_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
+                          const std::string& suffix) {
+  for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
+    const ParameterInfo& info = parameters.parameters()[i];
+    pieces.push_back({.name = info.spec.name + suffix,
+                      .shape = info.spec.shape,
+                      .stored = arena.slice(0, info.offset, info.offset + info.numel),
+                      .logical = parameters.logical(static_cast<int>(i), arena)});
+  }
+}
+
+void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters) {
+  for (std::size_t i = 0; i < parameters.buffers().size(); ++i) {
+    const TensorView stored = parameters.evaluation_buffer(static_cast<int>(i));
+    pieces.push_back({.name = parameters.buffers()[i].name,
+                      .shape = parameters.buffers()[i].shape,
+                      .stored = stored,
+                      .logical = parameters.logical_buffer(static_cast<int>(i), stored)});
+  }
+}
+
+void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
+                  std::vector<SafetensorsTensor> more, const std::map<std::string, std::string>& metadata) {
+  Staging staging(context);
+  CpuContext host({.threads = 1});
+  std::vector<std::byte> row_major;
+  std::vector<SafetensorsTensor> tensors = std::move(more);
+  for (const Piece& piece : pieces) {
+    const auto fill = [&](std::int64_t first, std::span<std::byte> out) {
+      if (first == 0) {
+        const TensorView logical = staging.begin(piece);
+        row_major.resize(logical.bytes());
+        copy(host, logical, TensorView(row_major.data(), logical.dtype, Device::cpu(), logical.shape));
+      }
+      const auto begin = static_cast<std::size_t>(first) * size_of(piece.stored.dtype);
+      std::copy_n(row_major.begin() + static_cast<std::ptrdiff_t>(begin), out.size(), out.begin());
+    };
+    tensors.push_back(
+        {.name = piece.name, .dtype = piece.stored.dtype, .shape = extents(piece.shape), .data = {}, .fill = fill});
+  }
+  std::map<std::string, std::string> all = metadata;
+  all["format"] = "pt";
+  write_safetensors(path, tensors, all);
+}
+
+std::string shape_text(const SafetensorsEntry& entry) {
+  std::string text = "(";
+  for (const std::int64_t extent : entry.shape) {
+    text += concat(text.size() > 1 ? ", " : "", extent);
+  }
+  return text + ")";
+}
+
+const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape, FileOf of) {
+  const SafetensorsEntry* entry = file.find(name);
+  require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name, "', expected one of shape ", shape,
+                     "; the file is of another ", of);
+  if (entry->shape != extents(shape)) {
+    throw DataError(concat(file.path(), ": tensor '", name, "' has shape ", shape_text(*entry), ", expected ", shape,
+                           "; the file is of another ", of));
+  }
+  return *entry;
+}
+
+const SafetensorsEntry& floating_entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape,
+                                          FileOf of) {
+  const SafetensorsEntry& entry = entry_of(file, name, shape, of);
+  require<DataError>(entry.type().has_value() && is_floating(*entry.type()), file.path(), ": tensor '", name, "' is ",
+                     entry.dtype, ", expected F32, F64, F16 or BF16");
+  return entry;
+}
+
+void read_entry(const SafetensorsFile& file, const SafetensorsEntry& entry, const TensorView& target) {
+  std::vector<std::byte> bytes(entry.bytes);
+  file.read(entry, bytes);
+  CpuContext host({.threads = 1});
+  copy(host, TensorView(bytes.data(), *entry.type(), Device::cpu(), target.shape), target);
+}
+
+void require_pieces(const SafetensorsFile& file, const std::vector<Piece>& pieces, FileOf of) {
+  for (const Piece& piece : pieces) {
+    static_cast<void>(floating_entry_of(file, piece.name, piece.shape, of));
+  }
+}
+
+void read_pieces(const SafetensorsFile& file, Context& context, const std::vector<Piece>& pieces) {
+  Staging staging(context);
+  for (const Piece& piece : pieces) {
+    read_entry(file, *file.find(piece.name), staging.begin(piece));  // the padding stays
+    staging.finish(piece);
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,331 @@
+#include <lockstep/nn/step/state_file.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/model/tensor_pieces.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+using Kind = ParameterSet::Persistent::Kind;
+
+/// Names in the optimizer's file.
+constexpr const char* kLossScale = "loss_scale";
+constexpr const char* kLossScaleGood = "loss_scale_good";
+constexpr const char* kRankBuffers = "rank_buffers";
+/// Names in the metadata of a step.
+constexpr const char* kSteps = "lockstep.steps";
+constexpr const char* kMicrobatches = "lockstep.microbatches";
+
+/// A number of the optimizer: a counter, the loss scale, or its good updates.
+struct Number {
+  std::string name;  ///< in the file
+  TensorView view;
+  bool floating = false;
+  bool required = true;
+};
+
+/// What persistent() lists as parts of the optimizer's state, but for the statistics.
+struct OptimizerParts {
+  std::vector<Piece> pieces;  ///< "<parameter>.<state>"
+  std::vector<Number> numbers;
+};
+
+OptimizerParts optimizer_parts(const ParameterSet& parameters) {
+  OptimizerParts parts;
+  for (const ParameterSet::Persistent& each : parameters.persistent()) {
+    switch (each.kind) {
+      case Kind::state:
+        add_parameter_pieces(parts.pieces, parameters, each.view, "." + each.name);
+        break;
+      case Kind::counter:
+        parts.numbers.push_back({.name = each.name, .view = each.view.reshape({})});
+        break;
+      case Kind::loss_scale:
+        if (parameters.dynamic_loss_scale()) {
+          parts.numbers.push_back({.name = kLossScale, .view = each.view, .floating = true, .required = false});
+        }
+        break;
+      case Kind::good_updates:
+        if (parameters.dynamic_loss_scale()) {
+          parts.numbers.push_back({.name = kLossScaleGood, .view = each.view, .required = false});
+        }
+        break;
+      case Kind::parameters:
+      case Kind::averaged_statistics:  // in the model's file
+      case Kind::statistics:           // of each rank
+        break;
+    }
+  }
+  return parts;
+}
+
+/// A number on the host, as f64 or i64.
+struct HostNumber {
+  double real = 0;
+  std::int64_t count = 0;
+  [[nodiscard]] TensorView view(bool floating) {
+    return floating ? TensorView(std::span(&real, 1), Shape{}) : TensorView(std::span(&count, 1), Shape{});
+  }
+};
+
+HostNumber read_number(const SafetensorsFile& file, const Number& number) {
+  HostNumber value;
+  if (number.floating) {
+    const SafetensorsEntry& entry = floating_entry_of(file, number.name, {1}, kModelOrOptimizer);
+    read_entry(file, entry, TensorView(std::span(&value.real, 1), {1}));
+    require<DataError>(value.real > 0 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
+                       value.real, ", expected a positive number");
+    return value;
+  }
+  const SafetensorsEntry& entry = entry_of(file, number.name, {1}, kModelOrOptimizer);
+  require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", number.name, "' is ", entry.dtype,
+                     ", expected I64");
+  file.read(entry, std::as_writable_bytes(std::span(&value.count, 1)));
+  require<DataError>(value.count >= 0, file.path(), ": tensor '", number.name, "' holds ", value.count,
+                     ", expected a count of at least 0");
+  return value;
+}
+
+void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, int ranks,
+                     const std::vector<double>& rank_buffers) {
+  const OptimizerParts parts = optimizer_parts(parameters);
+  // Each rank's own statistics as they lie in the arena.
+  std::vector<SafetensorsTensor> more{{.name = kRankBuffers,
+                                       .dtype = DType::f64,
+                                       .shape = {ranks, static_cast<std::int64_t>(rank_buffers.size()) / ranks},
+                                       .data = std::as_bytes(std::span(rank_buffers)),
+                                       .fill = {}}};
+  std::deque<HostNumber> values;  // they stay where they are
+  for (const Number& number : parts.numbers) {
+    HostNumber& value = values.emplace_back();
+    copy(context, number.view, value.view(number.floating));
+    more.push_back(
+        {.name = number.name,
+         .dtype = number.floating ? DType::f64 : DType::i64,
+         .shape = {1},
+         .data = number.floating ? std::as_bytes(std::span(&value.real, 1)) : std::as_bytes(std::span(&value.count, 1)),
+         .fill = {}});
+  }
+  context.synchronize();
+  write_pieces(path, context, parts.pieces, std::move(more));
+}
+
+/// A rank alone.
+std::unique_ptr<comm::Communicator> alone() {
+  return comm::LocalGroup(1).communicator(0);
+}
+
+void require_ranks(const TrainStep& step, int ranks) {
+  require<UsageError>(step.ranks() == ranks, "state of a train step: the communicator has ", ranks,
+                      ranks == 1 ? " rank, expected " : " ranks, expected ", step.ranks(), ", those of the step");
+}
+
+/// A count in the metadata, which is taken out of it; nothing where there is none.
+std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& name, const std::string& folder) {
+  const auto found = metadata.find(name);
+  if (found == metadata.end()) {
+    return std::nullopt;
+  }
+  std::string text = std::move(found->second);
+  metadata.erase(found);
+  std::int64_t count = -1;
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  require<DataError>(error == std::errc() && stop == text.data() + text.size() && count >= 0, folder, "/", kModelFile,
+                     ": metadata '", name, "' is '", text, "', expected a count of at least 0");
+  return count;
+}
+
+/// Everything of a folder, checked; then read.
+class StateFolder {
+ public:
+  StateFolder(const std::string& folder, const ParameterSet& parameters, int ranks)
+      : model_(open_model_file(existing(folder))),
+        optimizer_(existing(folder) + "/" + kOptimizerFile),
+        parts_(optimizer_parts(parameters)) {
+    require_model(model_, parameters);
+    require_pieces(optimizer_, parts_.pieces, kModelOrOptimizer);
+    for (const Number& number : parts_.numbers) {
+      const bool there = number.required || optimizer_.find(kLossScale) != nullptr;
+      values_.push_back(there ? std::optional(read_number(optimizer_, number)) : std::nullopt);
+    }
+    const std::int64_t elements = parameters.buffer_arena().numel();
+    const SafetensorsEntry* entry = optimizer_.find(kRankBuffers);
+    if (ranks == 0 && entry != nullptr && entry->shape.size() == 2 && entry->shape[0] >= 1 &&
+        entry->shape[0] <= INT32_MAX) {
+      ranks = static_cast<int>(entry->shape[0]);
+    }
+    ranks_ = std::max(ranks, 1);
+    static_cast<void>(floating_entry_of(optimizer_, kRankBuffers, {ranks_, elements}, kModelOrOptimizer));
+    metadata_ = model_.metadata();
+    metadata_.erase("format");
+  }
+
+  [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) const {
+    read_model(model_, context, parameters);
+    read_pieces(optimizer_, context, parts_.pieces);
+    for (std::size_t i = 0; i < parts_.numbers.size(); ++i) {
+      if (std::optional<HostNumber> value = values_[i]) {
+        copy_now(context, value->view(parts_.numbers[i].floating), parts_.numbers[i].view);
+      }
+    }
+    // Otherwise the averages stand in for each rank's own statistics: read_model() has put them there.
+    if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks == ranks_ && elements > 0) {
+      std::vector<double> all(static_cast<std::size_t>(ranks * elements));
+      const TensorView view(std::span<double>(all), {ranks, elements});
+      read_entry(optimizer_, *optimizer_.find(kRankBuffers), view);
+      copy_now(context, view.slice(0, rank, rank + 1).reshape({elements}), parameters.buffer_arena());
+    }
+    return {metadata_, ranks_};
+  }
+  [[nodiscard]] Metadata& metadata() { return metadata_; }
+
+ private:
+  static std::string existing(const std::string& folder) {
+    std::string found = find_folder(folder);
+    require<DataError>(!found.empty(), folder, ": there is no such folder, expected one with ", kModelFile, " and ",
+                       kOptimizerFile);
+    return found;
+  }
+  SafetensorsFile model_;
+  SafetensorsFile optimizer_;
+  OptimizerParts parts_;
+  std::vector<std::optional<HostNumber>> values_;
+  int ranks_ = 1;
+  Metadata metadata_;
+};
+
+}  // namespace
+
+std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
+  const std::int64_t n = parameters.buffer_arena().numel();
+  std::vector<double> own(static_cast<std::size_t>(n));
+  std::vector<double> all(static_cast<std::size_t>(n * control.size()));
+  copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {n}));
+  Stream inline_stream = Stream::host_inline();
+  control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
+                     TensorView(std::span<double>(all), {n * control.size()}));
+  if (control.rank() != 0) {
+    all.clear();
+  }
+  return all;
+}
+
+void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
+                        const std::vector<double>& weights) {
+  require<UsageError>(static_cast<int>(weights.size()) == control.size(), "average of the statistics: ", weights.size(),
+                      " weights, expected one for each of the ", control.size(), " ranks");
+  const std::int64_t n = parameters.buffer_arena().numel();
+  double total = 0;
+  for (const double weight : weights) {
+    total += weight;
+  }
+  require<UsageError>(total > 0, "average of the statistics: the weights sum to ", total, ", expected more than 0");
+  if (n == 0) {
+    return;
+  }
+  const std::vector<double> all = gather_statistics(context, parameters, control);
+  std::vector<double> mean(static_cast<std::size_t>(n), 0.0);
+  if (control.rank() == 0) {
+    for (std::size_t r = 0; r < weights.size(); ++r) {
+      const double weight = weights[r] / total;
+      for (std::size_t i = 0; i < mean.size(); ++i) {
+        mean[i] += weight * all[r * mean.size() + i];
+      }
+    }
+  }
+  Stream inline_stream = Stream::host_inline();
+  const TensorView view(std::span<double>(mean), {n});
+  control.broadcast(inline_stream, view, 0);
+  copy_now(context, view, parameters.evaluation_buffer_arena());
+}
+
+void save_state(const std::string& folder, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
+  save_state(folder, context, parameters, *alone(), {.metadata = metadata});
+}
+
+void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
+                comm::Communicator& control, const StateExtras& extras) {
+  const std::vector<double> rank_buffers = gather_statistics(context, parameters, control);
+  std::string failure;
+  if (control.rank() == 0) {
+    try {
+      AtomicFolder made(folder);
+      write_model(made.file(kModelFile), context, parameters, extras.metadata);
+      write_optimizer(made.file(kOptimizerFile), context, parameters, control.size(), rank_buffers);
+      for (const auto& [name, text] : extras.files) {
+        write_file(made.file(name), text);
+      }
+      made.commit();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+  }
+  failure = comm::broadcast_text(control, failure);
+  require<comm::CollectiveError<DataError>>(failure.empty(), failure);
+}
+
+void save_state(const std::string& folder, TrainStep& step, const Metadata& metadata) {
+  save_state(folder, step, *alone(), metadata);
+}
+
+void save_state(const std::string& folder, TrainStep& step, comm::Communicator& control, const Metadata& metadata) {
+  require_ranks(step, control.size());
+  step.synchronize();
+  const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
+  if (step.steps() > 0) {  // else the averages are what was loaded, or what the model begins with
+    average_statistics(step.context(), step.parameters(), control,
+                       std::vector<double>(static_cast<std::size_t>(control.size()), 1.0));
+  }
+  require<UsageError>(metadata.count(kSteps) == 0 && metadata.count(kMicrobatches) == 0, "metadata: the names '",
+                      kSteps, "' and '", kMicrobatches, "' are taken, expected others");
+  StateExtras extras{.metadata = metadata};
+  extras.metadata[kSteps] = std::to_string(step.steps());
+  extras.metadata[kMicrobatches] =
+      std::to_string(static_cast<std::int64_t>(*std::max_element(microbatches.begin(), microbatches.end())));
+  save_state(folder, step.context(), step.parameters(), control, extras);
+}
+
+LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters) {
+  return load_state(folder, context, parameters, *alone());
+}
+
+LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
+                       comm::Communicator& control, int ranks) {
+  return StateFolder(folder, parameters, ranks).read(context, parameters, control.rank(), control.size());
+}
+
+LoadedState load_state(const std::string& folder, TrainStep& step) {
+  return load_state(folder, step, *alone());
+}
+
+LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control) {
+  require_ranks(step, control.size());
+  StateFolder saved(folder, step.parameters(), 0);
+  const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
+  const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
+  step.synchronize();
+  LoadedState loaded = saved.read(step.context(), step.parameters(), control.rank(), control.size());
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));
+  return loaded;
+}
+
+}  // namespace lockstep::nn
