@@ -16,7 +16,7 @@ struct Options {
   std::int64_t width = 128;
   std::int64_t length = 128;
   std::string dtype = "fp32";
-  std::int64_t batch_size = 32;
+  std::int64_t batch_size = 16;
   std::int64_t epochs = 10;
   std::int64_t steps = 0;  ///< 0: no limit
   double lr = 2e-3;

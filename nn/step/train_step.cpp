@@ -37,12 +37,6 @@ std::uint64_t hash_of(Context& context, const TensorView& arena) {
   return hash;
 }
 
-/// A rank alone.
-struct Alone {
-  std::unique_ptr<comm::Communicator> communicator = comm::LocalGroup(1).communicator(0);
-  Stream stream = Stream::host_inline();
-};
-
 PlanOptions plan_options(const TrainStepOptions& o) {
   PlanOptions plan = o.plan;
   plan.scaled_loss = o.optimizer.loss_scale.scales();
@@ -106,10 +100,10 @@ std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
 }
 
 struct TrainStep::Impl {
-  Impl(Context& ctx, std::optional<Alone> one, const StepRanks* several, const Model& model, const TrainStepOptions& o)
-      : alone(std::move(one)),
+  Impl(Context& ctx, const StepRanks* several, const Model& model, const TrainStepOptions& o)
+      : alone(several == nullptr ? comm::LocalGroup(1).communicator(0) : nullptr),
         context(ctx),
-        ranks(several != nullptr ? *several : StepRanks{*alone->communicator, alone->stream}),
+        ranks(several != nullptr ? *several : StepRanks{*alone, ctx.stream()}),
         options(o),
         weight(power_of_two_weight(checked_batch(o), ranks.grad.size())),
         parameters(ctx, model, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all}),
@@ -303,7 +297,7 @@ struct TrainStep::Impl {
     return {finished.step == 0 ? 0 : finished.metrics.loss(), finished.step};
   }
 
-  std::optional<Alone> alone;
+  std::unique_ptr<comm::Communicator> alone;  ///< of one rank
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
@@ -332,10 +326,10 @@ struct TrainStep::Impl {
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, Alone(), nullptr, model, options)) {}
+    : impl_(std::make_unique<Impl>(context, nullptr, model, options)) {}
 
 TrainStep::TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, std::nullopt, &ranks, model, options)) {}
+    : impl_(std::make_unique<Impl>(context, &ranks, model, options)) {}
 
 TrainStep::~TrainStep() = default;
 

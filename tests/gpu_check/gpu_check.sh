@@ -185,7 +185,7 @@ lines 1 '^passed   sources'
 sed -i '2s/^................/0000000000000000/' "$work/bundle/sources"
 echo "$(printf '%064d' 0)  no/such/file.cpp" >> "$work/bundle/sources"
 run 0 "a bundle of another tree" "${check[@]}" --no-build
-lines 1 '^skipped  sources .* NOT built from this tree: 2 files differ, runtime/error\.hpp no/such/file\.cpp$'
+lines 1 '^skipped  sources .* NOT built from this tree: 2 files differ, runtime/base/error\.hpp no/such/file\.cpp$'
 rm "$work/bundle/sources"
 program test_a <<< 'echo "[  FAILED  ] A.B (3 ms)"; exit 1'
 run 1 "smoke with a test that fails" "${check[@]}" --no-build

@@ -92,7 +92,7 @@ Outcome trained(int ranks, std::int64_t epochs, const std::string& folder = {}, 
 
 TEST(OwnData, RegressionOnAnyNumberOfRanks) {
   const Outcome one = trained(1, 30);
-  EXPECT_LT(one.test_loss, 1e-6);
+  EXPECT_LT(one.test_loss, 1e-4);
   for (const int ranks : {2, 3}) {
     Outcome several = trained(ranks, 30);
     std::vector<double> expected = one.parameters;
