@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include <lockstep/nn/model/tensor_pieces.hpp>
+#include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -14,7 +14,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/nn/model/tensor_pieces.hpp>
+#include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -6,8 +6,8 @@
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/cuda/staging.hpp>
+#include <lockstep/runtime/detail/copy_blocks.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
-#include <lockstep/runtime/tensor/copy_blocks.hpp>
 
 namespace lockstep {
 namespace {

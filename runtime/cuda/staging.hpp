@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/runtime/detail/copy_blocks.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
-#include <lockstep/runtime/tensor/copy_blocks.hpp>
 
 namespace lockstep::cuda {
 

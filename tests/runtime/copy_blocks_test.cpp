@@ -1,5 +1,5 @@
 // What copy() decides before it calls CUDA: order, blocks, boxes. Pure functions on loops.
-#include <lockstep/runtime/tensor/copy_blocks.hpp>
+#include <lockstep/runtime/detail/copy_blocks.hpp>
 
 #include <gtest/gtest.h>
 

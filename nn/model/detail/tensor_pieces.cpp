@@ -1,4 +1,4 @@
-#include <lockstep/nn/model/tensor_pieces.hpp>
+#include <lockstep/nn/model/detail/tensor_pieces.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/tensor/copy_blocks.hpp>
+#include <lockstep/runtime/detail/copy_blocks.hpp>
 
 namespace lockstep::detail {
 namespace {
