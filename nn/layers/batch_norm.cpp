@@ -26,7 +26,16 @@ std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inp
 
 std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) const {
   const std::int64_t stored = inputs[0].back();
-  return {{name() + ".running_mean", {channels_}, 0, stored}, {name() + ".running_var", {channels_}, 1, stored}};
+  return {{.name = name() + ".running_mean",
+           .shape = {channels_},
+           .initial = 0,
+           .stored_last = stored,
+           .values = options_.running_mean},
+          {.name = name() + ".running_var",
+           .shape = {channels_},
+           .initial = 1,
+           .stored_last = stored,
+           .values = options_.running_var}};
 }
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {
@@ -85,10 +94,10 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
     const SlotId sums = b.statistics("d(" + name() + ").sums", {2, channels});
     const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
-    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
-    const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
+    const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
     b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
-           {sums, dweight.slot, dbias.slot, scratch}, 0, [=](Context& context, const Frame& frame) {
+           {sums, dweight.slot, dbias.slot, scratch}, 0,
+           [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
              ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
                                              frame[valid], dweight.mode, frame[sums], frame[dweight.slot],
                                              frame[dbias.slot], frame[scratch]);

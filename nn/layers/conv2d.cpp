@@ -93,13 +93,16 @@ void Conv2dLayer::plan(PlanBuilder& builder) const {
     // The weight gradient first: its bucket can start while the data gradient is computed.
     const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
     ops::ConvDesc pass_desc = desc;
-    pass_desc.grad_mode = dweight.mode;
-    const auto weights_plan = plan_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
-    const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
-    b.call("conv2d backward_weights " + weights_plan->choice(), {x, dy}, {dweight.slot, weights_scratch}, desc.flops(),
-           [=](Context& context, const Frame& frame) {
-             ops::conv2d(context, *weights_plan, frame[x], frame[dy], {}, frame[dweight.slot], frame[weights_scratch]);
-           });
+    if (dweight.wanted()) {
+      pass_desc.grad_mode = dweight.mode;
+      const auto weights_plan = plan_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
+      const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
+      b.call("conv2d backward_weights " + weights_plan->choice(), {x, dy}, {dweight.slot, weights_scratch},
+             desc.flops(), [=](Context& context, const Frame& frame) {
+               ops::conv2d(context, *weights_plan, frame[x], frame[dy], {}, frame[dweight.slot],
+                           frame[weights_scratch]);
+             });
+    }
     if (options_.bias) {
       const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
       const Shape rows{desc.y_shape().numel() / channels_, channels_};

@@ -44,11 +44,10 @@ void LayerNormLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
-    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
-    const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
+    const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
     const GradientTarget dx = b.input_gradient(0, dy, false);  // may take the memory of dy
     b.call("layer_norm backward", {dy, x, weight, mean, inv_std}, {dx.slot, dweight.slot, dbias.slot, scratch}, 0,
-           [=](Context& context, const Frame& frame) {
+           [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
              ops::layer_norm_backward(context, frame[dy], frame[x], frame[weight], frame[mean], frame[inv_std],
                                       dweight.mode, frame[dx.slot], frame[dweight.slot], frame[dbias.slot],
                                       frame[scratch]);

@@ -127,20 +127,22 @@ void LinearLayer::plan(PlanBuilder& builder) const {
       b.reduce_rows(dy, {rows, out}, dbias);
     }
     const GradientTarget dweight = b.parameter_gradient(weight_name());
-    const ops::MatmulDesc weights{.dtype = b.dtype(),
-                                  .m = out,
-                                  .n = in,
-                                  .k = rows,
-                                  .transpose_a = true,
-                                  .grad_mode = dweight.mode,
-                                  .accumulator_output = true};
-    const auto weights_plan = b.matmul(name() + " backward_weights", weights);
-    const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
-    b.call("matmul backward_weights " + weights_plan->choice(), {dy, x}, {dweight.slot, weights_scratch},
-           weights.flops(), [=](Context& context, const Frame& frame) {
-             ops::matmul(context, *weights_plan, frame[dy].reshape({rows, out}), frame[x].reshape({rows, in}), {},
-                         frame[dweight.slot].reshape({out, in}), frame[weights_scratch]);
-           });
+    if (dweight.wanted()) {
+      const ops::MatmulDesc weights{.dtype = b.dtype(),
+                                    .m = out,
+                                    .n = in,
+                                    .k = rows,
+                                    .transpose_a = true,
+                                    .grad_mode = dweight.mode,
+                                    .accumulator_output = true};
+      const auto weights_plan = b.matmul(name() + " backward_weights", weights);
+      const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
+      b.call("matmul backward_weights " + weights_plan->choice(), {dy, x}, {dweight.slot, weights_scratch},
+             weights.flops(), [=](Context& context, const Frame& frame) {
+               ops::matmul(context, *weights_plan, frame[dy].reshape({rows, out}), frame[x].reshape({rows, in}), {},
+                           frame[dweight.slot].reshape({out, in}), frame[weights_scratch]);
+             });
+    }
     const GradientTarget dx = b.input_gradient(0);
     if (dx.wanted()) {
       const ops::MatmulDesc data{.dtype = b.dtype(), .m = rows, .n = in, .k = out, .grad_mode = dx.mode};

@@ -54,12 +54,14 @@ void EmbeddingLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     const GradientTarget dtable = b.parameter_gradient(name() + ".weight");
-    const SlotId scratch = b.scratch(ops::embedding_backward_workspace_bytes(b.context(), b.prototype(dtable.slot)));
-    b.call("embedding backward", {dy, tokens, dtable.slot}, {dtable.slot, scratch}, 0,
-           [=](Context& context, const Frame& frame) {
-             ops::embedding_backward(context, frame[dy], frame[tokens], dtable.mode, frame[dtable.slot],
-                                     frame[scratch]);
-           });
+    if (dtable.wanted()) {
+      const SlotId scratch = b.scratch(ops::embedding_backward_workspace_bytes(b.context(), b.prototype(dtable.slot)));
+      b.call("embedding backward", {dy, tokens, dtable.slot}, {dtable.slot, scratch}, 0,
+             [=](Context& context, const Frame& frame) {
+               ops::embedding_backward(context, frame[dy], frame[tokens], dtable.mode, frame[dtable.slot],
+                                       frame[scratch]);
+             });
+    }
     b.reduce_rows(dy, {sequences, length * width_}, b.parameter_gradient(positions_ + ".weight"));
   });
 }

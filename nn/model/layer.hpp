@@ -36,6 +36,8 @@ struct ParameterSpec {
   std::int64_t stored_last = 0;
   ParameterRole role = ParameterRole::weight;
   Initialiser init;
+  /// false: frozen (Model::freezing()). It has no gradient and no optimizer state, and no update changes it.
+  bool trainable = true;
 
   [[nodiscard]] Shape stored_shape() const;
 };
@@ -47,6 +49,7 @@ struct BufferSpec {
   Shape shape;  ///< logical
   double initial = 0;
   std::int64_t stored_last = 0;
+  std::vector<double> values{};  ///< it begins with these, row by row of `shape`; empty: with `initial` everywhere
 
   [[nodiscard]] Shape stored_shape() const;
 };

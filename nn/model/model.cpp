@@ -55,7 +55,39 @@ std::vector<Model::Parameter> Model::parameters() const {
       list.push_back(std::move(parameter));
     }
   }
+  for (Parameter& parameter : list) {
+    parameter.spec.trainable = std::find(frozen_.begin(), frozen_.end(), parameter.spec.name) == frozen_.end();
+  }
+  std::stable_partition(list.begin(), list.end(), [](const Parameter& parameter) { return parameter.spec.trainable; });
   return list;
+}
+
+void Model::freeze(const std::string& prefix) {
+  bool found = false;
+  for (const Parameter& parameter : parameters()) {
+    const std::string& name = parameter.spec.name;
+    if (name == prefix || name.starts_with(prefix + ".")) {
+      found = true;
+      if (parameter.spec.trainable) {
+        frozen_.push_back(name);
+      }
+    }
+  }
+  require<UsageError>(found, "model ", name_, ": there is no parameter '", prefix, "' or '", prefix,
+                      ".' to freeze, expected a layer's or a parameter's name");
+}
+
+void Model::require_training() const {
+  const std::vector<Parameter> all = parameters();
+  require<UsageError>(frozen_.empty() || (!all.empty() && all.front().spec.trainable), "model ", name_,
+                      ": all parameters are frozen, expected one that trains");
+}
+
+Model Model::freezing(const std::string& prefix) const {
+  Model model = *this;
+  model.freeze(prefix);
+  model.require_training();
+  return model;
 }
 
 std::vector<BufferSpec> Model::buffers() const {
@@ -123,6 +155,12 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
         node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
   }
   node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  for (const BufferSpec& buffer : node.layer->buffers(input_shapes(model_.nodes_, node))) {
+    require<ShapeError>(
+        buffer.values.empty() || static_cast<std::int64_t>(buffer.values.size()) == buffer.shape.numel(), "model ",
+        model_.name_, ": buffer ", buffer.name, " is given ", buffer.values.size(), " values, expected ",
+        buffer.shape.numel());
+  }
   node.channels = node.shape.back();
   model_.nodes_.push_back(std::move(node));
   return model_.output();
@@ -154,7 +192,12 @@ const Shape& ModelBuilder::shape(NodeId node) const {
 
 Model ModelBuilder::build() {
   require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
+  model_.require_training();
   return std::exchange(model_, Model{});
+}
+
+void ModelBuilder::freeze(const std::string& prefix) {
+  model_.freeze(prefix);
 }
 
 NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {

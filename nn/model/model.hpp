@@ -48,16 +48,24 @@ class Model {
     int writes = 1;
   };
   /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
-  /// parameter stands where its last write is.
+  /// parameter stands where its last write is. Frozen ones come behind the others, in the same order.
   [[nodiscard]] std::vector<Parameter> parameters() const;
+  /// The same model with the parameters frozen that are called `prefix` or begin with `prefix` and a dot ("layer1",
+  /// "conv1.weight"): ParameterSpec::trainable is false. Of a frozen parameter no gradient is computed, reduced or
+  /// stored, and the optimizer leaves its bits alone; backward ends at the first layer that trains. Running statistics
+  /// go on following the batches. UsageError when there is no such parameter, or when none would train any more.
+  [[nodiscard]] Model freezing(const std::string& prefix) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
 
  private:
   friend class ModelBuilder;
+  void freeze(const std::string& prefix);
+  void require_training() const;
   std::string name_;
   Shape input_shape_;
   InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
+  std::vector<std::string> frozen_;  ///< names of parameters
 };
 
 struct Conv2dOptions {
@@ -73,6 +81,10 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double momentum = 0.1;      ///< weight of the new batch in the running statistics
   double initial_weight = 1;  ///< 0: the block starts as the identity (Goyal et al. 2017, section 5.1)
+  /// The running statistics begin with these, one number a channel, as when they were computed from data; empty: 0
+  /// and 1.
+  std::vector<double> running_mean{};
+  std::vector<double> running_var{};
 };
 
 struct LinearOptions {
@@ -131,6 +143,10 @@ class ModelBuilder {
   NodeId dropout(const std::string& name, NodeId x, double rate);
   /// A layer of the caller's own.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+
+  /// Freezes parameters of the layers that are there already, as Model::freezing() does; build() refuses a model of
+  /// which nothing trains.
+  void freeze(const std::string& prefix);
 
   /// The model whose output is the node added last. The builder is empty afterwards.
   [[nodiscard]] Model build();

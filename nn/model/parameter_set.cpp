@@ -61,8 +61,11 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
 ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype) {
   const DType stored = ops::accumulation_dtype(dtype);
   std::int64_t numel = 0;
+  std::int64_t trainable = 0;
   for (const Model::Parameter& parameter : model.parameters()) {
-    numel += align_up(parameter.spec.stored_shape().numel(), kArenaStep);
+    const std::int64_t elements = align_up(parameter.spec.stored_shape().numel(), kArenaStep);
+    numel += elements;
+    trainable += parameter.spec.trainable ? elements : 0;
   }
   std::int64_t buffer_numel = 0;
   for (const BufferSpec& spec : model.buffers()) {
@@ -70,7 +73,7 @@ ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype) {
   }
   const auto bytes = [](std::int64_t count, DType type) { return static_cast<std::size_t>(count) * size_of(type); };
   return {.values = bytes(numel, stored),
-          .gradients = bytes(numel + kArenaStep, stored),
+          .gradients = bytes(trainable + kArenaStep, stored),
           .weights = stored == dtype ? 0 : bytes(numel, dtype),
           .buffers = bytes(buffer_numel, stored),
           .evaluation_buffers = bytes(buffer_numel, stored)};
@@ -86,16 +89,21 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
     info.numel = info.spec.stored_shape().numel();
     numel_ += align_up(info.numel, kArenaStep);
+    if (info.spec.trainable) {
+      trainable_numel_ = numel_;
+      ++trainable_;
+    }
     const bool weight = info.spec.role == ParameterRole::weight;
     const bool decays = options.decay_all || weight;
     const ops::ArenaSegment segment{.offset = info.offset,
                                     .count = numel_ - info.offset,
                                     .learning_rate_scale = 1,
                                     .weight_decay = decays ? options.weight_decay : 0,
-                                    .trainable = true,
+                                    .trainable = info.spec.trainable,
                                     .adapts = weight};
     tensor_segments_.push_back(segment);
-    if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay) {
+    if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay &&
+        segments_.back().trainable == segment.trainable) {
       segments_.back().count += segment.count;
     } else {
       segments_.push_back(segment);
@@ -149,15 +157,15 @@ TensorView ParameterSet::values() const {
   return arena_view(values_, dtype_, numel_);
 }
 TensorView ParameterSet::gradients() const {
-  return arena_view(gradients_, dtype_, numel_);
+  return arena_view(gradients_, dtype_, trainable_numel_);
 }
 
 TensorView ParameterSet::gradients_and_weight_sum() const {
-  return arena_view(gradients_, dtype_, numel_ + kArenaStep);
+  return arena_view(gradients_, dtype_, trainable_numel_ + kArenaStep);
 }
 
 TensorView ParameterSet::weight_sum() const {
-  return part(gradients_and_weight_sum(), numel_, Shape{});
+  return part(gradients_and_weight_sum(), trainable_numel_, Shape{});
 }
 
 std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
@@ -189,6 +197,7 @@ TensorView ParameterSet::value(int index) const {
 
 TensorView ParameterSet::gradient(int index) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
+  require<UsageError>(info.spec.trainable, "parameter '", info.spec.name, "' is frozen: it has no gradient");
   return part(gradients(), info.offset, info.spec.stored_shape());
 }
 
@@ -264,13 +273,13 @@ const Buffer& ParameterSet::buffer_of(const std::vector<State>& states, const st
 }
 
 TensorView ParameterSet::add_state(Context& context, const std::string& name) {
-  return add_to(states_, context, name, dtype_, numel_);
+  return add_to(states_, context, name, dtype_, trainable_numel_);
 }
 std::vector<std::string> ParameterSet::state_names() const {
   return names_of(states_);
 }
 TensorView ParameterSet::state(const std::string& name) const {
-  return arena_view(buffer_of(states_, name), dtype_, numel_);
+  return arena_view(buffer_of(states_, name), dtype_, trainable_numel_);
 }
 
 TensorView ParameterSet::add_counter(Context& context, const std::string& name) {
@@ -341,7 +350,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients());
   for (const State& state : states_) {
-    ops::fill(context, 0, arena_view(state.buffer, dtype_, numel_));
+    ops::fill(context, 0, arena_view(state.buffer, dtype_, trainable_numel_));
   }
   for (const State& counter : counters_) {
     ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
@@ -369,12 +378,15 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   for (std::size_t i = 0; i < buffer_specs_.size(); ++i) {
     ops::fill(context, buffer_specs_[i].initial, buffer(static_cast<int>(i)));
     ops::fill(context, buffer_specs_[i].initial, evaluation_buffer(static_cast<int>(i)));
+    if (std::vector<double>& values = buffer_specs_[i].values; !values.empty()) {
+      write_buffer(context, buffer_specs_[i].name, TensorView(std::span<double>(values), buffer_specs_[i].shape));
+    }
   }
 }
 
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
-         states_.size() * values_.bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+         states_.size() * gradients().bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
 }
 
 }  // namespace lockstep::nn

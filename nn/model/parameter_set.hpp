@@ -17,7 +17,7 @@ struct ParameterInfo {
   ParameterSpec spec;
   std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep, whatever the type
   std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
-  int writes = 1;           ///< gradient writes per step
+  int writes = 1;           ///< gradient writes per step, where it is trainable
 };
 
 /// Elements between which parameters begin: in 16 bits, too, they lie on multiples of kAlignment.
@@ -56,6 +56,9 @@ struct ParameterSetOptions {
 /// the layers' buffers. Order: that in which gradients become ready; padding is zero and stays zero; the layout does
 /// not depend on the number of ranks, nor on the type. Every bucket, update, norm and checkpoint is a range of it.
 ///
+/// Frozen parameters (Model::freezing()) lie behind all others: the arenas of gradients and states end in front of
+/// them, and so do buckets, updates and norms.
+///
 /// For a plan in 16 bits all of this is f32, the values being the master weights (Micikevicius et al. 2018, "Mixed
 /// Precision Training", section 3.1), and beside it lies one more arena: the values rounded to the plan's type, which
 /// convolutions and products read. Who writes values() calls round_weights() afterwards; the optimizer writes both.
@@ -72,17 +75,22 @@ class ParameterSet {
   [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
   [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
   [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
+  /// Those that are not frozen: the first of parameters(), in the first trainable_numel() elements.
+  [[nodiscard]] std::span<const ParameterInfo> trainable() const {
+    return std::span(infos_).first(static_cast<std::size_t>(trainable_));
+  }
+  [[nodiscard]] std::int64_t trainable_numel() const { return trainable_numel_; }
   [[nodiscard]] int find(const std::string& name) const;  ///< index; UsageError when there is none
 
-  [[nodiscard]] TensorView values() const;  ///< the arena, (numel)
-  [[nodiscard]] TensorView gradients() const;
+  [[nodiscard]] TensorView values() const;     ///< the arena, (numel)
+  [[nodiscard]] TensorView gradients() const;  ///< (trainable_numel)
   /// gradients() and kArenaStep elements behind them, zero when made: the first holds the sum of the sample weights
   /// where a step counts its samples (step/train_step.hpp). This is what is summed over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< that element, a scalar
   [[nodiscard]] TensorView weights() const;     ///< values() in the type of the plans: the same memory unless rounds()
-  [[nodiscard]] TensorView value(int index) const;  ///< stored shape
-  [[nodiscard]] TensorView gradient(int index) const;
+  [[nodiscard]] TensorView value(int index) const;     ///< stored shape
+  [[nodiscard]] TensorView gradient(int index) const;  ///< UsageError when the parameter is frozen
   [[nodiscard]] TensorView weight(int index) const;
   /// weights() = values(), rounded to nearest even; enqueued. Nothing unless rounds().
   void round_weights(Context& context) const;
@@ -97,7 +105,7 @@ class ParameterSet {
   /// The same with one segment a parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// An optimizer state arena, zero when made. add_state() once per name (StateError otherwise).
+  /// An optimizer state arena like gradients(), zero when made. add_state() once per name (StateError otherwise).
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
@@ -171,6 +179,8 @@ class ParameterSet {
   std::vector<ops::ArenaSegment> segments_;
   std::vector<ops::ArenaSegment> tensor_segments_;
   std::int64_t numel_ = 0;
+  std::int64_t trainable_numel_ = 0;
+  int trainable_ = 0;  ///< parameters
   std::int64_t buffer_numel_ = 0;
   Buffer values_;
   Buffer gradients_;

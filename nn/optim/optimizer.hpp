@@ -53,10 +53,10 @@ class Optimizer {
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard; whole parameters with lars, which
   /// refuses others with a ShapeError. learning_rate: f64 scalar on the device.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
-  /// begin() and the whole arena.
+  /// begin() and all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
     begin(context);
-    update(context, learning_rate, 0, parameters_.numel());
+    update(context, learning_rate, 0, parameters_.trainable_numel());
   }
 
   /// With one of the three the norm of the gradients of the last update, before it was clipped and without the loss

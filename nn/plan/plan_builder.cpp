@@ -35,6 +35,24 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
       ++nodes_[static_cast<std::size_t>(input.index)].uses;
     }
   }
+  const std::vector<Model::Parameter> parameters = model.parameters();
+  const bool frozen = std::any_of(parameters.begin(), parameters.end(),
+                                  [](const Model::Parameter& parameter) { return !parameter.spec.trainable; });
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const Node& node = model.nodes()[i];
+    bool trains = !frozen;
+    std::vector<Shape> inputs;
+    for (const NodeId input : node.inputs) {
+      trains = trains || nodes_[static_cast<std::size_t>(input.index)].trains;
+      inputs.push_back(model.nodes()[static_cast<std::size_t>(input.index)].shape);
+    }
+    for (const ParameterSpec& spec : node.layer->parameters(inputs)) {
+      trains = trains || std::any_of(parameters.begin(), parameters.end(), [&](const Model::Parameter& parameter) {
+                 return parameter.spec.trainable && parameter.spec.name == spec.name;
+               });
+    }
+    nodes_[i].trains = trains;
+  }
 }
 
 SlotId PlanBuilder::input(int i) const {
@@ -194,6 +212,9 @@ std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& ke
 }
 
 void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
+  if (!dbias.wanted()) {
+    return;
+  }
   const SlotId workspace = scratch(
       ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
   call("reduce_rows", {dy}, {dbias.slot, workspace}, 0, [=](Context& context, const Frame& frame) {
@@ -227,7 +248,7 @@ SlotId PlanBuilder::overwrite_gradient(SlotId dy, const std::string& name) {
 void PlanBuilder::pass_gradient(int i, SlotId dy) {
   const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
   const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
-  if (from.layer == nullptr) {
+  if (!nodes_[static_cast<std::size_t>(producer.index)].trains) {
     return;
   }
   std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
@@ -256,7 +277,7 @@ std::span<const SlotId> PlanBuilder::output_gradients() const {
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {
   const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
   const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
-  if (from.layer == nullptr) {
+  if (!nodes_[static_cast<std::size_t>(producer.index)].trains) {
     return {};
   }
   std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
@@ -282,11 +303,27 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
 GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
   SlotId slot = parameter(name);
   SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  if (!model_.parameters()[static_cast<std::size_t>(info.source)].spec.trainable) {
+    return {};
+  }
   info.kind = SlotKind::gradient;
   info.name = "d(" + name + ")";
   pending_writes_.push_back(info.source);
   const int before = writes_so_far_[static_cast<std::size_t>(info.source)]++;
   return {slot, before == 0 ? ops::GradMode::overwrite : ops::GradMode::accumulate};
+}
+
+std::pair<GradientTarget, GradientTarget> PlanBuilder::parameter_gradients(const std::string& first,
+                                                                           const std::string& second) {
+  GradientTarget a = parameter_gradient(first);
+  GradientTarget b = parameter_gradient(second);
+  if (a.wanted() != b.wanted()) {
+    GradientTarget& wanted = a.wanted() ? a : b;
+    GradientTarget& other = a.wanted() ? b : a;
+    const SlotId like = parameter(a.wanted() ? second : first);
+    other = {statistics("unused d(" + (a.wanted() ? second : first) + ")", Shape(prototype(like).shape)), wanted.mode};
+  }
+  return {a, b};
 }
 
 }  // namespace lockstep::nn

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/kernels/dispatch.hpp>
@@ -67,7 +68,7 @@ class PlanBuilder {
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run);
 
-  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias.
+  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
   /// Plans a library call (plan_conv2d, plan_matmul): make(choice) with the choice that the options hold for `key`, or
   /// with an empty one for the provider's first guess. Notes the choice that was made.
@@ -88,8 +89,9 @@ class PlanBuilder {
   void on_backward(std::function<void(PlanBuilder&)> emit);
   /// Gradients of the node's output, at most Layer::gradients_taken() of them.
   [[nodiscard]] std::span<const SlotId> output_gradients() const;
-  /// Where the gradient of the i-th input goes: wanted() is false for the model's input. With `reuse` (a gradient slot
-  /// that this call reads last) the new gradient takes its memory when it is to be overwritten.
+  /// Where the gradient of the i-th input goes: wanted() is false for the model's input, and where all parameters
+  /// before this layer are frozen. With `reuse` (a gradient slot that this call reads last) the new gradient takes its
+  /// memory when it is to be overwritten.
   /// can_accumulate: false makes a separate slot that is added to the others afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
   /// Memory for what takes the place of a gradient of the output, which is read for the last time: that of dy, unless
@@ -98,8 +100,13 @@ class PlanBuilder {
   /// The gradient of the i-th input is dy, a gradient of the output, as it stands. Nothing is copied: the inputs for
   /// which it is called share dy, and from then on no call writes into it.
   void pass_gradient(int i, SlotId dy);
-  /// Where the gradient of a parameter goes; the next call() counts as a write of it.
+  /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
+  /// parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
+  /// The gradients of two parameters that one op computes in one mode: both are wanted, or none. Where one of the two
+  /// is frozen, its gradient goes to memory that nobody reads.
+  [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
+                                                                              const std::string& second);
 
  private:
   friend class Plan;
@@ -108,6 +115,7 @@ class PlanBuilder {
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
+    bool trains = false;  ///< it or a node before it has parameters that are not frozen
   };
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>

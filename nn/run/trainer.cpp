@@ -41,7 +41,8 @@ std::string contract(const Model& model, const TrainingData& data, const Trainer
   std::ostringstream text;
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
-    text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype << '\n';
+    text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype
+         << (parameter.spec.trainable ? "" : " frozen") << '\n';
   }
   for (const BufferSpec& buffer : model.buffers()) {
     text << "buffer " << buffer.name << ' ' << buffer.shape << '\n';

@@ -89,14 +89,15 @@ struct HostNumber {
 
 HostNumber read_number(const SafetensorsFile& file, const Number& number) {
   HostNumber value;
+  const Shape one{1};  // g++ 14 takes the entry for a part of a temporary
   if (number.floating) {
-    const SafetensorsEntry& entry = floating_entry_of(file, number.name, {1}, kModelOrOptimizer);
+    const SafetensorsEntry& entry = floating_entry_of(file, number.name, one, kModelOrOptimizer);
     read_entry(file, entry, TensorView(std::span(&value.real, 1), {1}));
     require<DataError>(value.real > 0 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
                        value.real, ", expected a positive number");
     return value;
   }
-  const SafetensorsEntry& entry = entry_of(file, number.name, {1}, kModelOrOptimizer);
+  const SafetensorsEntry& entry = entry_of(file, number.name, one, kModelOrOptimizer);
   require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", number.name, "' is ", entry.dtype,
                      ", expected I64");
   file.read(entry, std::as_writable_bytes(std::span(&value.count, 1)));

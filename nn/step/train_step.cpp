@@ -54,7 +54,7 @@ comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
 std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool count_samples) {
   std::vector<comm::GradientRange> ranges = gradient_ranges(set);
   if (count_samples) {
-    ranges.push_back({"sum of the sample weights", set.numel(), set.numel() + kArenaStep, 1});
+    ranges.push_back({"sum of the sample weights", set.trainable_numel(), set.trainable_numel() + kArenaStep, 1});
   }
   return ranges;
 }
@@ -91,9 +91,9 @@ std::string graph_obstacle(Device device, const comm::Communicator& gradients, C
 
 std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   std::vector<comm::GradientRange> ranges;
-  const auto infos = set.parameters();
+  const auto infos = set.trainable();
   for (std::size_t i = 0; i < infos.size(); ++i) {
-    const std::int64_t end = i + 1 < infos.size() ? infos[i + 1].offset : set.numel();
+    const std::int64_t end = i + 1 < infos.size() ? infos[i + 1].offset : set.trainable_numel();
     ranges.push_back({infos[i].spec.name, infos[i].offset, end, infos[i].writes});
   }
   return ranges;
@@ -169,7 +169,7 @@ struct TrainStep::Impl {
     try {
       if (options.count_samples) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
-        reducer.gradient_written(static_cast<int>(parameters.parameters().size()));
+        reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written);
       doing("waiting for the gradients of step", steps + 1);
@@ -265,7 +265,7 @@ struct TrainStep::Impl {
     ops::fill(context, rate, learning_rate);
     reducer.begin_step();
     try {
-      const int gradients = static_cast<int>(parameters.parameters().size());
+      const int gradients = static_cast<int>(parameters.trainable().size());
       if (options.count_samples) {
         ops::fill(context, sum_of_weights(), parameters.weight_sum());
         reducer.gradient_written(gradients);

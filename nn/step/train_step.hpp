@@ -19,7 +19,7 @@
 namespace lockstep::nn {
 
 /// The gradients of a parameter set as ranges of its arena, in the order in which they become ready: what
-/// plan_buckets() cuts into buckets.
+/// plan_buckets() cuts into buckets. Frozen parameters have none.
 [[nodiscard]] std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set);
 
 /// The ranks that train together, as a step sees them: `grad` sums gradients on `comm_stream` (an inline stream: then

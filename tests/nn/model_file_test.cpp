@@ -294,6 +294,31 @@ TEST(Buffers, AreReadAndWritten) {
                "buffer 'norm.running_mean' is (5), given is (4)");
 }
 
+TEST(Buffers, MayBeginWithGivenValues) {
+  const auto model = [](std::vector<double> mean, std::vector<double> var) {
+    ModelBuilder b("given", {6, 6, 3});
+    const NodeId x = b.batch_norm("norm", b.input(), {.running_mean = std::move(mean), .running_var = std::move(var)});
+    b.linear("fc", x, kClasses);
+    return b.build();
+  };
+  CpuContext context;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    ParameterSet set(context, model({0.5, 0.25, -2}, {}), dtype);
+    set.initialise(context, 1);
+    std::vector<double> got(3);
+    set.read_buffer(context, "norm.running_mean", TensorView(std::span(got), {3}));
+    EXPECT_EQ(got, (std::vector<double>{0.5, 0.25, -2}));
+    const int index = set.find_buffer("norm.running_mean");
+    EXPECT_EQ(to_doubles(set.logical_buffer(index, set.buffer(index))), got);
+    set.read_buffer(context, "norm.running_var", TensorView(std::span(got), {3}));
+    EXPECT_EQ(got, (std::vector<double>{1, 1, 1}));
+  }
+  expect_holds(error_of<ShapeError>([&] {
+                 static_cast<void>(model({}, {1, 2}));
+               }),
+               "buffer norm.running_var is given 2 values, expected 3");
+}
+
 // --- states
 
 TrainStepOptions options_of(OptimizerKind kind, int ranks = 1) {

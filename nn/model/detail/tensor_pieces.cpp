@@ -50,6 +50,9 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
                           const std::string& suffix) {
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
+    if (info.offset >= arena.numel()) {
+      break;  // the frozen ones have no states
+    }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,
                       .stored = arena.slice(0, info.offset, info.offset + info.numel),
