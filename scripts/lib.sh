@@ -85,7 +85,7 @@ build_quietly() {
   local folder=$1 log=$2
   shift 2
   if ! NINJA_STATUS='[%f/%t %e] ' cmake --build "$folder" --parallel "$(jobs)" "$@" 2>&1 < /dev/null | show_progress "$log"; then
-    { grep -E '(error:|^FAILED)' "$log" | head -n 20; tail -n 40 "$log"; } >&2
+    { grep -E '(error:|^FAILED)' "$log" | sed -n 1,20p; tail -n 40 "$log"; } >&2
     die "the build failed; the end of $log is above"
   fi
 }
