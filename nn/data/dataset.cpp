@@ -24,6 +24,8 @@ Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> f
   require<UsageError>(size_ > 0 && !fields_.empty(), name_, ": ", size_, " samples of ", fields_.size(),
                       " fields, expected at least one of each");
   for (std::size_t i = 0; i < fields_.size(); ++i) {
+    require<UsageError>(fields_[i].field != StateField::sample_ids, name_,
+                        ": field 'sample_ids' is the loader's: a sample's number in the data set");
     for (std::size_t other = 0; other < i; ++other) {
       require<UsageError>(fields_[i].field != fields_[other].field, name_, ": field '", name_of(fields_[i].field),
                           "' stands twice");

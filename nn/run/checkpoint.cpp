@@ -1,9 +1,14 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
+#include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -225,7 +230,16 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
   const bool here = control.rank() == 0 && !find_folder(dir).empty();
   RunProgress progress;
   if (comm::all_gather_value(control, here ? 1 : 0).front() != 0) {
-    std::string differing = resume_checkpoint(dir, trainer, control, identity, progress);
+    std::string differing;
+    std::string failure;
+    try {
+      differing = resume_checkpoint(dir, trainer, control, identity, progress);
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    const std::vector<std::string> failures = comm::all_gather_text(control, failure);  // a rank may fail alone
+    const auto failed = std::find_if(failures.begin(), failures.end(), [](const std::string& f) { return !f.empty(); });
+    require<comm::CollectiveError<DataError>>(failed == failures.end(), failed == failures.end() ? "" : *failed);
     if (differences != nullptr) {
       *differences = std::move(differing);
     }

@@ -45,6 +45,13 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   require<UsageError>(options.max_batch >= 1, "inference: max_batch is ", options.max_batch, ", expected at least 1");
   require<UsageError>(parameters.weight_dtype() == options.plan.dtype, "inference: the parameters of model ",
                       model.name(), " are for ", parameters.weight_dtype(), ", the plan is in ", options.plan.dtype);
+  const std::vector<Model::Parameter> expected = model.parameters();
+  const auto infos = parameters.parameters();
+  bool same = infos.size() == expected.size() && parameters.buffers().size() == model.buffers().size();
+  for (std::size_t i = 0; same && i < infos.size(); ++i) {
+    same = infos[i].spec.name == expected[i].spec.name && infos[i].spec.shape == expected[i].spec.shape;
+  }
+  require<UsageError>(same, "inference: the parameters are of another model than ", model.name());
   return parameters;
 }
 

@@ -30,7 +30,7 @@ struct InferenceOptions {
 /// test says so).
 class Inference {
  public:
-  /// Context and parameters outlive it. UsageError: max_batch below 1, a loss that PlanOptions does not know,
+  /// Context and parameters outlive it. UsageError: max_batch below 1,
   /// parameters of another type or model.
   Inference(Context& context, const Model& model, const ParameterSet& parameters, const InferenceOptions& options = {});
   ~Inference();

@@ -63,33 +63,48 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
 }
 
 void MicrobatchPipeline::take(Slot& slot) {
+  if (!slot.pending) {
+    return;
+  }
+  comm::wait(slot.done, communicator_);
+  slot.pending = false;
   if (slot.sums == nullptr) {
     return;
   }
-  Metrics& sums = *std::exchange(slot.sums, nullptr);
-  comm::wait(slot.done, communicator_);
-  const double bad = slot.metrics[2];
-  const Metrics here{.loss_sum = slot.metrics[0],
-                     .correct = slot.metrics[1],
-                     .top_k_correct = slot.metrics[3],
-                     .samples = slot.samples};
-  open_ += here;
+  if (!slot.counted) {
+    slot.counted = true;
+    const Metrics here{.loss_sum = slot.metrics[0],
+                       .correct = slot.metrics[1],
+                       .top_k_correct = slot.metrics[3],
+                       .samples = slot.samples};
+    if (open_step_ != slot.step) {
+      open_step_ = slot.step;
+      open_ = {};
+    }
+    const double bad = slot.metrics[2];
+    require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
+    (slot.step == 0 ? *slot.sums : open_) += here;
+  }
   if (slot.ends_step) {
     finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
-  }
-  require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
-  if (slot.ends_step && slot.weight_dtype != DType::u8) {
+    *slot.sums += finished_.metrics;
     constexpr double kNothing = 1e-25;
     const double* weight = slot.metrics + StepState::kMetrics;
-    const double sum = slot.weight_dtype == DType::f64 ? *weight : double{*reinterpret_cast<const float*>(weight)};
+    const double sum = slot.weight_dtype == DType::u8    ? 1
+                       : slot.weight_dtype == DType::f64 ? *weight
+                                                         : double{*reinterpret_cast<const float*>(weight)};
     require<DataError>(!(sum < kNothing), "step ", slot.step, " had no samples that count on any rank");
   }
-  sums += here;
 }
 
 int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
+  if (begun_) {  // after an error: what was enqueued still reads the slot and its state
+    wait_for_copies();
+    comm::wait(context_.stream(), given_, communicator_);
+  }
   Slot& now = slot(next_);
   take(now);
+  begun_ = true;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
   // What lies in the host's memory as the state has it travels in the block of scalars.
@@ -148,33 +163,37 @@ void MicrobatchPipeline::end(double samples, Metrics& sums, std::int64_t step,
   context_.stream().record(now.done);
   now.samples = samples;
   now.sums = &sums;
+  now.pending = true;
+  now.counted = false;
   now.step = step;
   now.ends_step = weight_sum.has_value();
   ++next_;
+  begun_ = false;
 }
 
 void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
   Slot& last = slot(next_ - 1);
   fetch_weight(last, weight_sum);
   context_.stream().record(last.done);
+  last.pending = true;  // also where its metrics were taken already
   last.ends_step = true;
-  if (last.sums == nullptr) {  // its metrics were taken already
-    finished_ = {.step = last.step, .metrics = std::exchange(open_, Metrics{})};
-  }
 }
 
 void MicrobatchPipeline::forget(std::int64_t count) {
   const auto most = static_cast<std::int64_t>(std::min<std::uint64_t>(next_, slots_.size()));
   for (std::int64_t i = 1; i <= std::min(count, most); ++i) {
-    slot(next_ - static_cast<std::uint64_t>(i)).sums = nullptr;
+    Slot& given_up = slot(next_ - static_cast<std::uint64_t>(i));
+    given_up.sums = nullptr;
+    if (open_step_ == given_up.step) {
+      open_ = {};
+    }
   }
-  open_ = {};
 }
 
 void MicrobatchPipeline::poll() {
   for (std::size_t i = 0; i < slots_.size(); ++i) {  // the oldest first
     Slot& oldest = slot(next_ + i);
-    if (oldest.sums != nullptr && !oldest.done.complete()) {
+    if (oldest.pending && !oldest.done.complete()) {
       return;
     }
     take(oldest);

@@ -79,7 +79,9 @@ class MicrobatchPipeline {
     std::byte* block = nullptr;  ///< what the state's packed fields are sent from
     double* metrics = nullptr;
     double samples = 0;
-    Metrics* sums = nullptr;  ///< nullptr: nothing to fetch
+    Metrics* sums = nullptr;  ///< nullptr: given up, nothing to fetch
+    bool pending = false;     ///< `done` was not waited for: the host memory is in use
+    bool counted = false;     ///< the metrics were taken
     std::int64_t step = 0;
     bool ends_step = false;
     DType weight_dtype = DType::u8;  ///< of the weight sum behind the metrics; u8: there is none
@@ -100,7 +102,9 @@ class MicrobatchPipeline {
   Buffer host_;
   std::deque<Slot> slots_;  ///< of two steps
   std::uint64_t next_ = 0;  ///< number of the next micro-batch
-  Metrics open_;            ///< of the step whose metrics are not complete
+  bool begun_ = false;      ///< begin() without its end(): what is enqueued may use the slot
+  Metrics open_;            ///< of step open_step_, as far as they were taken
+  std::int64_t open_step_ = 0;
   Finished finished_;
   Event given_;  ///< of begin(): fields that lie on the device are there
   std::optional<SyncGuard> idle_copies_;

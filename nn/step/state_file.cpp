@@ -290,14 +290,14 @@ void save_state(const std::string& folder, TrainStep& step, const Metadata& meta
 
 void save_state(const std::string& folder, TrainStep& step, comm::Communicator& control, const Metadata& metadata) {
   require_ranks(step, control.size());
+  require<UsageError>(metadata.count(kSteps) == 0 && metadata.count(kMicrobatches) == 0, "metadata: the names '",
+                      kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
   if (step.steps() > 0) {  // else the averages are what was loaded, or what the model begins with
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(control.size()), 1.0));
   }
-  require<UsageError>(metadata.count(kSteps) == 0 && metadata.count(kMicrobatches) == 0, "metadata: the names '",
-                      kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   StateExtras extras{.metadata = metadata};
   extras.metadata[kSteps] = std::to_string(step.steps());
   extras.metadata[kMicrobatches] =
@@ -324,9 +324,8 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  LoadedState loaded = saved.read(step.context(), step.parameters(), control.rank(), control.size());
-  step.continue_from(steps.value_or(0), microbatches.value_or(0));
-  return loaded;
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first: it refuses a step that has begun
+  return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }
 
 }  // namespace lockstep::nn

@@ -1,6 +1,7 @@
 #include <lockstep/nn/step/train_step.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <span>
@@ -62,6 +63,10 @@ std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool co
 std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.max_batch >= 1, "train step: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
+  require<UsageError>(!o.count_samples || o.reduce_dtype == DType::f32, "train step: gradients travel as ",
+                      o.reduce_dtype,
+                      ", which would round the number of samples, too; expected f32, or count_samples "
+                      "off and Batch::global_valid");
   require<UsageError>(!o.plan.accumulate,
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   return o.max_batch;
@@ -181,14 +186,17 @@ struct TrainStep::Impl {
     optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
   }
 
-  /// The same as one launch, where steps are captured. The first step runs as it is: libraries make what they need.
+  /// The same as one launch, where steps are captured. The first one of each place runs as it is: libraries make what
+  /// they need.
   void run(int state, bool first, bool last) {
-    if (graphs.empty() || !warm) {
+    const std::size_t place = (first ? 2U : 0U) + (last ? 1U : 0U);
+    if (graphs.empty() || !warm[place]) {
       enqueue(state, first, last);
+      warm[place] = true;
       return;
     }
     const auto graph_of = [&](int of_state) -> Graph& {
-      return graphs[4 * static_cast<std::size_t>(of_state) + (first ? 2U : 0U) + (last ? 1U : 0U)];
+      return graphs[4 * static_cast<std::size_t>(of_state) + place];
     };
     if (!graph_of(state).given()) {
       try {
@@ -252,7 +260,6 @@ struct TrainStep::Impl {
   }
 
   void finish_step() {
-    warm = true;
     ++steps;
     added = 0;
     samples = 0;
@@ -276,13 +283,13 @@ struct TrainStep::Impl {
         }
       }
       reducer.finish();
+      optimizer.update(context, learning_rate);
+      pipeline.end_step(*weight_sum());
     } catch (...) {
       reducer.abandon_step();
       abandon();
       throw;
     }
-    optimizer.update(context, learning_rate);
-    pipeline.end_step(*weight_sum());
     finish_step();
   }
 
@@ -311,9 +318,9 @@ struct TrainStep::Impl {
   comm::GradientReducer reducer;
   std::function<void(int)> gradient_written;
   std::string graph_obstacle;
-  std::vector<Graph> graphs;  ///< by state and place in the step; none where steps are not captured
-  bool warm = false;          ///< a step has run
-  Choices choices;            ///< of all plans
+  std::vector<Graph> graphs;   ///< by state and place in the step; none where steps are not captured
+  std::array<bool, 4> warm{};  ///< by place in the step: it has run once
+  Choices choices;             ///< of all plans
   std::int64_t steps = 0;
   std::int64_t added = 0;  ///< micro-batches of this step
   std::int64_t ids = 0;    ///< micro-batches so far, of all steps

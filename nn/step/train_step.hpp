@@ -47,13 +47,14 @@ struct TrainStepOptions {
   PlanOptions plan{};
   OptimizerOptions optimizer{};
   double weight_decay = 0;
-  bool decay_all = true;                        ///< false: biases and norm parameters are not decayed
-  comm::BucketOptions buckets{};                ///< element_bytes follows from the arena
-  DType reduce_dtype = DType::f32;              ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
+  bool decay_all = true;          ///< false: biases and norm parameters are not decayed
+  comm::BucketOptions buckets{};  ///< element_bytes follows from the arena
+  DType reduce_dtype =
+      DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16; count_samples is off then
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
 };
 
-/// The loss of a step: the mean over this rank's samples.
+/// The loss of a step: the mean over this rank's samples; NaN where it had none.
 struct StepLoss {
   double value = 0;
   std::int64_t step = 0;  ///< 1 for the first; 0: there is none yet
@@ -69,9 +70,9 @@ struct StepLoss {
 ///
 /// The first form reduces gradients while backward still computes; update(rate) after add() begins to reduce then.
 /// Nothing is allocated and nothing waited for after the first step (after the second where steps are captured: the
-/// second captures) but for the micro-batch two steps back, so that loss() lags behind. Where batches lie, and how long
-/// their memory stays as it is, is what ingest() says; on a GPU page-locked memory is read until the step after the
-/// next begins.
+/// second captures) but for the micro-batch that is two steps back (with microbatches 0: two micro-batches), so that
+/// loss() lags behind. Where batches lie, and how long their memory stays as it is, is what ingest() says; on a GPU
+/// page-locked memory is read until the step after the next begins.
 ///
 /// Collective with several ranks: update, broadcast, require_same_state. Everything else is local. One thread at a
 /// time.
@@ -87,7 +88,8 @@ class TrainStep {
   /// Adds the gradients of a micro-batch. ShapeError and UsageError, before anything is enqueued, when the batch does
   /// not fit the model (nn/step/ingest.hpp) or has more than max_batch samples; UsageError where it says no
   /// global_valid and count_samples is off, or says one and it is on. DataError when a label of an earlier step was out
-  /// of range, or when the samples of an earlier step summed to no weight on all ranks.
+  /// of range, or when no rank had a sample in an earlier step, whose gradients were zero (weight decay and
+  /// momentum did what they do then). It gives up the micro-batches that were added before.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
   /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before.
@@ -107,7 +109,8 @@ class TrainStep {
   /// Counts on from a saved state (nn/step/state_file.hpp). StateError between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
 
-  /// Loss and accuracy of a batch with the statistics of evaluation; the sums are added to those of take_evaluated().
+  /// Loss and accuracy of a batch; the sums are added to those of take_evaluated(). Batch norm takes the statistics of
+  /// evaluation, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
   void evaluate(const Batch& batch);
   [[nodiscard]] Metrics take_evaluated();  ///< of this rank, since the last call; waits
   [[nodiscard]] Metrics take_trained();    ///< likewise of the steps

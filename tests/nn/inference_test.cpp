@@ -172,6 +172,7 @@ TEST(Inference, BadInput) {
   EXPECT_EQ(error_of<ShapeError>([&] { run({4, 4}, {4, 2}); }), "the output has 2 features, model mlp4 takes 1");
   EXPECT_EQ(out, std::vector<float>(9, 7.0F));
   EXPECT_NO_THROW(run({0, 4}, {0, 1}));
+  EXPECT_THROW(Inference(context, cifar_resnet(8, 10, 8, 8), set), UsageError) << "another model";
   EXPECT_THROW(Inference(context, model, set, {.max_batch = 0}), UsageError);
   EXPECT_THROW(Inference(context, model, set, {.plan = {.dtype = DType::f64}}), UsageError);
 }

@@ -234,6 +234,55 @@ TEST(TrainStep, AbandonForgets) {
   EXPECT_NEAR(step.take_trained().samples, 26, 0);
 }
 
+// Neither an evaluation nor micro-batches that were given up are part of a step's loss, whenever it is asked for.
+TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
+  Data data(13);
+  Data other(9, 77);
+  TrainStepOptions options = options_of(13);
+  ByHand oracle(data, 4, options.optimizer, options.weight_decay);
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  for (int i = 0; i < 4; ++i) {
+    step.evaluate(other.batch(0, 9));
+    step.add(data.batch(0, 6));
+    if (i % 2 == 0) {
+      (void)step.loss();
+    }
+    step.update(data.batch(6, 7), kRate);
+    step.add(other.batch(0, 4));  // before the loss of the step was taken
+    if (i == 1) {
+      (void)step.loss();
+    }
+    step.abandon();
+    EXPECT_NEAR(step.wait_loss().value, oracle.losses[static_cast<std::size_t>(i)], 1e-12) << i;
+    EXPECT_EQ(step.loss().step, i + 1);
+  }
+  EXPECT_EQ(step.take_trained().samples, 4 * 13);
+  EXPECT_EQ(step.take_evaluated().samples, 4 * 9);
+}
+
+TEST(TrainStep, WithoutSamplesIsAnErrorAlsoWhereTheLossWasAskedForBetween) {
+  Data data(4);
+  CpuContext context;
+  TrainStep step(context, regression(), options_of(4));
+  Batch none = data.batch(0, 4);
+  none.valid = 0;
+  step.add(none);
+  (void)step.loss();
+  step.update(kRate);
+  EXPECT_THROW((void)step.wait_loss(), DataError);
+}
+
+TEST(TrainStep, TheCountIsNotRounded) {
+  TrainStepOptions options = options_of(4);
+  options.plan.dtype = DType::f32;
+  options.reduce_dtype = DType::bf16;
+  CpuContext context;
+  EXPECT_THROW(TrainStep(context, regression(), options), UsageError);
+  options.count_samples = false;
+  EXPECT_NO_THROW(TrainStep(context, regression(), options));
+}
+
 TEST(TrainStep, TakesFieldsInAnyOrderOfAxes) {
   Data data(6);
   TrainStepOptions options = options_of(6);
