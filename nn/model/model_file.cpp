@@ -152,7 +152,7 @@ void load_model(const std::string& path, Context& context, ParameterSet& paramet
 std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                          ParameterSet& parameters) {
   const SafetensorsFile file = open_model_file(path);
-  const std::vector<std::string> left = other_head(file, model);
+  std::vector<std::string> left = other_head(file, model);
   std::vector<Piece> pieces = model_pieces(parameters);
   std::erase_if(pieces,
                 [&](const Piece& piece) { return std::find(left.begin(), left.end(), piece.name) != left.end(); });
