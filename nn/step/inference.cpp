@@ -18,27 +18,28 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Sizes of plans up to a maximum: 1, 4, 8, then by turns half and a third more (12, 16, 24, 32, ..., 96, 128), and
-/// from there on by 4. Where the time of a call and that of its samples are about equal, at some ten samples, sizes lie
-/// close together, so that neither a second call nor room to spare costs more than half of what a plan of the very size
-/// would.
+/// Sizes of plans up to a maximum: 1, 4, 8, then by turns half and a third more (12, 16, 24, 32, ..., 256, 384), and
+/// 1024, 4096, ... beyond. Where the time of a call and that of its samples are about equal, between ten and a few
+/// hundred samples, sizes lie close together, so that neither a second call nor room to spare costs more than half of
+/// what a plan of the very size would.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
-  for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128}) {
+  for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
     if (size < most) {
       sizes.push_back(size);
     }
   }
-  for (std::int64_t size = 512; size < most; size *= 4) {
+  for (std::int64_t size = 1024; size < most; size *= 4) {
     sizes.push_back(size);
   }
   sizes.push_back(most);
   return sizes;
 }
 
-/// What a run is assumed to cost, for the choice of sizes alone: calls of half a microsecond, and 10 GFLOP/s.
+/// What a run is assumed to cost, for the choice of sizes alone: half a microsecond a call, and the rate of one core.
 double seconds_of(const Plan& plan) {
-  return 0.5e-6 * static_cast<double>(plan.calls().size()) + plan.flops() / 10e9;
+  const double flops_per_second = plan.layout().dtype == DType::f64 ? 20e9 : 80e9;
+  return 0.5e-6 * static_cast<double>(plan.calls().size()) + plan.flops() / flops_per_second;
 }
 
 ParameterSet const& checked(const ParameterSet& parameters, const Model& model, const InferenceOptions& options) {
