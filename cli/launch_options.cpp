@@ -1,12 +1,9 @@
 #include "launch_options.hpp"
 
-#include <cstdlib>
-
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::cli {
 
@@ -51,10 +48,6 @@ std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
     return "not bound: --bind " + options.bind;
   }
   return lockstep::bind_this_thread_near(lockstep::list_gpus().at(static_cast<std::size_t>(device.index)).pci).reason;
-}
-
-int compute_threads(const lockstep::comm::CpuShare& share) {
-  return std::getenv("OMP_NUM_THREADS") != nullptr ? lockstep::CpuContext().threads() : share.threads();
 }
 
 std::string gpu_text(const lockstep::GpuInfo& gpu) {

@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
@@ -32,9 +31,6 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
 /// host to nothing. Why the processors of the thread are what they are now, for headers: "bound next to the GPU",
 /// "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
-
-/// Host threads of a rank that computes there: OMP_NUM_THREADS where that is set, else its part of the processors.
-[[nodiscard]] int compute_threads(const lockstep::comm::CpuShare& share);
 
 /// A rank's GPU, for headers: "cuda:1  NVIDIA H200  GPU-5f3e..  0000:3b:00.0".
 [[nodiscard]] std::string gpu_text(const lockstep::GpuInfo& gpu);

@@ -1,9 +1,11 @@
 #include <lockstep/comm/launch/cpu_share.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
+#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::comm {
 
@@ -24,6 +26,10 @@ CpuShare cpu_share(Session& session) {
   const auto keys = all_gather_text(session.control(), key);
   share.sharers = static_cast<int>(std::count(keys.begin(), keys.end(), key));
   return share;
+}
+
+int compute_threads(const CpuShare& share) {
+  return std::getenv("OMP_NUM_THREADS") != nullptr ? CpuContext().threads() : share.threads();
 }
 
 }  // namespace lockstep::comm

@@ -21,4 +21,7 @@ struct CpuShare {
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
 
+/// Host threads of a rank that computes there: OMP_NUM_THREADS where that is set, else its part of the processors.
+[[nodiscard]] int compute_threads(const CpuShare& share);
+
 }  // namespace lockstep::comm

@@ -1,7 +1,5 @@
 #include <lockstep/comm/launch/workplace.hpp>
 
-#include <cstdlib>
-
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
@@ -18,8 +16,7 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
   });
   share_ = cpu_share(session);
   session.agree([&] {
-    const bool told = options.threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr;
-    threads_ = options.threads > 0 ? options.threads : told ? CpuContext().threads() : share_.threads();
+    threads_ = options.threads > 0 ? options.threads : compute_threads(share_);
     resolve_overlap(options.overlap);
     if (on_gpu()) {
       context_ = std::make_unique<CudaContext>(device_.device);

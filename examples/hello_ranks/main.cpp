@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
@@ -94,7 +95,7 @@ int run(comm::Session& session, int argc, char** argv) {
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }
-  const int threads = lockstep::cli::compute_threads(comm::cpu_share(session));
+  const int threads = comm::compute_threads(comm::cpu_share(session));
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     const std::string why = lockstep::cli::bind_rank(parsed.launch, placed.device);
