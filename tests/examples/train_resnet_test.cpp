@@ -19,7 +19,7 @@
 #include <lockstep/runtime/files/json.hpp>
 
 #include "examples/train_resnet/wait_report.hpp"
-#include "tests/nn/files.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 
 #include "examples/train_text/corpus.hpp"
 #include "examples/train_text/sampling.hpp"
-#include "tests/nn/files.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 
 namespace lockstep {
