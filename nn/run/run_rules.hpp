@@ -6,18 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/nn/data/partition.hpp>
+
 namespace lockstep::nn {
-
-/// A contiguous part of a range.
-struct Partition {
-  std::int64_t begin = 0;
-  std::int64_t count = 0;
-};
-
-/// Part `index` of [0, total) in `parts` parts, in order, that differ by at most 1: the first total mod parts have one
-/// more. This is how a batch is cut into ranks, a rank's share into passes, a batch into devices. UsageError unless
-/// total >= 0 and 0 <= index < parts.
-[[nodiscard]] Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index);
 
 /// What decides batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
 struct RunRequest {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +64,7 @@ struct Position {
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
+/// sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
 class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
@@ -94,8 +95,16 @@ class Trainer {
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();
-  /// The test set with running statistics averaged over the ranks; every sample counts exactly once.
-  [[nodiscard]] Metrics evaluate();
+  /// This rank's sums over a step (1: the first of the run) that this trainer has done, where they have come from the
+  /// device; does not wait. They come at most steps_under_way() steps later; the last eight are kept.
+  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
+  /// Adds up in rank order, so that every rank has the same bits. Collective.
+  [[nodiscard]] Metrics sum_over_ranks(const Metrics& own);
+  /// The test set with running statistics averaged over the ranks; every sample counts exactly once. `each`, if there
+  /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
+  using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
+  [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into
   /// the evaluation buffers. The ranks' own buffers stay as they are.
   void reduce_buffers();
