@@ -18,7 +18,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Net;
+using Net = testing::CheckedNet;
 
 /// softmax(q k^T / sqrt(D)) v, one query at a time. qkv: (B, T, 3 C), the result: (B, T, C).
 std::vector<double> attention_by_definition(const std::vector<double>& qkv, std::size_t batch, std::size_t length,
