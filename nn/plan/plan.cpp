@@ -214,7 +214,9 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
     for (std::size_t i = nodes.size(); i-- > 1;) {
       builder.current_ = static_cast<int>(i);
       if (builder.nodes_[i].backward && !builder.nodes_[i].gradients.empty()) {
+        const std::size_t first_call = contents_.calls.size();
         builder.nodes_[i].backward(builder);
+        builder.require_gradients_read(first_call);
       }
     }
   }

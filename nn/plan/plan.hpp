@@ -106,7 +106,8 @@ struct PlanOptions {
   Choices choices = {};  ///< where a call has none, the provider's first guess is taken
   /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
   bool choices_required = true;
-  bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
+  /// false: every slot has memory of its own, and nothing is written over (to look at intermediate values).
+  bool reuse_memory = true;
 };
 
 /// One planned call of a library and its key in Choices.

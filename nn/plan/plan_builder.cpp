@@ -161,7 +161,8 @@ SlotId PlanBuilder::scratch(std::size_t bytes) {
 SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
   const SlotInfo& root = contents_.slots[static_cast<std::size_t>(of.index)];
   require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
-  const SlotId slot = new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = of.index});
+  const SlotId slot =
+      new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = options_.reuse_memory ? of.index : -1});
   require<ShapeError>(contents_.slots.back().bytes <= contents_.slots[static_cast<std::size_t>(of.index)].bytes,
                       "plan: ", name, " is larger than the slot that it takes over");
   return slot;
@@ -272,6 +273,21 @@ void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
 
 std::span<const SlotId> PlanBuilder::output_gradients() const {
   return nodes_[static_cast<std::size_t>(current_)].gradients;
+}
+
+void PlanBuilder::require_gradients_read(std::size_t first_call) const {
+  const std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(current_)].gradients;
+  const auto read = [&](SlotId gradient) {
+    return shared_gradient(gradient) ||
+           std::any_of(contents_.calls.begin() + static_cast<std::ptrdiff_t>(first_call), contents_.calls.end(),
+                       [&](const Call& call) {
+                         return std::find(call.reads.begin(), call.reads.end(), gradient) != call.reads.end();
+                       });
+  };
+  const auto count = std::count_if(gradients.begin(), gradients.end(), read);
+  require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
+                      " says that it takes ", node().layer->gradients_taken(),
+                      " gradients of its output, and its backward reads ", count, " of ", gradients.size());
 }
 
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {

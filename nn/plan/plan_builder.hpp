@@ -142,6 +142,9 @@ class PlanBuilder {
   SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
+  /// StateError when the node has several gradients (Layer::gradients_taken()) and the calls from `first_call` on, its
+  /// backward, leave one out.
+  void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
   Context& context_;
