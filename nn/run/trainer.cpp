@@ -244,7 +244,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
                  const TrainerOptions& options) {
   (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
   require<UsageError>(!options.plan.accumulate,
-                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate passes");
+                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       require_fields(*set, step_layout(model, options.plan));
@@ -283,8 +283,8 @@ void Trainer::step() {
   const Batch& batch = s.loader->next();
   const std::int64_t last = s.options.accumulate - 1;
   try {
-    for (std::int64_t pass = 0; pass < last; ++pass) {
-      s.step.add(s.microbatch_of(batch, pass));
+    for (std::int64_t i = 0; i < last; ++i) {
+      s.step.add(s.microbatch_of(batch, i));
     }
     s.step.update(s.microbatch_of(batch, last), rate);
   } catch (...) {
@@ -365,8 +365,8 @@ Metrics Trainer::evaluate(const EvaluationHook& each) {
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
-    for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
-      const Batch& microbatch = s.microbatch_of(batch, pass);
+    for (std::int64_t j = 0; j < s.options.accumulate; ++j) {
+      const Batch& microbatch = s.microbatch_of(batch, j);
       s.step.evaluate(microbatch);
       if (each) {
         each(microbatch, s.step.evaluation_plan().output());
