@@ -223,8 +223,8 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
   };
   for (const Case& item : {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
                            Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
-                           Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 passes"},
-                           Case{{.global_batch = 11, .accumulate = 0}, "passes an update is 0, expected at least 1"},
+                           Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 micro-batches"},
+                           Case{{.global_batch = 11, .accumulate = 0}, "micro-batches an update is 0, expected at least 1"},
                            Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
                            Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
                            Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
