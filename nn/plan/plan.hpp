@@ -123,7 +123,8 @@ struct PlanContents {
   SlotId output;
   Choices choices;  ///< as made
   std::vector<LibraryPlan> library_plans;
-  std::vector<StateField> state_fields;
+  std::size_t workspace_bytes = 0;
+  std::size_t unshared_bytes = 0;  ///< of all slots, each with memory of its own
 };
 
 /// What a batch of the model looks like in a StepState.
@@ -144,8 +145,8 @@ class Plan {
   [[nodiscard]] const Choices& choices() const { return contents_.choices; }
   [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
-  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
-  [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse
+  [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
+  [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
   [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
 
@@ -183,8 +184,6 @@ class Plan {
   StepLayout layout_;
   bool scaled_loss_;
   PlanContents contents_;
-  std::size_t workspace_bytes_ = 0;
-  std::size_t unshared_bytes_ = 0;
   Frame frame_;
   bool bound_ = false;
 };

@@ -27,8 +27,10 @@ struct GradientTarget {
 /// constructor of Plan and by layers; lives only while a plan is made.
 class PlanBuilder {
  public:
-  PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options,
-              PlanContents& contents);
+  PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
+
+  /// Plans input, layers, loss and backward, and gives every slot its place in the workspace. Once.
+  [[nodiscard]] PlanContents build();
 
   [[nodiscard]] Context& context() { return context_; }
   [[nodiscard]] Mode mode() const { return mode_; }
@@ -109,7 +111,6 @@ class PlanBuilder {
                                                                               const std::string& second);
 
  private:
-  friend class Plan;
   struct NodeState {
     SlotId output;
     std::vector<SlotId> gradients;
@@ -152,7 +153,7 @@ class PlanBuilder {
   Mode mode_;
   std::int64_t batch_;
   const PlanOptions& options_;
-  PlanContents& contents_;
+  PlanContents contents_;
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;
