@@ -50,7 +50,8 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
           .input_kind = model.input_kind(),
           .input = model.input_shape(),
           .output = model.output_shape(),
-          .regression = options.loss != Loss::cross_entropy};
+          .regression = options.loss != Loss::cross_entropy,
+          .weights = options.weights};
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
@@ -124,6 +125,9 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
         break;
       case SlotKind::loss_scale:
         view = parameters.loss_scale();
+        break;
+      case SlotKind::weight_sum:
+        view = parameters.weight_sum();
         break;
       case SlotKind::state:
         bind_state(i, state, 0);

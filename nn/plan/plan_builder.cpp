@@ -206,6 +206,10 @@ SlotId PlanBuilder::loss_scale() {
   return new_slot({.name = "loss scale", .kind = SlotKind::loss_scale, .dtype = statistics_dtype(), .shape = Shape{}});
 }
 
+SlotId PlanBuilder::weight_sum() {
+  return new_slot({.name = "weight sum", .kind = SlotKind::weight_sum, .dtype = statistics_dtype(), .shape = Shape{}});
+}
+
 bool PlanBuilder::may_overwrite_input(int i) const {
   const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
   const Layer* layer = model_.nodes()[static_cast<std::size_t>(producer.index)].layer.get();

@@ -51,6 +51,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
+  [[nodiscard]] SlotId weight_sum();  ///< ParameterSet::weight_sum()
   /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
   /// the output may take its place.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;

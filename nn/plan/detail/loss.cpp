@@ -6,6 +6,7 @@
 #include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/kernels/top_k.hpp>
+#include <lockstep/kernels/weight_sum.hpp>
 
 namespace lockstep::nn {
 
@@ -24,12 +25,37 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
   return {.kind = ops::RegressionLoss::mse};
 }
 
-/// What a loss adds to: the metrics without the count of the top k.
+/// What a loss adds to.
 TensorView loss_metrics(const TensorView& metrics) {
-  return metrics.slice(0, 0, StepState::kMetrics - 1);
+  return metrics.slice(0, 0, StepState::kTopK);
 }
 
-void plan_top_k(PlanBuilder& builder, SlotId logits) {
+/// The weights of the loss, with the call that adds them up: for the metrics and, when training, for the divisor.
+/// Invalid where the plan reads none.
+SlotId plan_weights(PlanBuilder& builder) {
+  if (builder.options().weights == LossWeights::none) {
+    return {};
+  }
+  const SlotId weights = builder.state(StateField::weights);
+  const SlotId valid = builder.state(StateField::valid);
+  const SlotId scale = builder.state(StateField::sample_weight);
+  const SlotId metrics = builder.state(StateField::metrics);
+  const SlotId sum = builder.training() ? builder.weight_sum() : SlotId();
+  const ops::GradMode mode = !builder.training()            ? ops::GradMode::ignore
+                             : builder.options().accumulate ? ops::GradMode::accumulate
+                                                            : ops::GradMode::overwrite;
+  const SlotId workspace =
+      builder.scratch(ops::weight_sum_workspace_bytes(builder.context(), builder.prototype(weights)));
+  builder.call("weight_sum", {weights, valid, scale, metrics}, {sum, metrics, workspace}, 0,
+               [=](Context& context, const Frame& frame) {
+                 const TensorView total = frame[metrics].slice(0, StepState::kWeight, StepState::kWeight + 1);
+                 ops::weight_sum(context, frame[weights], frame[valid], frame[scale], mode, frame[sum], total,
+                                 frame[workspace]);
+               });
+  return weights;
+}
+
+void plan_top_k(PlanBuilder& builder, SlotId logits, SlotId weights) {
   const Shape shape = builder.prototype(logits).shape;
   const int k = builder.options().top_k;
   require<UsageError>(shape.rank() == 2 && k <= shape[1], "plan: top_k is ", k, ", the output of the model is ", shape,
@@ -38,10 +64,11 @@ void plan_top_k(PlanBuilder& builder, SlotId logits) {
   const SlotId valid = builder.state(StateField::valid);
   const SlotId metrics = builder.state(StateField::metrics);
   const SlotId workspace = builder.scratch(ops::top_k_workspace_bytes(builder.context(), builder.prototype(logits)));
-  builder.call("top_k_correct", {logits, labels, valid, metrics}, {metrics, workspace}, 0,
+  builder.call("top_k_correct", {logits, labels, weights, valid, metrics}, {metrics, workspace}, 0,
                [=](Context& context, const Frame& frame) {
-                 const TensorView count = frame[metrics].slice(0, StepState::kMetrics - 1, StepState::kMetrics);
-                 ops::top_k_correct(context, frame[logits], frame[labels], frame[valid], k, count, frame[workspace]);
+                 const TensorView count = frame[metrics].slice(0, StepState::kTopK, StepState::kTopK + 1);
+                 ops::top_k_correct(context, frame[logits], frame[labels], frame[weights], frame[valid], k, count,
+                                    frame[workspace]);
                });
 }
 
@@ -87,6 +114,7 @@ SlotId plan_input(PlanBuilder& builder, const Model& model) {
 }
 
 SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
+  const SlotId weights = plan_weights(builder);
   const SlotId valid = builder.state(StateField::valid);
   const SlotId scale = plan_scale(builder);
   const SlotId metrics = builder.state(StateField::metrics);
@@ -101,10 +129,10 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
     const ops::RegressionLossOptions desc = regression_desc(builder.options());
     const SlotId workspace =
         builder.scratch(ops::regression_loss_workspace_bytes(builder.context(), builder.prototype(output)));
-    builder.call(std::string(name_of(builder.options().loss)), {output, target, valid, scale, metrics},
+    builder.call(std::string(name_of(builder.options().loss)), {output, target, weights, valid, scale, metrics},
                  {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
-                   ops::regression_loss(context, desc, frame[output], frame[target], frame[valid], frame[scale],
-                                        frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
+                   ops::regression_loss(context, desc, frame[output], frame[target], frame[weights], frame[valid],
+                                        frame[scale], frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
                  });
     return gradient;
   }
@@ -113,13 +141,14 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
   const SlotId workspace =
       builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
-  builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics, workspace}, 0,
-               [=](Context& context, const Frame& frame) {
-                 ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[valid], frame[scale],
-                                            smoothing, frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
+  builder.call("softmax_cross_entropy", {logits, labels, weights, valid, scale, metrics},
+               {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
+                 ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[weights], frame[valid],
+                                            frame[scale], smoothing, frame[gradient], loss_metrics(frame[metrics]),
+                                            frame[workspace]);
                });
   if (!builder.training() && builder.options().top_k > 0) {
-    plan_top_k(builder, logits);
+    plan_top_k(builder, logits, weights);
   }
   return gradient;
 }
