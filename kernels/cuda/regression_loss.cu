@@ -59,7 +59,7 @@ struct Loss {
     for (int j = 0; j < kCount; ++j) {
       own.at[j] = 1.0F;
       if (kWeighted) {
-        own.at[j] = first + j < counted ? weights[sample] : 0.0F;
+        own.at[j] = first + j >= counted ? 0.0F : weights[sample];
         if (--rest == 0) {
           ++sample;
           rest = alike;

@@ -508,6 +508,21 @@ TEST(LossWeights, ASumThatIsNoDivisorChangesNothing) {
   }
 }
 
+TEST(LossWeights, AbandonForgetsWeights) {
+  Data data(13);
+  const List expected = plain(data, Loss::mse);
+  List ones(13, 1), bad(13, kNaN);
+  CpuContext context;
+  TrainStep step(context, model(), options_of(13, Loss::mse, LossWeights::sample));
+  for (int i = 0; i < 3; ++i) {
+    step.add(data.batch(0, 5, Loss::mse, view(bad, {13})));
+    step.abandon();
+    step.update(data.batch(0, 13, Loss::mse, view(ones, {13})), kRate);
+  }
+  (void)step.wait_loss();
+  expect_near(to_doubles(step.parameters().values()), expected, 1e-12, "abandoned");
+}
+
 TEST(LossWeights, OnlyTheSumOverAllRanksDecides) {
   const auto failures = comm::run_ranks(3, [&](comm::Communicator& grad) {
     Data data(4);
