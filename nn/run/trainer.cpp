@@ -25,12 +25,14 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
   const std::vector<double> correct = comm::all_gather_value(control, own.correct);
   const std::vector<double> top_k_correct = comm::all_gather_value(control, own.top_k_correct);
   const std::vector<double> samples = comm::all_gather_value(control, own.samples);
+  const std::vector<double> weights = comm::all_gather_value(control, own.weight);
   Metrics sum;
   for (std::size_t r = 0; r < losses.size(); ++r) {
     sum.loss_sum += losses[r];
     sum.correct += correct[r];
     sum.top_k_correct += top_k_correct[r];
     sum.samples += samples[r];
+    sum.weight += weights[r];
   }
   return sum;
 }
@@ -126,6 +128,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.reduce_dtype != DType::f32) {
     texts["reduce_dtype"] = text(options.reduce_dtype);
   }
+  if (options.plan.weights != LossWeights::none) {
+    texts["loss_weights"] = text(name_of(options.plan.weights));
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -163,7 +168,7 @@ struct Trainer::Impl {
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
     return {.max_batch = capacity,
             .microbatches = o.accumulate,
-            .count_samples = false,
+            .count_samples = o.plan.weights != LossWeights::none,
             .seed = o.seed,
             .plan = o.plan,
             .optimizer = o.optimizer,
@@ -217,7 +222,9 @@ struct Trainer::Impl {
       microbatch.fields[i].view = batch.fields[i].view.slice(0, rows.begin, rows.begin + count);
     }
     microbatch.valid = rows.count;
-    microbatch.global_valid = std::max<std::int64_t>(batch.global_valid, 1);
+    // Weights are summed over the ranks by the step.
+    microbatch.global_valid =
+        options.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
     microbatch.epoch = batch.epoch;
     return microbatch;
   }
