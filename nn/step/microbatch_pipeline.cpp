@@ -87,6 +87,7 @@ void MicrobatchPipeline::take(Slot& slot) {
   }
   if (slot.ends_step) {
     finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
+    kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
     *slot.sums += finished_.metrics;
     constexpr double kNothing = 1e-25;
     const double* weight = slot.metrics + StepState::kMetrics;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -61,6 +62,12 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   [[nodiscard]] const Finished& finished() const { return finished_; }
+  /// The sums of a step that is done, of the last kStepsKept; nullptr: of another one.
+  static constexpr std::int64_t kStepsKept = 8;
+  [[nodiscard]] const Metrics* metrics_of(std::int64_t step) const {
+    const Finished& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
+    return step > 0 && kept.step == step ? &kept.metrics : nullptr;
+  }
   /// The last `count` micro-batches that ended count for nothing: what is not yet added to their sums never is.
   void forget(std::int64_t count);
   /// Waits for all of them, so that every sum is whole.
@@ -106,6 +113,7 @@ class MicrobatchPipeline {
   Metrics open_;            ///< of step open_step_, as far as they were taken
   std::int64_t open_step_ = 0;
   Finished finished_;
+  std::array<Finished, kStepsKept> kept_{};
   Event given_;  ///< of begin(): fields that lie on the device are there
   std::optional<SyncGuard> idle_copies_;
   SyncGuard idle_;

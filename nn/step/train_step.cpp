@@ -408,6 +408,16 @@ Metrics TrainStep::take_trained() {
   return std::exchange(impl_->trained, Metrics{});
 }
 
+std::optional<Metrics> TrainStep::metrics_of(std::int64_t step) {
+  impl_->pipeline.poll();
+  const Metrics* found = impl_->pipeline.metrics_of(step);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+int TrainStep::steps_under_way() const {
+  return impl_->context.stream().is_inline() ? 0 : 2;
+}
+
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -114,6 +115,11 @@ class TrainStep {
   void evaluate(const Batch& batch);
   [[nodiscard]] Metrics take_evaluated();  ///< of this rank, since the last call; waits
   [[nodiscard]] Metrics take_trained();    ///< likewise of the steps
+  /// This rank's sums over one step, where they are there; does not wait. Of the last eight steps. Throws as loss().
+  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  /// Steps that may be enqueued and not done when update() returns: 0 where they run in the calling thread, else 2.
+  /// metrics_of() has those before.
+  [[nodiscard]] int steps_under_way() const;
 
   /// Sends a rank's parameters, optimizer state and statistics to all.
   void broadcast(int root = 0);

@@ -163,25 +163,27 @@ TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   RunResult result;
   train({.dir = path("stopped"), .stop_at = 12, .result = &result});
   EXPECT_EQ(result.end, RunEnd::finished);
-  EXPECT_GE(result.test_accuracy, 0);
+  EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
   // Nothing is left to do for who goes on from there, and the accuracy is known.
   result = {};
   train({.dir = path("stopped"), .resume = path("stopped/last"), .result = &result});
   EXPECT_EQ(result.end, RunEnd::finished);
-  EXPECT_GE(result.test_accuracy, 0);
+  EXPECT_GE(result.progress.test_accuracy, 0.0);
 }
 
 TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
   RunResult result;
   train({.dir = path("run"), .stop_at = 3, .result = &result});
   EXPECT_EQ(result.end, RunEnd::stopped);
-  MetricsLog(path("metrics.jsonl"), false).on_end(75, 3, result);
+  MetricsLog(path("metrics.jsonl"), false).on_end(75, result);
   const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
   EXPECT_TRUE(line.member("test_accuracy", "end").is_null());
-  EXPECT_TRUE(line.member("best_accuracy", "end").is_null());
-  result.test_accuracy = 0;
-  MetricsLog(path("metrics.jsonl"), false).on_end(0, 3, result);
+  EXPECT_TRUE(line.member("best", "end").is_null());
+  EXPECT_EQ(line.get<std::string>("best_by", "end"), "test_accuracy");
+  EXPECT_EQ(line.get<int>("step", "end"), 3);
+  result.progress.test_accuracy = 0;
+  MetricsLog(path("metrics.jsonl"), false).on_end(0, result);
   EXPECT_EQ(parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl").get<double>("test_accuracy", "end"), 0);
 }
 

@@ -40,7 +40,7 @@ struct RunSetup {
   std::int64_t total_steps = 12;
   bool evaluate_only = false;
   bool augment = true;
-  std::int64_t stop_at = 0;  ///< step at whose event the run is told to stop; 0: never
+  std::int64_t stop_at = 0;  ///< step at whose report the run is told to stop; 0: never
   RunResult* result = nullptr;
   OptimizerOptions optimizer{};
   int top_k = 0;
@@ -58,8 +58,6 @@ inline DataSplit small_data() {
 inline RunIdentity identity_of(const RunSetup& setup) {
   RunIdentity identity;
   identity.model = "resnet8";
-  identity.classes = 4;
-  identity.height = identity.width = 12;
   identity.seed = setup.seed;
   identity.ranks = setup.ranks;
   identity.global_batch = 11;
@@ -67,16 +65,16 @@ inline RunIdentity identity_of(const RunSetup& setup) {
   return identity;
 }
 
-/// Keeps the last epoch and, on one rank, sets `stop` at the event of step `stop_at`.
+/// Keeps the last epoch and, on one rank, sets `stop` at the report of step `stop_at`.
 class Watch final : public RunObserver {
  public:
   Watch(std::int64_t stop_at, std::atomic<int>& stop) : stop_at_(stop_at), stop_(stop) {}
-  void on_step(const StepEvent& event) override {
+  void on_report(const ReportEvent& event) override {
     if (event.step == stop_at_) {
       stop_ = 1;
     }
   }
-  void on_epoch(const EpochEvent& event) override { last_ = event; }
+  void on_epoch_end(const EpochEvent& event) override { last_ = event; }
   [[nodiscard]] const EpochEvent& last() const { return last_; }
 
  private:

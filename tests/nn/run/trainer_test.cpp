@@ -208,8 +208,8 @@ TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
 TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
   EpochEvent epoch;
   const Metrics top_2 = train({.ranks = 3, .dir = path("run"), .top_k = 2}, &epoch);
-  EXPECT_EQ(epoch.top_k, 2);
-  EXPECT_EQ(epoch.test_top_k_accuracy, top_2.top_k_accuracy());
+  EXPECT_EQ(epoch.test.top_k, 2);
+  EXPECT_EQ(epoch.test.top_k_accuracy, top_2.top_k_accuracy());
   EXPECT_GE(top_2.top_k_correct, top_2.correct);
   const auto evaluated = [&](int ranks, int top_k) {
     return train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true, .top_k = top_k});
@@ -220,9 +220,9 @@ TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
   EXPECT_EQ(evaluated(2, 4).top_k_correct, 31) << "among all classes";
   EXPECT_EQ(evaluated(2, 0).top_k_correct, 0) << "not asked for";
 
-  MetricsLog(path("metrics.jsonl"), false).on_epoch(epoch);
+  MetricsLog(path("metrics.jsonl"), false).on_epoch_end(epoch);
   const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
-  EXPECT_EQ(line.get<double>("test_top_k_accuracy", "epoch"), epoch.test_top_k_accuracy);
+  EXPECT_EQ(line.get<double>("test_top_k_accuracy", "epoch"), epoch.test.top_k_accuracy);
 
   CpuContext context;
   const Model model = cifar_resnet(8, 4, 12, 12);

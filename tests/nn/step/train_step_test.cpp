@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/random.hpp>
 

@@ -1,4 +1,4 @@
-#include "wait_report.hpp"
+#include <lockstep/nn/run/program/wait_report.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -6,10 +6,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
-namespace train_resnet {
-
-using lockstep::concat;
-using lockstep::Json;
+namespace lockstep::nn {
 
 namespace {
 
@@ -33,14 +30,14 @@ const char* name_of(WaitTime time) {
   return "between epochs";
 }
 
-WaitTime wait_time(const lockstep::nn::Position& at, std::int64_t begin, std::int64_t first_steps) {
+WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps) {
   if (at.step - begin < first_steps) {
     return WaitTime::first_steps;
   }
   return at.batch == 0 ? WaitTime::between_epochs : WaitTime::later_steps;
 }
 
-void WaitCounts::add(WaitTime time, const lockstep::Synchronisation& wait) {
+void WaitCounts::add(WaitTime time, const Synchronisation& wait) {
   const std::lock_guard lock(mutex_);
   Count& count = counts_[static_cast<std::size_t>(time)][{std::string(wait.call), std::string(name_of(wait.reason))}];
   ++count.calls;
@@ -62,14 +59,12 @@ std::string WaitCounts::text(std::int64_t first_steps) const {
     }
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
-    text +=
-        concat(text.empty() ? "  waits      " : "             ",
-               time == WaitTime::first_steps ? "first " + counted(first_steps, "step") : name_of(time), ": ",
-               all.calls == 0 ? "none" : counted(all.calls, "call") + ", " + lockstep::seconds_text(all.seconds), '\n');
+    text += concat(text.empty() ? "  waits      " : "             ",
+                   time == WaitTime::first_steps ? "first " + counted(first_steps, "step") : name_of(time), ": ",
+                   all.calls == 0 ? "none" : counted(all.calls, "call") + ", " + seconds_text(all.seconds), '\n');
     for (const auto& [name, count] : sorted) {
-      text += concat("               ", name, ", ", counted(count.calls, "time"), ", ",
-                     lockstep::seconds_text(count.seconds),
-                     count.bytes > 0 ? ", " + lockstep::bytes_text(static_cast<double>(count.bytes)) : "", '\n');
+      text += concat("               ", name, ", ", counted(count.calls, "time"), ", ", seconds_text(count.seconds),
+                     count.bytes > 0 ? ", " + bytes_text(static_cast<double>(count.bytes)) : "", '\n');
     }
   }
   return text;
@@ -93,15 +88,14 @@ Json WaitCounts::json() const {
   return all;
 }
 
-WaitWatch::WaitWatch(lockstep::Context& context, const lockstep::nn::Trainer& trainer, std::int64_t first_steps)
-    : context_(context) {
+WaitWatch::WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps) : context_(context) {
   context_.on_synchronisation(
-      [this, &trainer, begin = trainer.position().step, first_steps](const lockstep::Synchronisation& wait) {
+      [this, &trainer, begin = trainer.position().step, first_steps](const Synchronisation& wait) {
         counts_.add(wait_time(trainer.position(), begin, first_steps), wait);
       });
 }
 
-Json json_of(const lockstep::MemorySummary& memory) {
+Json json_of(const MemorySummary& memory) {
   const auto bytes = [](std::size_t value) { return Json(std::uint64_t{value}); };
   const bool counted = memory.resource.has_value();
   return Json::Object{{"device", to_string(memory.device)},
@@ -114,4 +108,4 @@ Json json_of(const lockstep::MemorySummary& memory) {
                       {"peak", counted ? bytes(memory.resource->peak) : Json()}};
 }
 
-}  // namespace train_resnet
+}  // namespace lockstep::nn

@@ -15,7 +15,7 @@
 #include <lockstep/runtime/stream/synchronisation.hpp>
 
 /// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").
-namespace train_resnet {
+namespace lockstep::nn {
 
 /// When a call waited. What libraries and graphs need once is in the first steps; what still waits in the later ones
 /// costs every step. Between epochs an evaluation reads its metrics and a checkpoint its parameters: that is meant.
@@ -27,17 +27,17 @@ enum class WaitTime : unsigned char {
 [[nodiscard]] const char* name_of(WaitTime time);  ///< "first steps", "later steps", "between epochs"
 
 /// at: Trainer::position() as the call waits; begin: the step that this process began with.
-[[nodiscard]] WaitTime wait_time(const lockstep::nn::Position& at, std::int64_t begin, std::int64_t first_steps);
+[[nodiscard]] WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps);
 
 /// Counts waits by time, call and reason. add() may come from any thread.
 class WaitCounts {
  public:
-  void add(WaitTime time, const lockstep::Synchronisation& wait);
+  void add(WaitTime time, const Synchronisation& wait);
   /// For people, lines that begin as those of the header: "  waits      first 10 steps: 2 calls, 1.20 ms" and a line
   /// for each call and reason, most seconds first; each time is named, "none" where nothing waited.
   [[nodiscard]] std::string text(std::int64_t first_steps) const;
   /// An array of objects: when, call, reason, count, bytes, seconds.
-  [[nodiscard]] lockstep::Json json() const;
+  [[nodiscard]] Json json() const;
 
  private:
   struct Count {
@@ -54,18 +54,18 @@ class WaitCounts {
 /// copies, communication) and for events alone. Trainer and context must outlive it.
 class WaitWatch {
  public:
-  WaitWatch(lockstep::Context& context, const lockstep::nn::Trainer& trainer, std::int64_t first_steps);
+  WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps);
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
   ~WaitWatch() { context_.on_synchronisation({}); }
   [[nodiscard]] const WaitCounts& counts() const { return counts_; }
 
  private:
-  lockstep::Context& context_;
+  Context& context_;
   WaitCounts counts_;
 };
 
 /// device, total, free, others, process, in_use, cached, peak in bytes; null where it is not known.
-[[nodiscard]] lockstep::Json json_of(const lockstep::MemorySummary& memory);
+[[nodiscard]] Json json_of(const MemorySummary& memory);
 
-}  // namespace train_resnet
+}  // namespace lockstep::nn
