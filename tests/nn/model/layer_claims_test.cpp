@@ -18,8 +18,9 @@ namespace {
 /// What a layer says wrongly, if anything.
 enum class Lie : unsigned char {
   none,
-  output_not_read,    ///< backward reads the output, and says that it does not
-  gradient_read_last  ///< the gradient of the input takes the memory of one that a later call reads
+  output_not_read,     ///< backward reads the output, and says that it does not
+  gradient_read_last,  ///< the gradient of the input takes the memory of one that a later call reads
+  two_gradients        ///< backward reads one gradient of the output, and says that it takes two
 };
 
 /// y = tanh(x), with a gradient of twice as much: added up out of two calls.
@@ -28,6 +29,7 @@ class TwiceTanh final : public Layer {
   TwiceTanh(std::string name, Lie lie) : Layer(std::move(name)), lie_(lie) {}
   [[nodiscard]] std::string kind() const override { return "twice_tanh"; }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] int gradients_taken() const override { return lie_ == Lie::two_gradients ? 2 : 1; }
   [[nodiscard]] bool backward_reads_output() const override { return lie_ != Lie::output_not_read; }
   void plan(PlanBuilder& builder) const override {
     const SlotId x = builder.input();
@@ -81,38 +83,14 @@ TEST(LayerClaims, AWrongOneChangesBits) {
   }
 }
 
-/// Takes two gradients of its output, says so, and passes one of them on.
-class Forgetful final : public Layer {
- public:
-  using Layer::Layer;
-  [[nodiscard]] std::string kind() const override { return "forgetful"; }
-  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
-  [[nodiscard]] int gradients_taken() const override { return 2; }
-  void plan(PlanBuilder& builder) const override {
-    const SlotId x = builder.input();
-    const SlotId y = builder.activation(name(), builder.batched(builder.input_shape()));
-    builder.call("tanh", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-      ops::activation_forward(context, ops::Activation::tanh, frame[x], frame[y]);
-    });
-    builder.set_output(y);
-    builder.on_backward([=](PlanBuilder& b) {
-      const SlotId dy = b.output_gradients()[0];
-      const GradientTarget dx = b.input_gradient(0, {}, false);
-      b.call("tanh backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::activation_backward(context, ops::Activation::tanh, frame[x], frame[dy], frame[dx.slot]);
-      });
-    });
-  }
-};
-
 TEST(LayerClaims, AGradientThatBackwardLeavesOutIsRefused) {
   ModelBuilder b("claims", {6});
-  const NodeId y = b.add(std::make_shared<Forgetful>("forgetful"), {b.linear("l0", b.input(), 5)});
+  const NodeId y = b.add(std::make_shared<TwiceTanh>("liar", Lie::two_gradients), {b.linear("l0", b.input(), 5)});
   b.linear("fc", b.layer_norm("norm", b.batch_norm("bn", y, {.residual = y})), 3);
   CpuContext context;
   const Model model = b.build();
   EXPECT_EQ(testing::error_of<StateError>([&] { Plan(context, model, Mode::train, 4); }),
-            "plan: layer forgetful says that it takes 2 gradients of its output, and its backward reads 1 of 2");
+            "plan: layer liar says that it takes 2 gradients of its output, and its backward reads 1 of 2");
   EXPECT_NO_THROW(Plan(context, model, Mode::evaluate, 4));
 }
 

@@ -202,20 +202,28 @@ TEST(TrainStep, RanksWithUnequalParts) {
 
 TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
   Data data(4);
-  TrainStepOptions options = options_of(4);
-  options.weight_decay = 0;
-  options.optimizer.momentum = 0;
-  CpuContext context;
-  TrainStep step(context, regression(), options);
-  const std::vector<double> before = to_doubles(step.parameters().values());
   Batch none = data.batch(0, 4);
   none.valid = 0;
-  step.update(none, kRate);
-  EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }), "step 1 had no samples that count on any rank");
-  EXPECT_EQ(to_doubles(step.parameters().values()), before);
-  step.update(data.batch(0, 4), kRate);
-  EXPECT_TRUE(std::isfinite(step.wait_loss().value));
-  EXPECT_NE(to_doubles(step.parameters().values()), before) << "control";
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    CpuContext context;
+    TrainStep step(context, regression(), options_of(4, kind));  // with momentum and weight decay
+    step.update(data.batch(0, 4), kRate);
+    step.synchronize();
+    std::vector<std::vector<double>> before;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      before.push_back(to_doubles(each.view));
+    }
+    step.update(none, kRate);
+    EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
+              "step 2 had no samples that count on any rank; it changed nothing");
+    std::size_t at = 0;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      EXPECT_EQ(to_doubles(each.view), before[at++]) << each.name;
+    }
+    step.update(data.batch(0, 4), kRate);
+    EXPECT_TRUE(std::isfinite(step.wait_loss().value));
+    EXPECT_NE(to_doubles(step.parameters().values()), before[0]) << "control";
+  }
 }
 
 TEST(TrainStep, AbandonForgets) {
