@@ -41,6 +41,7 @@ lockstep_status entry(const char* name, Body&& body) noexcept {
   try {
     require_outside_callback();
     std::forward<Body>(body)();
+    clear_last_error();  // a callback may have failed, and the host program may have gone on
     return LOCKSTEP_OK;
   } catch (...) {
     const std::exception_ptr error = std::current_exception();

@@ -83,9 +83,20 @@ class CallbackCommunicator final : public Communicator {
     count(0);
   }
 
-  void send(Stream& /*stream*/, const TensorView& /*data*/, int /*to*/) override { refuse("send"); }
-  void recv(Stream& /*stream*/, const TensorView& /*data*/, int /*from*/) override { refuse("recv"); }
-  [[nodiscard]] std::unique_ptr<Communicator> split(int /*color*/, int /*key*/) override { refuse("split"); }
+  void send(Stream& stream, const TensorView& data, int to) override {
+    check_tensor("send", stream, data);
+    detail::check_peer("send", to, rank(), size());
+    refuse("send");
+  }
+  void recv(Stream& stream, const TensorView& data, int from) override {
+    check_tensor("recv", stream, data);
+    detail::check_peer("recv", from, rank(), size());
+    refuse("recv");
+  }
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int /*key*/) override {
+    require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
+    refuse("split");
+  }
 
   [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
 
