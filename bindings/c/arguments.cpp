@@ -35,11 +35,10 @@ void require_addressable(const TensorView& view, const char* name) {
     std::int64_t here = 0;
     const std::int64_t steps = std::max<std::int64_t>(view.shape[axis] - 1, 0);
     const std::int64_t stride = view.strides[axis];
-    require<ShapeError>(stride != std::numeric_limits<std::int64_t>::min() &&
-                            !__builtin_mul_overflow(steps, std::abs(stride), &here) &&
-                            !__builtin_add_overflow(reach, here, &reach) &&
-                            reach <= std::numeric_limits<std::int64_t>::max() / 16,
-                        name, ": shape ", view.shape, " with strides ", view.strides, " does not fit an address");
+    require<ShapeError>(
+        stride != std::numeric_limits<std::int64_t>::min() && !__builtin_mul_overflow(steps, std::abs(stride), &here) &&
+            !__builtin_add_overflow(reach, here, &reach) && reach <= std::numeric_limits<std::int64_t>::max() / 16,
+        name, ": shape ", view.shape, " with strides ", view.strides, " does not fit an address");
   }
 }
 
@@ -85,8 +84,9 @@ void require_finite_elements(const TensorView& view, const char* name) {
   const T* element = static_cast<const T*>(view.data);
   for (std::int64_t i = 0; i < count; ++i) {
     const double value = number_of(*element);
-    require<UsageError>(std::isfinite(value), name, ": element ", Shape(std::span(at).first(static_cast<std::size_t>(rank))), " is ",
-                        value, ", expected a finite number");
+    require<UsageError>(std::isfinite(value), name, ": element ",
+                        Shape(std::span(at).first(static_cast<std::size_t>(rank))), " is ", value,
+                        ", expected a finite number");
     for (int axis = rank; axis-- > 0;) {
       std::int64_t& index = at[static_cast<std::size_t>(axis)];
       element += view.strides[axis];
@@ -111,7 +111,8 @@ std::string text_of(const char* text, std::size_t length, const char* name) {
 
 DType dtype_from(lockstep_dtype dtype, const char* name) {
   const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const Type& t) { return t.number == dtype; });
-  require<DTypeError>(type != kTypes.end(), name, ": dtype is ", dtype, ", expected 1 (LOCKSTEP_F32) to 7 (LOCKSTEP_U8)");
+  require<DTypeError>(type != kTypes.end(), name, ": dtype is ", dtype,
+                      ", expected 1 (LOCKSTEP_F32) to 7 (LOCKSTEP_U8)");
   return type->dtype;
 }
 
@@ -128,8 +129,8 @@ bool flag_of(std::int32_t value, const char* name) {
 
 TensorView view_of(const lockstep_view* given_view, Device device, const char* name) {
   const lockstep_view& view = given(given_view, name);
-  require<ShapeError>(view.ndim >= 0 && view.ndim <= Shape::kMaxRank, name, ": ndim is ", view.ndim,
-                      ", expected 0 to ", Shape::kMaxRank);
+  require<ShapeError>(view.ndim >= 0 && view.ndim <= Shape::kMaxRank, name, ": ndim is ", view.ndim, ", expected 0 to ",
+                      Shape::kMaxRank);
   require<ShapeError>(view.ndim == 0 || view.shape != nullptr, name, ": shape is NULL, expected ", view.ndim,
                       " extents");
   const auto n = static_cast<std::size_t>(view.ndim);
@@ -142,9 +143,9 @@ TensorView view_of(const lockstep_view* given_view, Device device, const char* n
                        device);
   const DType dtype = dtype_from(view.dtype, name);
   const std::int64_t count = shape.numel();
-  TensorView result(view.data, dtype, where, shape,
-                    view.strides != nullptr ? Strides(std::span<const std::int64_t>(view.strides, n))
-                                            : contiguous_strides(shape));
+  TensorView result(
+      view.data, dtype, where, shape,
+      view.strides != nullptr ? Strides(std::span<const std::int64_t>(view.strides, n)) : contiguous_strides(shape));
   require_addressable(result, name);
   require<ShapeError>(view.data != nullptr || count == 0, name, ": data is NULL, expected ", count, " elements");
   require<ShapeError>(reinterpret_cast<std::uintptr_t>(view.data) % size_of(dtype) == 0, name, ": data is at ",

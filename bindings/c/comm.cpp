@@ -65,7 +65,8 @@ struct HostOps {
     } catch (...) {
       throw PeerError(concat("the host program's ", name, " threw an exception, expected a number"));
     }
-    const std::string said = result == 0 ? std::string() : concat("the host program's ", name, " returned ", result, why);
+    const std::string said =
+        result == 0 ? std::string() : concat("the host program's ", name, " returned ", result, why);
     require<CudaError>(result != LOCKSTEP_ERR_CUDA, said);
     require<NcclError>(result != LOCKSTEP_ERR_NCCL, said);
     require<MpiError>(result != LOCKSTEP_ERR_MPI, said);
@@ -76,8 +77,8 @@ struct HostOps {
 
 std::unique_ptr<comm::Communicator> communicator_of(const std::shared_ptr<HostOps>& host) {
   const lockstep_comm_ops& ops = host->ops;
-  comm::HostCollectives functions{.rank = ops.rank, .size = ops.size, .all_reduce = {}, .broadcast = {},
-                                  .all_gather = {}, .barrier = {}};
+  comm::HostCollectives functions{
+      .rank = ops.rank, .size = ops.size, .all_reduce = {}, .broadcast = {}, .all_gather = {}, .barrier = {}};
   if (ops.all_reduce_sum != nullptr) {
     functions.all_reduce = [host](const TensorView& data) {
       host->call("all_reduce_sum", host->ops.all_reduce_sum, data.data, data.numel(), to_c(data.dtype));

@@ -16,9 +16,10 @@ struct CommObject {
   std::unique_ptr<comm::Communicator> communicator;
 };
 
-/// How a collective entry begins: every rank comes here, whether its arguments are good or not. `failure`: what is wrong
-/// here, or null. Rethrows it; where another rank has one, PeerError with that rank's text ("agreed: rank 1: ..."). With
-/// nothing wrong, the ranks' values of `must_be_equal` are compared: UsageError on all of them that names `what`.
+/// How a collective entry begins: every rank comes here, whether its arguments are good or not. `failure`: what is
+/// wrong here, or null. Rethrows it; where another rank has one, PeerError with that rank's text ("agreed: rank 1:
+/// ..."). With nothing wrong, the ranks' values of `must_be_equal` are compared: UsageError on all of them that names
+/// `what`.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");
 

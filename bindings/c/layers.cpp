@@ -41,8 +41,8 @@ nn::NodeId residual_of(const LayerRequest& request) {
 
 bool with_bias(const LayerRequest& request, bool otherwise) {
   const std::int32_t bias = request.options.bias;
-  require<UsageError>(bias >= LOCKSTEP_BIAS_DEFAULT && bias <= LOCKSTEP_BIAS_WITHOUT, "options of layer ",
-                      request.name, ": bias is ", bias, ", expected 0, 1 or 2");
+  require<UsageError>(bias >= LOCKSTEP_BIAS_DEFAULT && bias <= LOCKSTEP_BIAS_WITHOUT, "options of layer ", request.name,
+                      ": bias is ", bias, ", expected 0, 1 or 2");
   return bias == LOCKSTEP_BIAS_DEFAULT ? otherwise : bias == LOCKSTEP_BIAS_WITH;
 }
 
@@ -53,10 +53,9 @@ double positive(const LayerRequest& request, double value, const char* option, d
 }
 
 nn::NodeId add_linear(nn::ModelBuilder& b, const LayerRequest& r) {
-  return b.linear(r.name, r.inputs[0], r.size,
-                  {.bias = with_bias(r, true),
-                   .activation = activation_from(r.options.activation),
-                   .residual = residual_of(r)});
+  return b.linear(
+      r.name, r.inputs[0], r.size,
+      {.bias = with_bias(r, true), .activation = activation_from(r.options.activation), .residual = residual_of(r)});
 }
 
 nn::NodeId add_conv2d(nn::ModelBuilder& b, const LayerRequest& r) {

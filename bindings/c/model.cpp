@@ -62,9 +62,9 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
 void prepare(ModelObject& model, std::int64_t max_batch) {
   Learned& learned = model.finished();
   require<UsageError>(max_batch >= 1, "max_batch is ", max_batch, ", expected at least 1");
-  auto made = std::make_unique<nn::Inference>(
-      *model.context->context, learned.model, learned.parameters,
-      nn::InferenceOptions{.max_batch = max_batch, .plan = {.dtype = model.dtype}});
+  auto made =
+      std::make_unique<nn::Inference>(*model.context->context, learned.model, learned.parameters,
+                                      nn::InferenceOptions{.max_batch = max_batch, .plan = {.dtype = model.dtype}});
   model.inference = std::move(made);
 }
 
@@ -158,9 +158,8 @@ lockstep_status lockstep_model_mlp(lockstep_context context, lockstep_dtype dtyp
     const ops::Activation function = activation_from(activation);
     std::shared_ptr<ModelObject> made = empty_model(context, model_dtype(dtype), "mlp", {widths[0]});
     for (int i = 1; i < n; ++i) {
-      made->nodes.push_back(made->builder->linear(
-          std::to_string(i), made->nodes.back(), widths[i],
-          {.activation = i + 1 < n ? function : ops::Activation::identity}));
+      made->nodes.push_back(made->builder->linear(std::to_string(i), made->nodes.back(), widths[i],
+                                                  {.activation = i + 1 < n ? function : ops::Activation::identity}));
     }
     *model = make_handle<lockstep_model>(std::move(made));
   });
@@ -247,8 +246,7 @@ lockstep_status lockstep_model_destroy(lockstep_model model) noexcept {
 
 lockstep_status lockstep_parameter_count(lockstep_model model, int32_t* count) noexcept {
   return entry("lockstep_parameter_count", [&] {
-    given(count, "count") =
-        static_cast<std::int32_t>(object_of(model).finished().parameters.parameters().size());
+    given(count, "count") = static_cast<std::int32_t>(object_of(model).finished().parameters.parameters().size());
   });
 }
 

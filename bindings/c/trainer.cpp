@@ -108,11 +108,11 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
 
 /// What has to be the same on all ranks, a line each.
 std::string contract_of(const nn::ParameterSet& parameters, const lockstep_trainer_options& o) {
-  std::string text = concat(
-      "parameters in ", parameters.weight_dtype(), "\noptimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ",
-      o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nweights ", o.weights, "\nbeta1 ", o.beta1, "\nbeta2 ",
-      o.beta2, "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
-      o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
+  std::string text =
+      concat("parameters in ", parameters.weight_dtype(), "\noptimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ",
+             o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nweights ", o.weights, "\nbeta1 ", o.beta1,
+             "\nbeta2 ", o.beta2, "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay,
+             "\nclip_norm ", o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
   for (const nn::ParameterInfo& info : parameters.parameters()) {
     text += concat("parameter ", info.spec.name, ' ', info.spec.dims, '\n');
   }
@@ -139,7 +139,8 @@ class KeptValues {
   void restore() {
     for (std::size_t i = 0; i < memory_.size(); ++i) {
       if (arenas_[i].numel() > 0) {
-        copy(context_, TensorView(memory_[i].data(), arenas_[i].dtype, context_.device(), arenas_[i].shape), arenas_[i]);
+        copy(context_, TensorView(memory_[i].data(), arenas_[i].dtype, context_.device(), arenas_[i].shape),
+             arenas_[i]);
       }
     }
     parameters_.round_weights(context_);
@@ -265,8 +266,9 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
         [&] {
           require<UsageError>(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate is ", learning_rate,
                               ", expected a finite number of at least 0");
-          require<StateError>(t.step->added() > 0, "nothing was added since the last update, expected "
-                                                   "lockstep_trainer_add before, of no samples where there are none");
+          require<StateError>(t.step->added() > 0,
+                              "nothing was added since the last update, expected "
+                              "lockstep_trainer_add before, of no samples where there are none");
         },
         std::bit_cast<std::uint64_t>(learning_rate), "learning_rate");
     t.step->update(learning_rate);
@@ -329,8 +331,9 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
     std::string path;
     agree_on(t.control(), [&] {
       path = text_of(folder, folder_n, "folder");
-      require<StateError>(t.step->added() == 0, "samples were added since the last update, expected an update, or "
-                                                "lockstep_trainer_abandon, before");
+      require<StateError>(t.step->added() == 0,
+                          "samples were added since the last update, expected an update, or "
+                          "lockstep_trainer_abandon, before");
       nn::require_state(path, *t.step);
     });
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });

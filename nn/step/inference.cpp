@@ -145,7 +145,7 @@ struct Inference::Impl {
   FieldView given;  ///< to run()
   FieldView wanted;
   std::vector<std::int64_t> samples;  ///< of each view of run()
-  SyncGuard idle;  ///< goes first
+  SyncGuard idle;                     ///< goes first
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,

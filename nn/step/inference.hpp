@@ -52,8 +52,8 @@ class Inference {
   void run(const TensorView& in, const TensorView& out, std::string_view in_axes = {}, std::string_view out_axes = {});
 
   /// The same for many views: out[i] = model(in[i]), computed together as far as max_batch goes. All are checked before
-  /// anything is enqueued, and the text of a failure names the view where there are several; UsageError also for another
-  /// number of outputs than inputs. Allocates once for the largest number of views so far.
+  /// anything is enqueued, and the text of a failure names the view where there are several; UsageError also for
+  /// another number of outputs than inputs. Allocates once for the largest number of views so far.
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
   [[nodiscard]] std::int64_t max_batch() const;

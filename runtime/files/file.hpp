@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason, and
-/// a FileError where the reason is the system's.
+/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason,
+/// and a FileError where the reason is the system's.
 class InputFile {
  public:
   explicit InputFile(std::string path);

@@ -62,8 +62,7 @@ std::int32_t broadcast(void* user, void* data, std::int64_t bytes, std::int32_t 
 
 std::int32_t all_gather(void* user, const void* in, void* out, std::int64_t bytes) {
   return guarded(user, [&](comm::Communicator& communicator, Stream& stream) {
-    communicator.all_gather(stream, bytes_at(const_cast<void*>(in), bytes),
-                            bytes_at(out, bytes * communicator.size()));
+    communicator.all_gather(stream, bytes_at(const_cast<void*>(in), bytes), bytes_at(out, bytes * communicator.size()));
   });
 }
 

@@ -172,11 +172,21 @@ TEST(Context, BadInput) {
     EXPECT_TRUE(fails(status, lockstep_context_create(&options, &none), {"lockstep_context_create", text}));
     EXPECT_EQ(static_cast<lockstep_context>(none), nullptr);
   };
-  fails_with(LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = 13; }, "device_type is 13");
-  fails_with(LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = LOCKSTEP_CUDA; o.device_id = 4711; }, "4711");
-  fails_with(LOCKSTEP_ERR_INVALID, [](auto& o) { o.threads = -1; }, "threads is -1");
-  fails_with(LOCKSTEP_ERR_INVALID, [](auto& o) { o.stream_kind = 5; }, "stream_kind is 5");
-  fails_with(LOCKSTEP_ERR_INVALID, [](auto& o) { o.memory_limit = -1; }, "memory_limit is -1");
+  fails_with(
+      LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = 13; }, "device_type is 13");
+  fails_with(
+      LOCKSTEP_ERR_DEVICE,
+      [](auto& o) {
+        o.device_type = LOCKSTEP_CUDA;
+        o.device_id = 4711;
+      },
+      "4711");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.threads = -1; }, "threads is -1");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.stream_kind = 5; }, "stream_kind is 5");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.memory_limit = -1; }, "memory_limit is -1");
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(nullptr, nullptr), {"context is NULL"}));
 }
 

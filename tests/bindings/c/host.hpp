@@ -116,8 +116,9 @@ inline void make_context(Context& context, const lockstep_allocator* memory = nu
 
 inline void make_mlp(lockstep_context context, Model& model, std::vector<std::int64_t> widths,
                      lockstep_dtype dtype = LOCKSTEP_F64, std::uint64_t seed = 1) {
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, dtype, widths.data(), static_cast<std::int32_t>(widths.size()),
-                                                 LOCKSTEP_ACTIVATION_TANH, &model)));
+  ASSERT_TRUE(
+      is(LOCKSTEP_OK, lockstep_model_mlp(context, dtype, widths.data(), static_cast<std::int32_t>(widths.size()),
+                                         LOCKSTEP_ACTIVATION_TANH, &model)));
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, seed)));
 }
 

@@ -149,8 +149,7 @@ TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
   std::vector<bool> inside(result.size(), false);
   for (std::int64_t l = 0; l < kLevels; ++l) {
     for (std::int64_t c = 0; c < kColumns; ++c) {
-      const std::vector<double> expected =
-          plain({field[in_at(l, 0, c)], field[in_at(l, 1, c)], field[in_at(l, 2, c)]});
+      const std::vector<double> expected = plain({field[in_at(l, 0, c)], field[in_at(l, 1, c)], field[in_at(l, 2, c)]});
       for (std::int64_t v = 0; v < 2; ++v) {
         inside[out_at(l, v, c)] = true;
         EXPECT_EQ(result[out_at(l, v, c)], static_cast<float>(expected[static_cast<std::size_t>(v)])) << l << v << c;
@@ -294,7 +293,8 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
   Model other;
   make_mlp(context, other, {4, 8, 2});
   const std::vector<double> before = parameter(other, "1.weight", {8, 4});
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_model_load(other, path.c_str(), 0), {"1.weight", "(8, 3)", "(8, 4)"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_FORMAT, lockstep_model_load(other, path.c_str(), 0), {"1.weight", "(8, 3)", "(8, 4)"}));
   std::FILE* file = std::fopen(path.c_str(), "r+b");
   ASSERT_NE(file, nullptr);
   std::fputs("garbage!", file);
@@ -316,8 +316,7 @@ TEST(Convolution, OfAHaloFieldIsItsStencil) {
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, shape, 3, &model)));
   const std::int32_t input = 0;
   std::int32_t node = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK,
-                 lockstep_model_add(model, "conv2d", 0, "stencil", 0, &input, 1, 1, nullptr, &node)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "conv2d", 0, "stencil", 0, &input, 1, 1, nullptr, &node)));
   EXPECT_EQ(node, 1);
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
   std::vector<double> weight{0, 0.25, 0.5, -1, 2, 0.125, 3, -0.75, 1};
@@ -403,7 +402,8 @@ TEST_F(InferenceTest, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {-2, 3}), good_out), {"in: shape is (-2, 3)"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {INT64_MAX, 3}), good_out), {"2^63"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nc", {INT64_MIN, 1}), good_out), {"address"}));
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(static_cast<double*>(nullptr), {2, 3}), good_out), {"data is NULL"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_SHAPE, infer(View(static_cast<double*>(nullptr), {2, 3}), good_out), {"data is NULL"}));
   const View odd(reinterpret_cast<double*>(reinterpret_cast<char*>(x.data()) + 4), {2, 3});
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(odd, good_out), {"in: data is at", "multiple of 8"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {2, 2}, "nc", {0, 1})), {"out", "twice"}));
@@ -424,7 +424,8 @@ TEST_F(InferenceTest, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_infer(model, &there, &out, nullptr), {"in is on cuda:0", "cpu"}));
   there.device_type = 10;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_infer(model, &there, &out, nullptr), {"device_type is 10"}));
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_infer(model, nullptr, &out, nullptr), {"lockstep_infer: in is NULL"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_infer(model, nullptr, &out, nullptr), {"lockstep_infer: in is NULL"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_infer_many(model, &deep, &deep, -1, nullptr), {"views is -1"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_prepare(model, 0), {"max_batch is 0"}));
   View scalar(x.data(), {3});
@@ -448,8 +449,8 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_create(context, LOCKSTEP_F32, wide, 4, &model), {"4 axes"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_model_create(context, LOCKSTEP_I32, shape, 3, &model), {"i32"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 1, 0, &model), {"n is 1"}));
-  EXPECT_TRUE(
-      fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 3, 77, &model), {"activation is 77"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 3, 77, &model),
+                    {"activation is 77"}));
   EXPECT_EQ(static_cast<lockstep_model>(model), nullptr);
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_initialise(model, 1), {"no layers"}));

@@ -1,5 +1,5 @@
-// The C interface over MPI, as an MPI program embeds it: its own communicators, half of the ranks training, errors of one
-// rank, and handles that outlive MPI.
+// The C interface over MPI, as an MPI program embeds it: its own communicators, half of the ranks training, errors of
+// one rank, and handles that outlive MPI.
 #include <cmath>
 #include <cstdlib>
 #include <string>
@@ -136,9 +136,8 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
   EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.1)));
   // A context that is none on one rank alone.
   Comm none;
-  const lockstep_status made =
-      lockstep_comm_from_mpi(world_rank == odd ? nullptr : static_cast<lockstep_context>(line.context), MPI_COMM_WORLD,
-                             &none);
+  const lockstep_status made = lockstep_comm_from_mpi(
+      world_rank == odd ? nullptr : static_cast<lockstep_context>(line.context), MPI_COMM_WORLD, &none);
   EXPECT_TRUE(fails(world_rank == odd ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER, made,
                     {"lockstep_comm_from_mpi", "the context is NULL"}));
 }

@@ -77,7 +77,7 @@ class Team {
     ops.size = member.team->size_;
     ops.all_reduce_sum = [](void* user, void* data, std::int64_t count, lockstep_dtype dtype) {
       auto& me = *static_cast<Member*>(user);
-      return dtype == LOCKSTEP_F64 ? me.sum<double>(data, count)
+      return dtype == LOCKSTEP_F64   ? me.sum<double>(data, count)
              : dtype == LOCKSTEP_F32 ? me.sum<float>(data, count)
                                      : me.sum<std::int64_t>(data, count);
     };

@@ -180,17 +180,25 @@ TEST_F(TrainingTest, BadInput) {
     const PlainLine before = line_of(model);
     lockstep_trainer_options options = trainer_options(4);
     change(options);
-    EXPECT_TRUE(fails(status, lockstep_trainer_create(model, comm, &options, &none), {"lockstep_trainer_create", text}));
+    EXPECT_TRUE(
+        fails(status, lockstep_trainer_create(model, comm, &options, &none), {"lockstep_trainer_create", text}));
     EXPECT_EQ(static_cast<lockstep_trainer>(none), nullptr);
     EXPECT_EQ(line_of(model).w, before.w);
   };
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.max_batch = 0; }, "max_batch is 0");
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.optimizer = 9; }, "optimizer is 9");
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.loss = -1; }, "loss is -1");
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.nesterov = 2; }, "nesterov is 2");
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.beta1 = 2; }, "betas");  // found after the model's memory was lent
-  refuses(LOCKSTEP_ERR_UNSUPPORTED, [](auto& o) { o.weights = LOCKSTEP_WEIGHTS_SAMPLE; }, "weights is 1");
-  refuses(LOCKSTEP_ERR_INVALID, [](auto& o) { o.struct_size = 3; }, "struct_size is 3");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.max_batch = 0; }, "max_batch is 0");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.optimizer = 9; }, "optimizer is 9");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.loss = -1; }, "loss is -1");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.nesterov = 2; }, "nesterov is 2");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.beta1 = 2; }, "betas");  // found after the model's memory was lent
+  refuses(
+      LOCKSTEP_ERR_UNSUPPORTED, [](auto& o) { o.weights = LOCKSTEP_WEIGHTS_SAMPLE; }, "weights is 1");
+  refuses(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.struct_size = 3; }, "struct_size is 3");
   EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, nullptr, &none)));
   lockstep_trainer_options options = trainer_options(2);
   options.check_input = 1;
@@ -205,8 +213,7 @@ TEST_F(TrainingTest, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add(trainer, {1, 2}, {1}), {"2 samples", "1 in"}));
   double one = 1;
   View view(&one, {1, 1});
-  EXPECT_TRUE(
-      fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_add(trainer, &view, &view, &view, nullptr), {"weight"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_add(trainer, &view, &view, &view, nullptr), {"weight"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), {"nothing was added"}));
   ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, kNan), {"learning_rate is nan"}));
@@ -301,8 +308,7 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
       if (odd) {
         EXPECT_TRUE(fails(here, status, {text}));
       } else {
-        EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status,
-                          {"agreed: rank 1", lockstep_status_name(here), text}));
+        EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"agreed: rank 1", lockstep_status_name(here), text}));
       }
     };
     options.loss = odd ? 77 : LOCKSTEP_LOSS_MSE;
@@ -313,8 +319,8 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &trainer), {"optimizer"}));
     EXPECT_EQ(static_cast<lockstep_trainer>(trainer), nullptr);
     options = descent(2);
-    all(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(odd ? nullptr : static_cast<lockstep_model>(model), comm,
-                                                      &options, &trainer),
+    all(LOCKSTEP_ERR_INVALID,
+        lockstep_trainer_create(odd ? nullptr : static_cast<lockstep_model>(model), comm, &options, &trainer),
         "the model is NULL");
     ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
     if (!odd) {
@@ -352,10 +358,9 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
 }
 
 TEST(Ranks, WhoseFunctionsFailSayWhich) {
-  for (const auto& [number, status] : {std::pair{99, LOCKSTEP_ERR_PEER},
-                                       std::pair{LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_MPI},
-                                       std::pair{LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_NCCL},
-                                       std::pair{LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_CUDA}}) {
+  for (const auto& [number, status] :
+       {std::pair{99, LOCKSTEP_ERR_PEER}, std::pair{LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_MPI},
+        std::pair{LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_NCCL}, std::pair{LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_CUDA}}) {
     Team team(2);
     team.run([&](Team::Member& me) {
       Context context;
@@ -383,10 +388,10 @@ TEST(Ranks, ThatWereToldOtherThingsAreFoundOut) {
     Comm comm;
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_ops(context, &ops, &comm), {"place 1", "0 of 2"}));
     ops = Team::functions(me);
-    EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
-                      lockstep_comm_from_ops(me.rank == 1 ? nullptr : static_cast<lockstep_context>(context), &ops,
-                                             &comm),
-                      {"the context is NULL"}));
+    EXPECT_TRUE(
+        fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
+              lockstep_comm_from_ops(me.rank == 1 ? nullptr : static_cast<lockstep_context>(context), &ops, &comm),
+              {"the context is NULL"}));
     EXPECT_EQ(me.destroyed, 0);
     ops.rank = 2;
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_ops(context, &ops, &comm), {"rank 2 of 2"}));
