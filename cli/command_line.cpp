@@ -37,6 +37,13 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
 
 }  // namespace
 
+void prepare(CLI::App& app, const std::string& footer) {
+  app.footer(footer);
+  app.option_defaults()->always_capture_default();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.get_formatter()->column_width(32);
+}
+
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
   app.set_version_flag("--version", lockstep::build_description());
   std::string config_name;  // read_config_file() has seen to it

@@ -10,6 +10,9 @@ class App;
 
 namespace lockstep::cli {
 
+/// How the options of every program look in --help, and what is given twice: the last counts. Before options are added.
+void prepare(CLI::App& app, const std::string& footer);
+
 /// Reads a command line into the variables of the app's options: the one way in which programs here do so. Prints
 /// nothing and ends nothing, so that it can run before there are ranks, and on each of them inside Session::agree().
 /// Adds --config, --version: the values of `config`, the file that read_config_file() found, stand in for options that

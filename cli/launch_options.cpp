@@ -50,8 +50,4 @@ std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {
   return lockstep::bind_this_thread_near(lockstep::list_gpus().at(static_cast<std::size_t>(device.index)).pci).reason;
 }
 
-std::string gpu_text(const lockstep::GpuInfo& gpu) {
-  return lockstep::concat(lockstep::Device::cuda(gpu.index), "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci);
-}
-
 }  // namespace lockstep::cli

@@ -32,7 +32,4 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
 /// "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 
-/// A rank's GPU, for headers: "cuda:1  NVIDIA H200  GPU-5f3e..  0000:3b:00.0".
-[[nodiscard]] std::string gpu_text(const lockstep::GpuInfo& gpu);
-
 }  // namespace lockstep::cli

@@ -4,11 +4,11 @@ include(CMakePackageConfigHelpers)
 
 # lockstep::lockstep is everything that a host program embeds; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
 # with MPI's own header) or ::nn;
-# programs that start their own ranks link lockstep::launch too.
+# programs that start their own ranks link lockstep::launch too, training programs lockstep::program.
 add_library(lockstep INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep)
 target_link_libraries(lockstep INTERFACE lockstep_nn)
-set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_launch lockstep_nn)
+set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_launch lockstep_nn lockstep_program)
 if(TARGET lockstep_comm_mpi)
   target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the floors include, counted from their #include lines: no file includes one of a floor above it, none outside
-comm/launch includes comm/launch, no headers include each other in a circle, no two sources include each other's header
+comm/launch and nn/run/program includes these two, no headers include each other in a circle, no two sources include each other's header
 without one of the headers saying so, and no folder of a floor holds more than 24 files beside each other (kernels/ is flat by
 design). Prints what breaks a rule; exit status 1.
   scripts/check_includes.py [ROOT]"""
@@ -58,8 +58,9 @@ def main():
         for other in sorted(includes[name]):
             if FLOORS.index(other.split("/")[0]) > FLOORS.index(name.split("/")[0]):
                 faults.append(f"{name} includes {other}, of a floor above it")
-            if other.startswith("comm/launch/") and not name.startswith("comm/launch/"):
-                faults.append(f"{name} includes {other}: only programs know how they were launched")
+            for owned in ("comm/launch/", "nn/run/program/"):  # what only the owner of a process may do
+                if other.startswith(owned) and not name.startswith(("comm/launch/", "nn/run/program/")):
+                    faults.append(f"{name} includes {other}: only programs know how they were launched")
     for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):
         faults.append("headers include each other in a circle: " + ", ".join(group))
 

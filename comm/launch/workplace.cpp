@@ -11,7 +11,7 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
   session.agree([&] {
     if (device_.device.kind == DeviceKind::cuda) {
       gpu_ = list_gpus().at(static_cast<std::size_t>(device_.device.index));
-      binding_ = options.bind_near_gpu ? bind_this_thread_near(gpu_->pci).reason : "not bound: --bind none";
+      binding_ = options.bind_near_gpu ? bind_this_thread_near(gpu_->pci).reason : "not bound, as asked";
     }
   });
   share_ = cpu_share(session);
@@ -45,7 +45,8 @@ void Workplace::resolve_overlap(WorkplaceOptions::Overlap wanted) {
   } else {
     overlaps_ = wanted == Overlap::on;
     require<UsageError>(!overlaps_ || session_.grad().can_overlap(),
-                        "--overlap on: MPI was started without thread support, expected MPI_THREAD_SERIALIZED or more");
+                        "overlap is on, but MPI was started without thread support; expected MPI_THREAD_SERIALIZED or "
+                        "more, or overlap off");
     overlap_reason_ = overlaps_ ? "on" : "off";
   }
 }

@@ -196,7 +196,7 @@ int parse_and_run(int argc, char** argv) {
   CLI::App app(
       "Data parallelism by hand: one process, several devices, no MPI. Shows what a step is made of and costs.",
       "data_parallel");
-  app.option_defaults()->always_capture_default();
+  lockstep::cli::prepare(app, "");
   app.add_option(
       "--devices", options.devices,
       "auto: all GPUs, without one two parts of the host; cpu:N: N parts of it; GPUs as in docs/devices.md, untried");

@@ -1,7 +1,7 @@
 #include "replicas.hpp"
 
 #include <lockstep/kernels/add.hpp>
-#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 

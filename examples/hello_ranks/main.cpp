@@ -33,7 +33,7 @@ std::string text_of(const comm::RankDevice& placed, int threads) {
   if (placed.device == Device::cpu()) {
     return concat("cpu, ", threads, threads == 1 ? " thread" : " threads");
   }
-  return concat(lockstep::cli::gpu_text(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
+  return concat(to_string(list_gpus().at(static_cast<std::size_t>(placed.device.index))),
                 placed.note.empty() ? "" : "  (", placed.note, placed.note.empty() ? "" : ")");
 }
 

@@ -35,8 +35,8 @@ struct Points {
 };
 
 struct EpochLines final : nn::RunObserver {
-  void on_epoch(const nn::EpochEvent& e) override {
-    std::printf("epoch %d: test accuracy %.2f %%\n", static_cast<int>(e.epoch), 100 * e.test_accuracy);
+  void on_epoch_end(const nn::EpochEvent& e) override {
+    std::printf("epoch %d: test accuracy %.2f %%\n", static_cast<int>(e.epoch), 100 * e.test.accuracy);
   }
 };
 

@@ -1,110 +1,86 @@
 // mpirun -np N train_text [options]: data-parallel training of a small GPT on the bytes of a text. --help explains the
 // rest.
-#include <algorithm>
-#include <atomic>
-#include <csignal>
+#include <iomanip>
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <string>
 
-#include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/nn/run/program/training_program.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
-#include "report.hpp"
+#include "corpus.hpp"
+#include "options.hpp"
 #include "sampling.hpp"
-#include "setup.hpp"
 
 namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+using train_text::Options;
+using train_text::TextWindows;
 
-std::atomic<int> stop_signal{0};
-extern "C" void on_signal(int number) {
-  stop_signal.store(number, std::memory_order_relaxed);
+std::string bits_text(double bits) {
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(3) << bits;
+  return text.str();
 }
 
-int run(comm::Session& session, int argc, char** argv) {
-  const bool first = session.rank() == 0;
-  train_text::Parsed parsed;
-  const cli::ConfigFile config = cli::read_config_file(session, argc, argv);
-  session.agree([&] { parsed = train_text::parse(argc, argv, config); });
-  comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
-  if (!parsed.text.empty()) {
-    std::cout << (first ? parsed.text : "") << std::flush;
-    return exit_code::kFinished;
+nn::Recipe recipe_of(const Options& o, const nn::Model& model, const train_text::Corpus& corpus,
+                     const TextWindows& train, const TextWindows& validation) {
+  const double histogram = train_text::histogram_bits(corpus.train, corpus.validation);
+  nn::Recipe recipe{.model = model, .data = {train, validation}};
+  if (o.training.optimizer.starts_with("adam")) {
+    recipe.rate = {2e-3, 0};
   }
-  const train_text::Options& o = parsed.options;
-  const comm::RanksRequest ranks = cli::ranks_request(o.launch);
-  comm::require_ranks_as_requested(session, ranks);
-  comm::Workplace place(session, ranks.devices, {.threads = o.threads, .bind_near_gpu = o.launch.bind == "gpu"});
+  recipe.samples = "windows";
+  recipe.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",
+                             o.heads, o.heads == 1 ? " head" : " heads");
+  recipe.about = {
+      {"text", concat(corpus.source, ": ", corpus.files, corpus.files == 1 ? " file, " : " files, ",
+                      corpus.train.size(), " bytes to train on (", train.size(), " windows of ", o.length, "), ",
+                      corpus.validation.size(), " for validation (", validation.size(), " windows)")},
+      {"baseline",
+       concat(bits_text(histogram), " bits a byte: validation by the byte histogram of the text to train on")}};
+  recipe.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
+  recipe.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
+                   {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
+  recipe.metrics = {{.name = "bits_per_byte",
+                     .of_report = [](const nn::ReportEvent& e) { return train_text::bits_of(e.loss); },
+                     .of_evaluation = [](const nn::EvaluationEvent& e) { return train_text::bits_of(e.loss); }}};
+  recipe.best = {.metric = "bits_per_byte", .lowest = true};
+  return recipe;
+}
 
+int run(comm::Session& session, comm::Workplace& place, const Options& o) {
+  nn::TrainingProgram program(session, place, o.training);
   train_text::Corpus corpus;
-  std::optional<train_text::TextWindows> train;
-  std::optional<train_text::TextWindows> validation;
+  std::optional<TextWindows> train;
+  std::optional<TextWindows> validation;
   std::optional<nn::Model> model;
-  std::optional<nn::Trainer> trainer;
   session.agree([&] {
     corpus = train_text::read_corpus(o.data);
     train.emplace(corpus.source + ", the part to train on,", corpus.train, o.length);
     validation.emplace(corpus.source + ", the last tenth,", corpus.validation, o.length);
+    const std::int64_t batch = o.training.batch_size.value_or(o.training.default_batch);
+    require<DataError>(train->size() >= batch, train->name(), " has ", train->size(), " windows of --length ", o.length,
+                       ", expected at least --batch-size ", batch);
     model.emplace(nn::transformer({.vocabulary = train_text::kVocabulary,
                                    .length = o.length,
                                    .width = o.width,
                                    .heads = o.heads,
                                    .layers = o.layers}));
-    trainer.emplace(place.context(), nn::Ranks{place.grad(), session.control(), place.communication_stream()}, *model,
-                    nn::TrainingData{*train, *validation}, train_text::trainer_options(o, *train, session.size()));
   });
-  const double histogram_bits = train_text::histogram_bits(corpus.train, corpus.validation);
-  nn::RunIdentity identity = nn::identity_of(*trainer);
-  identity.threads = place.threads();
-  identity.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
-  if (first) {
-    print_header(o, corpus, histogram_bits, *model, place, session, *trainer);
-  }
-  session.agree([&] { trainer->start(); });
-
-  train_text::Report report;
-  std::string from = o.resume;
-  session.agree([&] {
-    if (first) {
-      report.lock(o.out);  // one run writes to a folder, also while it is read here
-      from = o.resume == "auto" ? (find_folder(o.out + "/last").empty() ? "" : o.out + "/last") : o.resume;
-    }
-  });
-  from = comm::broadcast_text(session.control(), from);
-  nn::RunProgress progress;
-  std::string differences;
-  if (!from.empty()) {
-    session.agree([&] { differences = nn::resume_checkpoint(from, *trainer, session.control(), identity, progress); });
-    session.agree([&] { trainer->require_same_state(); });
-  }
-  session.agree([&] {
-    if (first) {
-      train_text::print_resumed(from, progress, differences);
-      report.open(o, identity, !from.empty(), train_text::console_options(o, *trainer), histogram_bits);
-    }
-  });
-
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
-    std::signal(number, on_signal);
-  }
-  const nn::RunResult result = nn::run_training(*trainer, session.control(), identity,
-                                                {.epochs = o.epochs,
-                                                 .steps = o.steps,
-                                                 .log_every = o.log_every,
-                                                 .checkpoint_dir = o.out,
-                                                 .checkpoint_every = o.checkpoint_every,
-                                                 .stop = &stop_signal},
-                                                progress, report);
-  const int code = result.end == nn::RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
-  report.end(code, *trainer, result, o.out);
-  if (first && code == exit_code::kFinished && o.sample > 0) {
+  const int code = program.run(recipe_of(o, *model, corpus, *train, *validation));
+  if (session.rank() == 0 && code == exit_code::kFinished && program.result() != nullptr && o.sample > 0) {
+    const nn::PlanOptions& plan = program.trainer().options().plan;
     std::cout << train_text::printable(o.prompt)
-              << train_text::printable(train_text::sample_text(place.context(), *model, trainer->parameters(),
-                                                               train_text::sampling_options(o, *trainer)))
+              << train_text::printable(train_text::sample_text(place.context(), *model, program.trainer().parameters(),
+                                                               {.bytes = o.sample,
+                                                                .prompt = o.prompt,
+                                                                .temperature = o.temperature,
+                                                                .seed = o.training.seed,
+                                                                .plan = {.dtype = plan.dtype, .tf32 = plan.tf32}}))
               << '\n';
   }
   return code;
@@ -113,8 +89,5 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const train_text::Parsed parsed = train_text::parse(argc, argv, lockstep::cli::read_config_file(argc, argv));
-    return parsed.text.empty() ? std::optional(lockstep::cli::ranks_request(parsed.options.launch)) : std::nullopt;
-  });
+  return cli::training_main<Options>(argc, argv, train_text::parse, run);
 }

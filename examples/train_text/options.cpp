@@ -1,16 +1,18 @@
 #include "options.hpp"
 
 #include <cmath>
-#include <limits>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
 
 #include "cli/command_line.hpp"
+#include "cli/training_options.hpp"
 
 namespace train_text {
 
+namespace cli = lockstep::cli;
+namespace nn = lockstep::nn;
 using lockstep::require;
 using lockstep::UsageError;
 
@@ -29,34 +31,35 @@ constexpr const char* kAbout =
 
 constexpr const char* kFooter =
     "The text is cut into windows of --length bytes, which do not overlap: an epoch reads each window once, in an\n"
-    "order drawn anew. The rate rises over a twentieth of the run and then falls to 0 along a cosine, so that "
-    "--epochs\n"
-    "and --steps are a part of the run: give --resume the same.\n"
-    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, bits, end), the\n"
-    "checkpoints last/ and best/ (the one that foretold the largest share of bytes; model.safetensors,\n"
-    "optimizer.safetensors, state.json), and run.lock, which keeps other runs out.\n"
+    "order drawn anew. --lr auto is 0.002 with adam and adamw. The rate rises over a twentieth of the run and then\n"
+    "falls along the schedule, so that --epochs and --steps are a part of the run: give --resume the same.\n"
+    "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
+    "checkpoints last/ and best/ (the one with the fewest bits a byte; model.safetensors, optimizer.safetensors,\n"
+    "state.json), and run.lock, which keeps other runs out.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
-    "(--resume auto goes on from there).";
+    "(--resume auto goes on from there), 76 no progress (--watchdog).";
 
-constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the system refuses it a thread
 constexpr std::int64_t kMost = std::int64_t{1} << 20;
 
-template <class T>
-void in_range(const char* name, T value, T least, T most) {
-  require<UsageError>(value >= least && value <= most, name, " is ", value, ", expected ", least, " to ", most);
+void in_range(const char* name, std::int64_t value, std::int64_t least) {
+  require<UsageError>(value >= least && value <= kMost, name, " is ", value, ", expected ", least, " to ", kMost);
 }
 
 }  // namespace
 
-Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
-  Parsed parsed;
+cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
+  cli::Parsed<Options> parsed;
   Options& o = parsed.options;
+  o.training.epochs = 10;
+  o.training.default_batch = 16;
+  o.training.optimizer = "adamw";
+  o.training.weight_decay = 0.1;
+  o.training.no_decay_norm = true;
+  o.training.clip_norm = 1;
+  o.training.workers = 0;  // a window is a copy of some bytes
+  o.training.out = "text.out";
   CLI::App app(kAbout, "train_text");
-  app.footer(kFooter);
-  app.option_defaults()->always_capture_default();
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);  // what is given last counts
-  app.get_formatter()->column_width(32);
-
+  cli::prepare(app, kFooter);
   app.add_option("--data", o.data,
                  "a file, or a folder: its files *.md, *.txt, *.hpp and *.cpp in the order of their paths; none: the "
                  "documents of lockstep")
@@ -65,56 +68,30 @@ Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile&
   app.add_option("--layers", o.layers, "of attention and feed-forward")->group("Model");
   app.add_option("--heads", o.heads, "of attention in a layer; a divisor of the width")->group("Model");
   app.add_option("--width", o.width, "numbers that stand for a byte between the layers")->group("Model");
-  app.add_option("--dtype", o.dtype,
-                 "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights "
-                 "in 16 bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")
-      ->check(CLI::IsMember({"fp32", "f32", "tf32", "bf16", "fp16", "f64"}))
-      ->group("Model");
-  app.add_option("--batch-size", o.batch_size, "windows of one update, of all ranks together")->group("Training");
-  app.add_option("--epochs", o.epochs, "passes over the text")->group("Training");
-  app.add_option("--steps", o.steps, "stop after N updates; 0: no limit")->group("Training");
-  app.add_option("--lr", o.lr, "largest learning rate of AdamW")->group("Training");
-  app.add_option("--seed", o.seed, "of weights, order and samples")
-      ->check([](const std::string& text) {  // the parser takes -1 for 2^64 - 1
-        return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";
-      })
-      ->group("Training");
-  lockstep::cli::add_launch_options(app, o.launch, "Ranks");
-  app.add_option("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share")
-      ->group("Ranks");
-  app.add_option("--out", o.out, "folder for results")->group("Results");
-  app.add_option("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->group("Results");
-  app.add_option("--log-every", o.log_every, "steps between reports")->group("Results");
-  app.add_option("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none")
-      ->group("Results");
   app.add_option("--sample", o.sample, "bytes of text to write after training; 0: none")->group("Samples");
   app.add_option("--prompt", o.prompt, "text that the sample goes on from; none: a line end")->group("Samples");
   app.add_option("--temperature", o.temperature,
                  "above 0; 1: bytes as likely as the model has them; smaller: the likeliest more often")
       ->group("Samples");
+  cli::add_launch_options(app, o.launch, "Ranks");
+  cli::add_training_options(app, o.training);
 
-  parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
+  parsed.text = cli::parse_command_line(app, argc, argv, config);
   if (!parsed.text.empty()) {
     return parsed;
   }
-  constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  in_range<std::int64_t>("--layers", o.layers, 1, 1000);
-  in_range<std::int64_t>("--heads", o.heads, 1, kMost);
-  in_range<std::int64_t>("--width", o.width, 1, kMost);
+  in_range("--layers", o.layers, 1);
+  in_range("--heads", o.heads, 1);
+  in_range("--width", o.width, 1);
   require<UsageError>(o.width % o.heads == 0, "--heads is ", o.heads, ", expected a divisor of --width ", o.width);
-  in_range<std::int64_t>("--length", o.length, 1, kMost);
-  in_range<std::int64_t>("--batch-size", o.batch_size, 1, kMost);
-  in_range<std::int64_t>("--epochs", o.epochs, 1, kMost);
-  in_range<std::int64_t>("--steps", o.steps, 0, kAny);
-  in_range("--threads", o.threads, 0, kMaxThreads);
-  in_range<std::int64_t>("--log-every", o.log_every, 1, kAny);
-  in_range<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0, kAny);
-  in_range<std::int64_t>("--sample", o.sample, 0, kMost);
-  require<UsageError>(std::isfinite(o.lr) && o.lr > 0, "--lr is ", o.lr, ", expected a number above 0");
+  in_range("--length", o.length, 1);
+  in_range("--sample", o.sample, 0);
   require<UsageError>(std::isfinite(o.temperature) && o.temperature > 0, "--temperature is ", o.temperature,
                       ", expected a number above 0");
-  require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
-  (void)lockstep::cli::ranks_request(o.launch);
+  require<UsageError>(o.training.top_k == 0, "--top-k is ", o.training.top_k,
+                      ", expected 0: a window has an answer for each of its bytes");
+  nn::require_training_options(o.training);
+  (void)cli::ranks_request(o.launch);
   return parsed;
 }
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <cstdint>
 
-#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/data/partition.hpp>
 
 namespace lockstep::nn {
 

@@ -11,7 +11,6 @@
 #include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/sgd.hpp>
 
 namespace lockstep::nn {
@@ -79,13 +78,12 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
-  memory_ = Buffer(6 * kSlot + workspace, context);
+  memory_ = Buffer(5 * kSlot + workspace, context);
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
   factor_ = scalar(0, parameters.dtype());
   skip_ = scalar(1, DType::i32);
-  divided_ = scalar(5, parameters.dtype());
   if (measures()) {
     squared_norm_ = scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
@@ -93,7 +91,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     ops::fill(context, 0, skipped_);
   }
   workspace_ =
-      TensorView(memory_.data() + 6 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
 }
 
 void Optimizer::begin(Context& context) {
@@ -101,14 +99,10 @@ void Optimizer::begin(Context& context) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
   }
   if (has_factor() || counts()) {
-    TensorView multiplied_by = divisor_.given() ? divisor_ : parameters_.loss_scale();
-    if (divisor_.given() && parameters_.loss_scale().given()) {
-      ops::scale(context, parameters_.loss_scale(), divisor_, divided_);
-      multiplied_by = divided_;
-    }
     ops::clip_factor(context, options_.clip_norm,
                      {.squared_norm = squared_norm_,
-                      .loss_scale = multiplied_by,
+                      .loss_scale = parameters_.loss_scale(),
+                      .divisor = divisor_,
                       .factor = factor_,
                       .skip = skip_,
                       .step = step_,

@@ -45,6 +45,7 @@ class Optimizer {
  public:
   /// Adds the states and the loss scale. UsageError for options out of range. divisor: a scalar of parameters.dtype()
   /// on the device by which gradients are divided in the pass that updates; not given: they are taken as they are.
+  /// Where it is not a positive, finite number the update is left out as a whole, and the loss scale stays too.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
 
@@ -62,7 +63,7 @@ class Optimizer {
   /// With one of the three the norm of the gradients of the last update, before it was clipped and without the loss
   /// scale: f64 scalar on the device.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
-  /// Likewise the updates left out since the constructor: i64 scalar on the device.
+  /// Likewise the updates left out since the constructor because of that norm: i64 scalar on the device.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
 
@@ -80,8 +81,7 @@ class Optimizer {
   TensorView first_moment_;
   TensorView second_moment_;
   TensorView step_;
-  Buffer memory_;       ///< of the scalars and the workspace below
-  TensorView divided_;  ///< the divisor times the loss scale, where there are both
+  Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
   TensorView squared_norm_;

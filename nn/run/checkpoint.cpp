@@ -1,8 +1,10 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <exception>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -19,7 +21,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr const char* kStateFile = "state.json";
-constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kFormat = 2;  // 1 had the best accuracy alone, and words of images in the identity
 
 Json to_json(const RunIdentity& identity) {
   Json::Object options;
@@ -31,12 +33,7 @@ Json to_json(const RunIdentity& identity) {
     choices[key] = value;
   }
   Json::Array buckets(identity.buckets.begin(), identity.buckets.end());
-  Json::Array hidden(identity.hidden.begin(), identity.hidden.end());
   return Json::Object{{"model", identity.model},
-                      {"classes", identity.classes},
-                      {"height", identity.height},
-                      {"width", identity.width},
-                      {"hidden", hidden},
                       {"seed", identity.seed},
                       {"ranks", identity.ranks},
                       {"threads", identity.threads},
@@ -65,10 +62,6 @@ std::map<std::string, std::string> texts(const Json& json, const std::string& ke
 RunIdentity identity_of(const Json& json, const std::string& source) {
   RunIdentity identity;
   identity.model = json.get<std::string>("model", source);
-  identity.classes = json.get<std::int64_t>("classes", source);
-  identity.height = json.get<std::int64_t>("height", source);
-  identity.width = json.get<std::int64_t>("width", source);
-  identity.hidden = integers(json, "hidden", source);
   identity.seed = json.get<std::uint64_t>("seed", source);
   identity.ranks = json.get<int>("ranks", source);
   identity.threads = json.get<int>("threads", source);
@@ -79,6 +72,31 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   identity.choices = texts(json, "choices", source);
   identity.buckets = integers(json, "buckets", source);
   return identity;
+}
+
+/// Of a number that JSON can hold; null of others.
+Json to_json(std::optional<double> number) {
+  return number && std::isfinite(*number) ? Json(*number) : Json();
+}
+
+std::optional<double> number_or_none(const Json& json, const std::string& source) {
+  return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
+}
+
+/// What format 1 called differently. It knew the best accuracy only, -1 before the first evaluation.
+void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
+  const auto best = json.get<double>("best_accuracy", path);
+  const auto test = json.get<double>("test_accuracy", path);
+  state.progress.best_by = "test_accuracy";
+  state.progress.best = best < 0 ? std::nullopt : std::optional(best);
+  state.progress.test_accuracy = test < 0 ? std::nullopt : std::optional(test);
+  std::string hidden;
+  for (const std::int64_t width : integers(json.member("identity", path), "hidden", path + ": identity")) {
+    hidden += concat(hidden.empty() ? "" : ",", width);
+  }
+  if (!hidden.empty()) {
+    state.identity.options["hidden"] = hidden;
+  }
 }
 
 std::string existing_folder(const std::string& dir) {
@@ -152,13 +170,20 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
   const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
+  Json::Object metrics;
+  for (const auto& [name, value] : progress.metrics) {
+    metrics[name] = to_json(value);
+  }
   const Json state = Json::Object{{"format", kFormat},
                                   {"identity", to_json(identity)},
                                   {"epoch", progress.position.epoch},
                                   {"batch", progress.position.batch},
                                   {"step", progress.position.step},
-                                  {"best_accuracy", progress.best_accuracy},
-                                  {"test_accuracy", progress.test_accuracy},
+                                  {"test_loss", to_json(progress.test_loss)},
+                                  {"test_accuracy", to_json(progress.test_accuracy)},
+                                  {"metrics", metrics},
+                                  {"best_by", progress.best_by},
+                                  {"best", to_json(progress.best)},
                                   {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
@@ -169,14 +194,24 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   const std::string path = existing_folder(dir) + "/" + kStateFile;
   const Json json = read_json(path);
   const auto format = json.get<std::int64_t>("format", path);
-  require<DataError>(format == kFormat, path, ": format is ", format, ", expected ", kFormat);
+  require<DataError>(format == 1 || format == kFormat, path, ": format is ", format, ", expected 1 or ", kFormat);
   CheckpointState state;
   state.identity = identity_of(json.member("identity", path), path + ": identity");
   state.progress.position = {.epoch = json.get<std::int64_t>("epoch", path),
                              .batch = json.get<std::int64_t>("batch", path),
                              .step = json.get<std::int64_t>("step", path)};
-  state.progress.best_accuracy = json.get<double>("best_accuracy", path);
-  state.progress.test_accuracy = json.get<double>("test_accuracy", path);
+  if (format == 1) {
+    read_format_1(json, path, state);
+  } else {
+    state.progress.test_loss = number_or_none(json.member("test_loss", path), path + ": test_loss");
+    state.progress.test_accuracy = number_or_none(json.member("test_accuracy", path), path + ": test_accuracy");
+    state.progress.best_by = json.get<std::string>("best_by", path);
+    state.progress.best = number_or_none(json.member("best", path), path + ": best");
+    for (const auto& [name, value] : json.get<Json::Object>("metrics", path)) {
+      const std::optional<double> number = number_or_none(value, concat(path, ": metrics: ", name));
+      state.progress.metrics[name] = number.value_or(std::numeric_limits<double>::quiet_NaN());
+    }
+  }
   for (const Json& item : json.get<Json::Array>("samples_seen", path)) {
     state.progress.samples_seen.push_back(item.as<double>(path + ": samples_seen"));
     require<DataError>(state.progress.samples_seen.back() >= 0, path, ": samples_seen holds ",

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,6 @@ namespace lockstep::nn {
 /// reported on resume.
 struct RunIdentity {
   std::string model;
-  std::int64_t classes = 0;
-  std::int64_t height = 0;
-  std::int64_t width = 0;
-  std::vector<std::int64_t> hidden;  ///< mlp only
   std::uint64_t seed = 0;
   int ranks = 1;
   int threads = 1;  ///< per rank
@@ -31,16 +28,22 @@ struct RunIdentity {
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
 /// Whether the library choices of a run hold for another one of the same model: its calls have the same types and, as
-/// far as batch size, ranks and passes decide, the same shapes, on the same kind of device (of the same name, where the
-/// options have it as "device").
+/// far as batch size, ranks and micro-batches decide, the same shapes, on the same kind of device (of the same name,
+/// where the options have it as "device").
 [[nodiscard]] bool choices_hold(const RunIdentity& saved, const RunIdentity& now);
 
-/// Where the run stands and what it has reached.
+/// Metrics of one's own by name.
+using MetricValues = std::map<std::string, double>;
+
+/// Where a run stands and what it has reached.
 struct RunProgress {
-  Position position;
-  double best_accuracy = -1;
-  double test_accuracy = -1;         ///< of the last evaluation; -1: none yet
-  std::vector<double> samples_seen;  ///< per rank
+  Position position{};
+  std::optional<double> test_loss{};      ///< of the last evaluation; none: there was none yet
+  std::optional<double> test_accuracy{};  ///< likewise; none for regressions
+  MetricValues metrics{};                 ///< likewise
+  std::string best_by{};                  ///< what `best` is the best of: "test_accuracy", "test_loss" or a metric
+  std::optional<double> best{};           ///< none: no evaluation was finite
+  std::vector<double> samples_seen{};     ///< per rank
 };
 
 /// Writes DIR/{model.safetensors, optimizer.safetensors, state.json} atomically: at any moment DIR is either the old

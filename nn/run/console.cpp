@@ -24,6 +24,15 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
+/// "  bits_per_byte 2.345"
+std::string text_of(const MetricValues& metrics) {
+  std::string text;
+  for (const auto& [name, value] : metrics) {
+    text += "  " + name + format(" %.4g", value);
+  }
+  return text;
+}
+
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -54,7 +63,7 @@ std::string duration_text(double seconds) {
   return format("%lld s", s);
 }
 
-void Console::on_step(const StepEvent& event) {
+void Console::on_report(const ReportEvent& event) {
   const long long epoch = event.epoch + 1;
   const double now = now_s();
   if (last_step_ >= 0 && event.step > last_step_) {
@@ -63,48 +72,49 @@ void Console::on_step(const StepEvent& event) {
   }
   last_step_ = event.step;
   last_time_ = now;
-  const double left =
-      seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(options_.total_steps - event.step, 0));
+  const double left = seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(run_.total_steps - event.step, 0));
   const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
   if (!options_.terminal) {
-    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f  accuracy %.2f %%  lr %.4g  %.0f %s/s  %s\n", epoch,
-                   static_cast<long long>(options_.epochs), static_cast<long long>(event.batch),
-                   static_cast<long long>(options_.batches_per_epoch), event.loss, 100 * event.accuracy,
-                   event.learning_rate, event.images_per_second, options_.samples.c_str(), time_left.c_str())
+    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f", epoch, static_cast<long long>(run_.epochs),
+                   static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch), event.loss)
+         << accuracy_text("  accuracy", event.accuracy) << text_of(event.metrics)
+         << format("  lr %.4g  %.0f ", event.learning_rate, event.samples_per_second) << options_.samples << "/s  "
+         << time_left << '\n'
          << std::flush;
     return;
   }
-  const auto filled = static_cast<int>(kBarWidth * event.batch / std::max<std::int64_t>(options_.batches_per_epoch, 1));
+  const auto filled = static_cast<int>(kBarWidth * event.batch / std::max<std::int64_t>(run_.batches_per_epoch, 1));
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
   out_ << "\r\033[K"
-       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f  %.0f %s/s  %s", epoch,
-                 static_cast<long long>(options_.epochs), bar.c_str(), static_cast<long long>(event.batch),
-                 static_cast<long long>(options_.batches_per_epoch), event.loss, event.images_per_second,
-                 options_.samples.c_str(), time_left.c_str())
-       << std::flush;
+       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f", epoch, static_cast<long long>(run_.epochs), bar.c_str(),
+                 static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch), event.loss)
+       << text_of(event.metrics) << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  "
+       << time_left << std::flush;
   bar_drawn_ = true;
 }
 
-void Console::on_epoch(const EpochEvent& event) {
+std::string Console::accuracy_text(const char* label, double accuracy) const {
+  return options_.accuracies ? format("%s %.2f %%", label, 100 * accuracy) : "";
+}
+
+void Console::on_epoch_end(const EpochEvent& event) {
   if (bar_drawn_) {
     out_ << "\r\033[K";
     bar_drawn_ = false;
   }
-  const std::string top_k =
-      event.top_k > 0 ? format(", top %d %.2f %%", event.top_k, 100 * event.test_top_k_accuracy) : "";
+  const EvaluationEvent& test = event.test;
+  const std::string top_k = test.top_k > 0 ? format(", top %d %.2f %%", test.top_k, 100 * test.top_k_accuracy) : "";
   const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",
                                                                  static_cast<long long>(event.skipped_updates))
                                                         : "";
-  const char* diverged =
-      std::isfinite(event.train_loss) && std::isfinite(event.test_loss) ? "" : "  loss is not finite";
-  out_ << format(
-              "epoch %lld/%lld  train loss %.4f accuracy %.2f %%  test loss %.4f accuracy %.2f %%%s%s  %.0f %s/s  "
-              "%s%s%s\n",
-              static_cast<long long>(event.epoch), static_cast<long long>(options_.epochs), event.train_loss,
-              100 * event.train_accuracy, event.test_loss, 100 * event.test_accuracy, top_k.c_str(),
-              event.best ? " (best)" : "", event.images_per_second, options_.samples.c_str(),
-              duration_text(event.seconds).c_str(), skipped.c_str(), diverged)
+  const char* diverged = std::isfinite(event.train_loss) && std::isfinite(test.loss) ? "" : "  loss is not finite";
+  out_ << format("epoch %lld/%lld  train loss %.4f", static_cast<long long>(event.epoch),
+                 static_cast<long long>(run_.epochs), event.train_loss)
+       << accuracy_text(" accuracy", event.train_accuracy) << format("  test loss %.4f", test.loss)
+       << accuracy_text(" accuracy", test.accuracy) << top_k << text_of(test.metrics) << (event.best ? " (best)" : "")
+       << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
+       << skipped << diverged << '\n'
        << std::flush;
   last_step_ = -1;  // the evaluation is not part of a step's time
 }

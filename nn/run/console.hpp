@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/nn/run/observer.hpp>
 
 namespace lockstep::nn {
 
@@ -16,19 +16,20 @@ class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
-    std::int64_t batches_per_epoch = 1;
-    std::int64_t epochs = 1;
-    std::int64_t total_steps = 1;    ///< of the whole run
-    std::string samples = "images";  ///< what samples are called
+    std::string samples = "samples";  ///< what they are called
+    bool accuracies = true;           ///< false: of a regression, which has none
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
 
-  void on_step(const StepEvent& event) override;
-  void on_epoch(const EpochEvent& event) override;
+  void on_run_begin(const RunBegin& event) override { run_ = event; }
+  void on_report(const ReportEvent& event) override;
+  void on_epoch_end(const EpochEvent& event) override;
 
  private:
+  [[nodiscard]] std::string accuracy_text(const char* label, double accuracy) const;
   std::ostream& out_;
   Options options_;
+  RunBegin run_;
   double seconds_per_step_ = 0;  ///< smoothed
   std::int64_t last_step_ = -1;
   double last_time_ = 0;

@@ -25,12 +25,14 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
   const std::vector<double> correct = comm::all_gather_value(control, own.correct);
   const std::vector<double> top_k_correct = comm::all_gather_value(control, own.top_k_correct);
   const std::vector<double> samples = comm::all_gather_value(control, own.samples);
+  const std::vector<double> weights = comm::all_gather_value(control, own.weight);
   Metrics sum;
   for (std::size_t r = 0; r < losses.size(); ++r) {
     sum.loss_sum += losses[r];
     sum.correct += correct[r];
     sum.top_k_correct += top_k_correct[r];
     sum.samples += samples[r];
+    sum.weight += weights[r];
   }
   return sum;
 }
@@ -126,6 +128,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.reduce_dtype != DType::f32) {
     texts["reduce_dtype"] = text(options.reduce_dtype);
   }
+  if (options.plan.weights != LossWeights::none) {
+    texts["loss_weights"] = text(name_of(options.plan.weights));
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -163,7 +168,7 @@ struct Trainer::Impl {
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
     return {.max_batch = capacity,
             .microbatches = o.accumulate,
-            .count_samples = false,
+            .count_samples = o.plan.weights != LossWeights::none,
             .seed = o.seed,
             .plan = o.plan,
             .optimizer = o.optimizer,
@@ -217,7 +222,9 @@ struct Trainer::Impl {
       microbatch.fields[i].view = batch.fields[i].view.slice(0, rows.begin, rows.begin + count);
     }
     microbatch.valid = rows.count;
-    microbatch.global_valid = std::max<std::int64_t>(batch.global_valid, 1);
+    // Weights are summed over the ranks by the step.
+    microbatch.global_valid =
+        options.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
     microbatch.epoch = batch.epoch;
     return microbatch;
   }
@@ -244,7 +251,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
                  const TrainerOptions& options) {
   (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
   require<UsageError>(!options.plan.accumulate,
-                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate passes");
+                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       require_fields(*set, step_layout(model, options.plan));
@@ -283,8 +290,8 @@ void Trainer::step() {
   const Batch& batch = s.loader->next();
   const std::int64_t last = s.options.accumulate - 1;
   try {
-    for (std::int64_t pass = 0; pass < last; ++pass) {
-      s.step.add(s.microbatch_of(batch, pass));
+    for (std::int64_t i = 0; i < last; ++i) {
+      s.step.add(s.microbatch_of(batch, i));
     }
     s.step.update(s.microbatch_of(batch, last), rate);
   } catch (...) {
@@ -325,7 +332,20 @@ Metrics Trainer::take_metrics() {
   s.doing("waiting for the device after step", s.position.step);
   const Metrics own = s.step.take_trained();
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return sum_over_ranks(s.ranks.control, own);
+  return nn::sum_over_ranks(s.ranks.control, own);
+}
+
+std::optional<Metrics> Trainer::metrics_of(std::int64_t step) {
+  return impl_->step.metrics_of(step - (impl_->position.step - impl_->step.steps()));
+}
+
+int Trainer::steps_under_way() const {
+  return impl_->step.steps_under_way();
+}
+
+Metrics Trainer::sum_over_ranks(const Metrics& own) {
+  impl_->doing("adding up metrics of all ranks after step", impl_->position.step);
+  return nn::sum_over_ranks(impl_->ranks.control, own);
 }
 
 void Trainer::reduce_buffers() {
@@ -343,7 +363,7 @@ void Trainer::reduce_buffers() {
   average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }
 
-Metrics Trainer::evaluate() {
+Metrics Trainer::evaluate(const EvaluationHook& each) {
   Impl& s = *impl_;
   reduce_buffers();
   (void)s.step.take_evaluated();
@@ -352,14 +372,18 @@ Metrics Trainer::evaluate() {
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
-    for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
-      s.step.evaluate(s.microbatch_of(batch, pass));
+    for (std::int64_t j = 0; j < s.options.accumulate; ++j) {
+      const Batch& microbatch = s.microbatch_of(batch, j);
+      s.step.evaluate(microbatch);
+      if (each) {
+        each(microbatch, s.step.evaluation_plan().output());
+      }
     }
   }
   s.doing("waiting for the device at the end of the evaluation after step", s.position.step);
   const Metrics own = s.step.take_evaluated();
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return sum_over_ranks(s.ranks.control, own);
+  return nn::sum_over_ranks(s.ranks.control, own);
 }
 
 std::vector<double> Trainer::samples_seen() {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,9 +33,9 @@ struct Ranks {
 };
 
 struct TrainerOptions {
-  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
-  /// A step runs a rank's share in so many passes (micro-batches), whose gradients add up; memory is planned for one
-  /// pass. Batch norm sees a pass at a time; without it the gradient is that of a single pass, up to rounding.
+  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and micro-batches
+  /// A step runs a rank's share in so many micro-batches, whose gradients add up; memory is planned for one of them.
+  /// Batch norm sees one at a time; without it the gradient is that of the whole share at once, up to rounding.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   PlanOptions plan{};
@@ -63,7 +64,7 @@ struct Position {
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
+/// sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
 class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
@@ -80,10 +81,10 @@ class Trainer {
   /// that names what differs. For what each rank has read from files of its own.
   void require_same_state();
 
-  /// One step: batch, forward, backward (reduced in its last pass), update. DataError when a label of two steps before
-  /// was out of range, StateError before start(). Waits for the device only until the step before the last one is done.
-  /// After an error the next call takes the same batch anew, where all ranks failed alike (as when steps cannot be
-  /// captured); running statistics may have seen it already. Not after an error of the communicator.
+  /// One step: batch, forward, backward (reduced in its last micro-batch), update. DataError when a label of two steps
+  /// before was out of range, StateError before start(). Waits for the device only until the step before the last one
+  /// is done. After an error the next call takes the same batch anew, where all ranks failed alike (as when steps
+  /// cannot be captured); running statistics may have seen it already. Not after an error of the communicator.
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;
@@ -94,8 +95,16 @@ class Trainer {
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();
-  /// The test set with running statistics averaged over the ranks; every sample counts exactly once.
-  [[nodiscard]] Metrics evaluate();
+  /// This rank's sums over a step (1: the first of the run) that this trainer has done, where they have come from the
+  /// device; does not wait. They come at most steps_under_way() steps later; the last eight are kept.
+  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
+  /// Adds up in rank order, so that every rank has the same bits. Collective.
+  [[nodiscard]] Metrics sum_over_ranks(const Metrics& own);
+  /// The test set with running statistics averaged over the ranks; every sample counts exactly once. `each`, if there
+  /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
+  using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
+  [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into
   /// the evaluation buffers. The ranks' own buffers stay as they are.
   void reduce_buffers();
@@ -117,7 +126,7 @@ class Trainer {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
-  /// (nn/plan/pass_plans.hpp), of the passes after the first and of evaluation_plan().
+  /// (nn/plan/pass_plans.hpp), of the micro-batches after the first and of evaluation_plan().
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();

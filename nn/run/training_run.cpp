@@ -1,8 +1,12 @@
 #include <lockstep/nn/run/training_run.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
 
 #include <lockstep/comm/host_exchange.hpp>
 
@@ -14,145 +18,351 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of training and exposed communication since the last lap.
-class Stopwatch {
+/// A name that metrics.jsonl does not have already.
+bool is_own_name(const std::string& name) {
+  static const std::set<std::string> kOurs{"accuracy", "comm_exposed_s", "epoch",           "event",
+                                           "loss",     "learning_rate",  "skipped_updates", "seconds",
+                                           "step",     "test_loss",      "test_accuracy",   "test_top_k_accuracy"};
+  return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos &&
+         kOurs.count(name) == 0 && !name.ends_with("_per_second");
+}
+
+/// One run: what run_training() goes through.
+class Run {
  public:
-  explicit Stopwatch(Trainer& trainer) : trainer_(trainer) { restart(); }
-  void restart() {
-    begin_ = now_s();
-    exposed_begin_ = exposed();
+  Run(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity, const RunOptions& options,
+      RunProgress progress, RunObserver& observer)
+      : trainer_(trainer),
+        control_(control),
+        identity_(identity),
+        options_(options),
+        progress_(std::move(progress)),
+        observer_(observer),
+        best_(resolved_best()),
+        per_epoch_(trainer.batches_per_epoch()),
+        lag_(trainer.steps_under_way()),
+        timed_(!trainer.graph_obstacle().empty()) {}
+
+  RunResult run() {
+    check();
+    if (progress_.best_by != best_.metric) {  // another kind of number
+      progress_.best_by = best_.metric;
+      progress_.best.reset();
+    }
+    const std::int64_t steps_of_epochs = options_.epochs * per_epoch_;
+    observer_.on_run_begin(
+        {.position = at(),
+         .epochs = options_.epochs,
+         .total_steps = options_.steps > 0 ? std::min(steps_of_epochs, options_.steps) : steps_of_epochs,
+         .batches_per_epoch = per_epoch_});
+    RunEnd end = RunEnd::finished;
+    while (at().epoch < options_.epochs && !steps_done()) {
+      // A stop at the last step of an epoch: its evaluation, event and checkpoints belonged to it.
+      if (stopped_ || !run_epoch()) {
+        end = RunEnd::stopped;
+        break;
+      }
+    }
+    progress_.position = at();
+    RunResult result{.end = end, .progress = progress_};
+    observer_.on_run_end(result);
+    return result;
   }
-  [[nodiscard]] double seconds() const { return now_s() - begin_; }
-  [[nodiscard]] double exposed_s() const { return exposed() - exposed_begin_; }
 
  private:
-  [[nodiscard]] double exposed() const { return trainer_.reducer().statistics().exposed_s; }
-  Trainer& trainer_;
-  double begin_ = 0;
-  double exposed_begin_ = 0;
-};
+  /// A report that is due: made when the metrics of its last step are there on every rank.
+  struct Report {
+    std::int64_t step = 0;
+    std::int64_t batch = 0;
+    double learning_rate = 0;
+    std::int64_t steps = 0;  ///< that it covers
+    bool there = false;      ///< on this rank
+    Metrics sums{};          ///< of this rank
+    double seconds = 0;
+    double exposed_s = 0;
+  };
 
-void add(Metrics& sum, const Metrics& part) {
-  sum.loss_sum += part.loss_sum;
-  sum.correct += part.correct;
-  sum.top_k_correct += part.top_k_correct;
-  sum.samples += part.samples;
-}
+  [[nodiscard]] const Position& at() const { return trainer_.position(); }
+  [[nodiscard]] bool steps_done() const { return options_.steps > 0 && at().step >= options_.steps; }
+
+  [[nodiscard]] BestBy resolved_best() const {
+    BestBy best = options_.best;
+    if (best.metric.empty()) {
+      best.metric = trainer_.evaluation_plan().layout().regression ? "test_loss" : "test_accuracy";
+    }
+    best.lowest = best.metric == "test_loss" || (best.metric != "test_accuracy" && best.lowest);
+    return best;
+  }
+
+  void check() {
+    struct Amount {
+      const char* name;
+      std::int64_t value;
+      std::int64_t least;
+    };
+    std::string same = concat("checkpoints ", options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch,
+                              ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ",
+                              best_.metric, best_.lowest ? ", lowest\n" : ", highest\n");
+    for (const Amount& amount :
+         {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0},
+          Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0}}) {
+      require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
+                          ", expected at least ", amount.least);
+      same += concat(amount.name, ' ', amount.value, '\n');
+    }
+    require<UsageError>(options_.epochs <= std::numeric_limits<std::int64_t>::max() / per_epoch_,
+                        "training run: epochs is ", options_.epochs, ", of ", per_epoch_,
+                        " steps each, expected fewer than 2^63 steps");
+    bool known = best_.metric == "test_accuracy" || best_.metric == "test_loss";
+    std::set<std::string> names;
+    for (const RunMetric& metric : options_.metrics) {
+      require<UsageError>(is_own_name(metric.name) && names.insert(metric.name).second,
+                          "training run: a metric has the name '", metric.name,
+                          "', expected small letters, digits and '_', and none that is taken");
+      require<UsageError>(metric.of_report || metric.of_evaluation, "training run: metric ", metric.name,
+                          " has no function, expected of_report or of_evaluation");
+      known = known || (metric.of_evaluation && metric.name == best_.metric);
+      same += concat("metric ", metric.name, metric.of_report ? " of reports" : "",
+                     metric.of_evaluation ? " of evaluations\n" : "\n");
+    }
+    require<UsageError>(known, "training run: the best evaluation is to be that by '", best_.metric,
+                        "', expected test_accuracy, test_loss or a metric of evaluations");
+    require<UsageError>(best_.metric != "test_accuracy" || !trainer_.evaluation_plan().layout().regression,
+                        "training run: the best evaluation is to be that by test_accuracy, which a regression does not "
+                        "have, expected test_loss or a metric of evaluations");
+    comm::require_same_on_all_ranks(control_, same);
+  }
+
+  /// false: stopped by a signal, with a checkpoint.
+  bool run_epoch() {
+    const std::int64_t epoch = at().epoch;
+    epoch_sums_ = {};
+    epoch_train_s_ = 0;
+    epoch_exposed_s_ = 0;
+    const double epoch_begin = now_s();
+    observer_.on_epoch_begin({.epoch = epoch, .step = at().step});
+    restart_lap(now_s());
+    lap_sums_ = {};
+    next_step_ = at().step + 1;
+    reported_ = at().step;
+    while (at().epoch == epoch && !steps_done()) {
+      const StepEvent event{.epoch = epoch, .step = at().step + 1, .learning_rate = trainer_.learning_rate()};
+      observer_.on_step_begin(event);
+      trainer_.step();
+      observer_.on_step_end(event);
+      const bool last = at().epoch != epoch || steps_done();
+      if (last || at().step % options_.log_every == 0) {
+        Report& due = due_[(first_due_ + waiting_++) % due_.size()];
+        due = {.step = at().step,
+               .batch = at().epoch == epoch ? at().batch : per_epoch_,
+               .learning_rate = event.learning_rate,
+               .steps = at().step - reported_};
+        reported_ = at().step;
+      }
+      if (last) {
+        trainer_.doing("waiting for the device after step");
+        (void)trainer_.train_step().wait_loss();
+      }
+      collect();
+      while (waiting_ > 0 && (last || due_[first_due_].step + lag_ <= at().step)) {
+        report(epoch);
+      }
+      if (stopped_ && !last) {
+        finish_reports(epoch);
+        save("last");
+        return false;
+      }
+      if (!last && options_.checkpoint_every > 0 && at().step % options_.checkpoint_every == 0) {
+        finish_reports(epoch);
+        const double begin = now_s();
+        save("last");
+        lap_begin_ += now_s() - begin;
+      }
+    }
+    end_epoch(epoch, epoch_begin);
+    return true;
+  }
+
+  void restart_lap(double now) {
+    lap_begin_ = now;
+    lap_exposed_begin_ = trainer_.reducer().statistics().exposed_s;
+  }
+
+  /// Takes the metrics of steps that are there, and notes when a report's last step was.
+  void collect() {
+    while (const std::optional<Metrics> step = trainer_.metrics_of(next_step_)) {
+      lap_sums_ += *step;
+      for (std::size_t i = 0; i < waiting_; ++i) {
+        Report& due = due_[(first_due_ + i) % due_.size()];
+        if (due.step == next_step_) {
+          const double now = now_s();
+          due.there = true;
+          due.sums = std::exchange(lap_sums_, Metrics{});
+          due.seconds = now - lap_begin_;
+          due.exposed_s = trainer_.reducer().statistics().exposed_s - lap_exposed_begin_;
+          restart_lap(now);
+        }
+      }
+      ++next_step_;
+    }
+  }
+
+  /// What a checkpoint or the end waits for: all reports that are due.
+  void finish_reports(std::int64_t epoch) {
+    if (waiting_ > 0) {
+      trainer_.doing("waiting for the device after step");
+      (void)trainer_.train_step().wait_loss();
+      collect();
+      while (waiting_ > 0) {
+        report(epoch);
+      }
+    }
+  }
+
+  /// The first report that is due. The ranks agree on a stop here: a signal reaches them at different steps.
+  void report(std::int64_t epoch) {
+    const Report due = due_[first_due_];
+    first_due_ = (first_due_ + 1) % due_.size();
+    --waiting_;
+    require<StateError>(due.there, "training run: the metrics of step ", due.step, " are not there after step ",
+                        at().step);
+    const Metrics sums = trainer_.sum_over_ranks(due.sums);
+    epoch_sums_ += sums;
+    epoch_train_s_ += due.seconds;
+    epoch_exposed_s_ += due.exposed_s;
+    ReportEvent event{.epoch = epoch,
+                      .step = due.step,
+                      .batch = due.batch,
+                      .loss = sums.loss(),
+                      .accuracy = sums.accuracy(),
+                      .learning_rate = due.learning_rate,
+                      .samples_per_second = sums.samples / due.seconds,
+                      .comm_exposed_s = timed_ ? due.exposed_s / static_cast<double>(due.steps) : -1,
+                      .metrics = {}};
+    event.metrics = own_metrics(&RunMetric::of_report, event);
+    trainer_.doing("reporting after step");
+    observer_.on_report(event);
+    trainer_.doing("waiting for other ranks after step");
+    const double stop = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
+    const std::vector<double> stops = comm::all_gather_value(control_, stop);
+    stopped_ = stopped_ || std::any_of(stops.begin(), stops.end(), [](double s) { return s != 0; });
+    if (lag_ == 0) {
+      restart_lap(now_s());  // the device computed nothing meanwhile
+    }
+  }
+
+  template <class Event>
+  [[nodiscard]] MetricValues own_metrics(std::function<MetricPart(const Event&)> RunMetric::*function,
+                                         const Event& event) {
+    MetricValues values;
+    for (const RunMetric& metric : options_.metrics) {
+      if (!(metric.*function)) {
+        continue;
+      }
+      const MetricPart own = (metric.*function)(event);
+      const std::vector<double> sums = comm::all_gather_value(control_, own.sum);
+      const std::vector<double> amounts = comm::all_gather_value(control_, own.amount);
+      double sum = 0;
+      double amount = 0;
+      bool equal = true;
+      for (std::size_t rank = 0; rank < sums.size(); ++rank) {
+        sum += sums[rank];
+        amount += amounts[rank];
+        equal = equal && sums[rank] == sums[0] && amounts[rank] == amounts[0];
+      }
+      values[metric.name] = equal ? sums[0] / amounts[0] : sum / amount;
+    }
+    return values;
+  }
+
+  EvaluationEvent evaluate() {
+    observer_.on_evaluation_begin({.step = at().step});
+    const Metrics test = trainer_.evaluate([this](const Batch& batch, const TensorView& output) {
+      observer_.on_evaluation_batch({.batch = batch, .output = output});
+    });
+    EvaluationEvent event{.step = at().step,
+                          .loss = test.loss(),
+                          .accuracy = test.accuracy(),
+                          .top_k = trainer_.evaluation_plan().top_k(),
+                          .top_k_accuracy = test.top_k_accuracy(),
+                          .metrics = {}};
+    event.metrics = own_metrics(&RunMetric::of_evaluation, event);
+    observer_.on_evaluation_end(event);
+    return event;
+  }
+
+  void end_epoch(std::int64_t epoch, double begin) {
+    EpochEvent event{.epoch = epoch + 1,
+                     .step = at().step,
+                     .train_loss = epoch_sums_.loss(),
+                     .train_accuracy = epoch_sums_.accuracy(),
+                     .test = evaluate(),
+                     .samples_per_second = epoch_sums_.samples / epoch_train_s_,
+                     .comm_exposed_s = timed_ ? epoch_exposed_s_ : -1};
+    progress_.test_loss = event.test.loss;
+    progress_.test_accuracy =
+        trainer_.evaluation_plan().layout().regression ? std::nullopt : std::optional(event.test.accuracy);
+    progress_.metrics = event.test.metrics;
+    const double value = best_.metric == "test_loss"       ? event.test.loss
+                         : best_.metric == "test_accuracy" ? event.test.accuracy
+                                                           : event.test.metrics.at(best_.metric);
+    event.best = std::isfinite(event.test.loss) && std::isfinite(value) &&
+                 (!progress_.best || (best_.lowest ? value < *progress_.best : value > *progress_.best));
+    if (event.best) {
+      progress_.best = value;
+    }
+    event.skipped_updates = trainer_.skipped_updates();
+    event.seconds = now_s() - begin;
+    trainer_.doing("reporting after step");
+    observer_.on_epoch_end(event);
+    save("last");
+    if (event.best) {
+      save("best");
+    }
+  }
+
+  void save(const char* name) {
+    if (options_.checkpoint_dir.empty()) {
+      return;
+    }
+    const CheckpointEvent event{.folder = options_.checkpoint_dir + "/" + name, .step = at().step};
+    observer_.on_checkpoint_begin(event);
+    progress_.position = at();
+    progress_.samples_seen = trainer_.samples_seen();
+    save_checkpoint(event.folder, trainer_, control_, identity_, progress_);
+    observer_.on_checkpoint_end(event);
+  }
+
+  Trainer& trainer_;
+  comm::Communicator& control_;
+  const RunIdentity& identity_;
+  const RunOptions& options_;
+  RunProgress progress_;
+  RunObserver& observer_;
+  BestBy best_;
+  std::int64_t per_epoch_;
+  int lag_;
+  bool timed_;
+  bool stopped_ = false;
+
+  std::array<Report, 4> due_{};  ///< a ring: reports of steps_under_way() + 1 steps at most
+  std::size_t first_due_ = 0;
+  std::size_t waiting_ = 0;
+  std::int64_t reported_ = 0;   ///< the last step of the newest report
+  std::int64_t next_step_ = 0;  ///< whose metrics come next
+  Metrics lap_sums_;            ///< of this rank, since the last report
+  double lap_begin_ = 0;
+  double lap_exposed_begin_ = 0;
+  Metrics epoch_sums_;  ///< of all ranks
+  double epoch_train_s_ = 0;
+  double epoch_exposed_s_ = 0;
+};
 
 }  // namespace
 
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {
-  struct Amount {
-    const char* name;
-    std::int64_t value;
-    std::int64_t least;
-  };
-  const Position& begin = trainer.position();
-  std::string same = concat("checkpoints ", options.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", begin.epoch,
-                            ", batch ", begin.batch, ", step ", begin.step, '\n');
-  for (const Amount& amount :
-       {Amount{"epochs", options.epochs, 0}, Amount{"steps", options.steps, 0},
-        Amount{"log_every", options.log_every, 1}, Amount{"checkpoint_every", options.checkpoint_every, 0}}) {
-    require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
-                        ", expected at least ", amount.least);
-    same += concat(amount.name, ' ', amount.value, '\n');
-  }
-  comm::require_same_on_all_ranks(control, same);
-
-  const std::int64_t per_epoch = trainer.batches_per_epoch();
-  const bool timed = !trainer.graph_obstacle().empty();
-  const auto steps_done = [&] { return options.steps > 0 && trainer.position().step >= options.steps; };
-  const auto save = [&](const char* name) {
-    if (!options.checkpoint_dir.empty()) {
-      progress.position = trainer.position();
-      progress.samples_seen = trainer.samples_seen();
-      save_checkpoint(options.checkpoint_dir + "/" + name, trainer, control, identity, progress);
-    }
-  };
-
-  RunResult result{
-      .end = RunEnd::finished, .test_accuracy = progress.test_accuracy, .best_accuracy = progress.best_accuracy};
-  bool stopped = false;
-  while (trainer.position().epoch < options.epochs && !steps_done()) {
-    if (stopped) {  // at the last step of an epoch: its evaluation, event and checkpoints belong to it
-      result.end = RunEnd::stopped;
-      return result;
-    }
-    const std::int64_t epoch = trainer.position().epoch;
-    Metrics epoch_metrics;
-    double train_s = 0;
-    double exposed_s = 0;
-    const double epoch_begin = now_s();
-    Stopwatch watch(trainer);
-    std::int64_t steps_in_lap = 0;
-    while (trainer.position().epoch == epoch && !steps_done()) {
-      const double learning_rate = trainer.learning_rate();
-      trainer.step();
-      ++steps_in_lap;
-      const Position& at = trainer.position();
-      const bool last = at.epoch != epoch || steps_done();
-      if (!last && at.step % options.log_every != 0) {
-        continue;
-      }
-      const Metrics lap = trainer.take_metrics();
-      const double seconds = watch.seconds();
-      const double lap_exposed_s = watch.exposed_s();
-      add(epoch_metrics, lap);
-      train_s += seconds;
-      exposed_s += lap_exposed_s;
-      trainer.doing("reporting after step");
-      observer.on_step({.epoch = epoch,
-                        .step = at.step,
-                        .batch = at.epoch == epoch ? at.batch : per_epoch,
-                        .loss = lap.loss(),
-                        .accuracy = lap.accuracy(),
-                        .learning_rate = learning_rate,
-                        .images_per_second = lap.samples / seconds,
-                        .comm_exposed_s = timed ? lap_exposed_s / static_cast<double>(steps_in_lap) : -1});
-      steps_in_lap = 0;
-      trainer.doing("waiting for other ranks after step");
-      // A signal reaches the ranks at different steps: they agree here.
-      const double stop = options.stop != nullptr && options.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
-      const std::vector<double> stops = comm::all_gather_value(control, stop);
-      stopped = std::any_of(stops.begin(), stops.end(), [](double s) { return s != 0; });
-      if (stopped && !last) {
-        save("last");
-        result.end = RunEnd::stopped;
-        return result;
-      }
-      if (!last && options.checkpoint_every > 0 && at.step % options.checkpoint_every < options.log_every) {
-        save("last");
-      }
-      watch.restart();
-    }
-    const Metrics test = trainer.evaluate();
-    progress.test_accuracy = test.accuracy();
-    const bool best = progress.test_accuracy > progress.best_accuracy && std::isfinite(test.loss());
-    progress.best_accuracy = best ? progress.test_accuracy : progress.best_accuracy;
-    const std::int64_t skipped_updates = trainer.skipped_updates();
-    trainer.doing("reporting after step");
-    observer.on_epoch({.epoch = epoch + 1,
-                       .step = trainer.position().step,
-                       .train_loss = epoch_metrics.loss(),
-                       .train_accuracy = epoch_metrics.accuracy(),
-                       .test_loss = test.loss(),
-                       .test_accuracy = test.accuracy(),
-                       .top_k = trainer.evaluation_plan().top_k(),
-                       .test_top_k_accuracy = test.top_k_accuracy(),
-                       .images_per_second = epoch_metrics.samples / train_s,
-                       .comm_exposed_s = timed ? exposed_s : -1,
-                       .seconds = now_s() - epoch_begin,
-                       .skipped_updates = skipped_updates,
-                       .best = best});
-    save("last");
-    if (best) {
-      save("best");
-    }
-    result.test_accuracy = progress.test_accuracy;
-    result.best_accuracy = progress.best_accuracy;
-  }
-  return result;
+  return Run(trainer, control, identity, options, std::move(progress), observer).run();
 }
 
 }  // namespace lockstep::nn

@@ -56,17 +56,24 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   return parameters;
 }
 
+/// Nothing is compared, so nothing is weighed.
+PlanOptions without_weights(PlanOptions options) {
+  options.weights = LossWeights::none;
+  return options;
+}
+
 }  // namespace
 
 struct Inference::Impl {
   Impl(Context& ctx, const Model& model, const ParameterSet& parameters, const InferenceOptions& options)
       : context(ctx),
         max_batch((checked(parameters, model, options), options.max_batch)),
-        state(ctx, options.max_batch, step_layout(model, options.plan)),
+        state(ctx, options.max_batch, step_layout(model, without_weights(options.plan))),
         idle(ctx.stream()) {
+    const PlanOptions plan_options = without_weights(options.plan);
     std::size_t workspace_bytes = 0;
     for (const std::int64_t size : plan_sizes(max_batch)) {
-      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, options.plan);
+      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, plan_options);
       workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes());
     }
     workspace = Buffer(workspace_bytes, ctx);

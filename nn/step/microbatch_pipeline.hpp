@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -47,7 +48,8 @@ class MicrobatchPipeline {
   /// ingest() has it.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// All of it is enqueued, of so many samples: its metrics are added to `sums` when they are there. weight_sum: with
-  /// this micro-batch the step is complete; a scalar on the device that must not be 0, or an empty view.
+  /// this micro-batch the step is complete; a scalar on the device, the sum over all ranks times the sample_weight of
+  /// begin(), or an empty view. One that is not a positive, finite number is a DataError of a later call.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// The step is complete with the micro-batch that ended last; for what was enqueued since.
   void end_step(const TensorView& weight_sum);
@@ -61,6 +63,12 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   [[nodiscard]] const Finished& finished() const { return finished_; }
+  /// The sums of a step that is done, of the last kStepsKept; nullptr: of another one.
+  static constexpr std::int64_t kStepsKept = 8;
+  [[nodiscard]] const Metrics* metrics_of(std::int64_t step) const {
+    const Finished& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
+    return step > 0 && kept.step == step ? &kept.metrics : nullptr;
+  }
   /// The last `count` micro-batches that ended count for nothing: what is not yet added to their sums never is.
   void forget(std::int64_t count);
   /// Waits for all of them, so that every sum is whole.
@@ -79,6 +87,7 @@ class MicrobatchPipeline {
     std::byte* block = nullptr;  ///< what the state's packed fields are sent from
     double* metrics = nullptr;
     double samples = 0;
+    double sample_weight = 1;
     Metrics* sums = nullptr;  ///< nullptr: given up, nothing to fetch
     bool pending = false;     ///< `done` was not waited for: the host memory is in use
     bool counted = false;     ///< the metrics were taken
@@ -106,6 +115,7 @@ class MicrobatchPipeline {
   Metrics open_;            ///< of step open_step_, as far as they were taken
   std::int64_t open_step_ = 0;
   Finished finished_;
+  std::array<Finished, kStepsKept> kept_{};
   Event given_;  ///< of begin(): fields that lie on the device are there
   std::optional<SyncGuard> idle_copies_;
   SyncGuard idle_;

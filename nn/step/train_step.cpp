@@ -55,7 +55,7 @@ comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
 std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool count_samples) {
   std::vector<comm::GradientRange> ranges = gradient_ranges(set);
   if (count_samples) {
-    ranges.push_back({"sum of the sample weights", set.trainable_numel(), set.trainable_numel() + kArenaStep, 1});
+    ranges.push_back({"sum of the weights of samples", set.trainable_numel(), set.trainable_numel() + kArenaStep, 1});
   }
   return ranges;
 }
@@ -67,6 +67,9 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       o.reduce_dtype,
                       ", which would round the number of samples, too; expected f32, or count_samples "
                       "off and Batch::global_valid");
+  require<UsageError>(o.count_samples || o.plan.weights == LossWeights::none,
+                      "train step: count_samples is off beside weights of the loss, expected it on: their sum is the "
+                      "divisor");
   require<UsageError>(!o.plan.accumulate,
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   return o.max_batch;
@@ -173,11 +176,14 @@ struct TrainStep::Impl {
     }
     reducer.begin_step();
     try {
-      if (options.count_samples) {
+      if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written);
+      if (weighs()) {  // the plan wrote the sum
+        reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
+      }
       doing("waiting for the gradients of step", steps + 1);
       reducer.finish();
     } catch (...) {
@@ -252,8 +258,11 @@ struct TrainStep::Impl {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// With what changes no sum, but keeps one of no samples from being a divisor of 0: the gradients are 0 then.
-  [[nodiscard]] double sum_of_weights() const { return samples * weight + 1e-30; }
+  /// The plans read weights and write their sum.
+  [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
+
+  /// Of this rank's samples, where the host counts them.
+  [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
   /// Ids of samples that came without: no two of a run are the same.
   [[nodiscard]] std::int64_t first_id() const {
@@ -275,7 +284,9 @@ struct TrainStep::Impl {
     try {
       const int gradients = static_cast<int>(parameters.trainable().size());
       if (options.count_samples) {
-        ops::fill(context, sum_of_weights(), parameters.weight_sum());
+        if (!weighs()) {
+          ops::fill(context, sum_of_weights(), parameters.weight_sum());
+        }
         reducer.gradient_written(gradients);
       }
       for (int parameter = 0; parameter < gradients; ++parameter) {
@@ -410,6 +421,16 @@ Metrics TrainStep::take_evaluated() {
 Metrics TrainStep::take_trained() {
   impl_->pipeline.flush();
   return std::exchange(impl_->trained, Metrics{});
+}
+
+std::optional<Metrics> TrainStep::metrics_of(std::int64_t step) {
+  impl_->pipeline.poll();
+  const Metrics* found = impl_->pipeline.metrics_of(step);
+  return found != nullptr ? std::optional(*found) : std::nullopt;
+}
+
+int TrainStep::steps_under_way() const {
+  return impl_->context.stream().is_inline() ? 0 : 2;
 }
 
 void TrainStep::broadcast(int root) {

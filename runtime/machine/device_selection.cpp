@@ -126,6 +126,10 @@ std::vector<Device> devices_of(const std::vector<GpuInfo>& gpus) {
 
 }  // namespace
 
+std::string to_string(const GpuInfo& gpu) {
+  return concat(Device::cuda(gpu.index), "  ", gpu.name, "  ", gpu.uuid, "  ", gpu.pci);
+}
+
 std::string to_string(const std::vector<GpuInfo>& gpus) {
   std::string text;
   for (const GpuInfo& gpu : gpus) {

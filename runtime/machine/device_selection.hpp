@@ -27,6 +27,8 @@ struct GpuInfo {
 /// All GPUs that this process can use, by index. Makes no context on any. Empty without a driver or a device, and in a
 /// build without CUDA; CudaError when a driver is there and answers with an error.
 [[nodiscard]] std::vector<GpuInfo> list_gpus();
+/// "cuda:1  NVIDIA H200  GPU-5f3e2a10-...  0000:3b:00.0", for headers.
+[[nodiscard]] std::string to_string(const GpuInfo& gpu);
 /// "0: NVIDIA H200, GPU-5f3e2a10-..., 0000:3b:00.0; 1: ...", or "none".
 [[nodiscard]] std::string to_string(const std::vector<GpuInfo>& gpus);
 

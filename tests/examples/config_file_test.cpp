@@ -94,7 +94,7 @@ TEST(ConfigFile, DevicesKeepTheirType) {
 
 // What headers say of a rank's place.
 TEST(LaunchOptions, WhereARankIs) {
-  EXPECT_EQ(lockstep::cli::gpu_text({.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
+  EXPECT_EQ(to_string(lockstep::GpuInfo{.index = 1, .uuid = "GPU-5f3e", .pci = "0000:3b:00.0", .name = "NVIDIA H200"}),
             "cuda:1  NVIDIA H200  GPU-5f3e  0000:3b:00.0");
   lockstep::cli::LaunchOptions options;
   EXPECT_EQ(lockstep::cli::bind_rank(options, lockstep::Device::cpu()), "") << "the host's threads stay where they are";

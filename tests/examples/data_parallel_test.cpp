@@ -11,8 +11,8 @@
 #include "examples/data_parallel/devices.hpp"
 #include "examples/data_parallel/replicas.hpp"
 #include "tests/comm/local_ranks.hpp"
-#include "tests/nn/files.hpp"
 #include "tests/support/compare.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/guarded.hpp"
 #include "tests/support/run_command.hpp"
 

@@ -14,12 +14,12 @@
 
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-#include "examples/train_resnet/wait_report.hpp"
-#include "tests/nn/files.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 
 namespace lockstep {
@@ -162,14 +162,14 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
 }
 
 TEST(WaitCounts, CountsByTimeCallAndReason) {
-  using train_resnet::WaitTime;
+  using nn::WaitTime;
   // Resumed at step 100, in the middle of an epoch; two steps count as the first ones.
-  EXPECT_EQ(train_resnet::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
-  EXPECT_EQ(train_resnet::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
-  EXPECT_EQ(train_resnet::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);
-  EXPECT_EQ(train_resnet::wait_time({.epoch = 2, .batch = 0, .step = 105}, 100, 2), WaitTime::between_epochs);
+  EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 4, .step = 100}, 100, 2), WaitTime::first_steps);
+  EXPECT_EQ(nn::wait_time({.epoch = 2, .batch = 0, .step = 101}, 100, 2), WaitTime::first_steps);
+  EXPECT_EQ(nn::wait_time({.epoch = 1, .batch = 6, .step = 102}, 100, 2), WaitTime::later_steps);
+  EXPECT_EQ(nn::wait_time({.epoch = 2, .batch = 0, .step = 105}, 100, 2), WaitTime::between_epochs);
 
-  train_resnet::WaitCounts counts;
+  nn::WaitCounts counts;
   EXPECT_EQ(counts.text(1),
             "  waits      first 1 step: none\n             later steps: none\n             between epochs: none\n");
   EXPECT_EQ(counts.json().text(), "[]");
@@ -446,7 +446,7 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
   expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
   expect_refused(train_resnet(ranks, "--nonsense 7 more"), {"unknown on the command line: --nonsense 7 more ("});
-  expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 0"});
+  expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 1"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
   expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});
   expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});

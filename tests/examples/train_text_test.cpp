@@ -17,7 +17,7 @@
 
 #include "examples/train_text/corpus.hpp"
 #include "examples/train_text/sampling.hpp"
-#include "tests/nn/files.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 
 namespace lockstep {
@@ -62,17 +62,17 @@ class TrainText : public ::testing::Test {
     EXPECT_EQ(ended.count("the documents of lockstep: "), 1) << ended.output;
     EXPECT_EQ(ended.count("1200 steps in all"), 1) << ended.output;
     EXPECT_GE(ended.count(" windows/s "), 4) << ended.output;
-    EXPECT_EQ(ended.count("finished: validation "), 1) << ended.output;
+    EXPECT_EQ(ended.count("finished: bits per byte "), 1) << ended.output;
     EXPECT_EQ(read_json(path("run/config.json")).get<int>("ranks", "config"), ranks);
     double bits = 0;
-    double histogram = 0;
+    const auto histogram = read_json(path("run/config.json")).get<double>("histogram_bits", "config");
     std::ifstream in(path("run/metrics.jsonl"));
     for (std::string line; std::getline(in, line);) {
       const Json json = parse_json(line, "metrics.jsonl");
       const auto event = json.get<std::string>("event", line);
-      if (event == "bits") {
-        bits = json.get<double>("validation_bits", line);
-        histogram = json.get<double>("histogram_bits", line);
+      if (event == "epoch") {
+        bits = json.get<double>("bits_per_byte", line);
+        EXPECT_DOUBLE_EQ(bits, json.get<double>("test_loss", line) / std::log(2.0));
       } else if (event == "step") {
         EXPECT_GT(json.get<double>("windows_per_second", line), 0);
       }
@@ -80,8 +80,12 @@ class TrainText : public ::testing::Test {
     EXPECT_GT(histogram, 4);
     EXPECT_GT(bits, 1) << "more than a model of this size can know";
     EXPECT_LT(bits, histogram - 0.8) << ended.output;
-    EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).progress.position.step, 1200);
-    EXPECT_TRUE(fs::exists(path("run/best/model.safetensors")));
+    const nn::RunProgress progress = nn::read_checkpoint_state(path("run/last")).progress;
+    EXPECT_EQ(progress.position.step, 1200);
+    EXPECT_EQ(progress.best_by, "bits_per_byte");
+    EXPECT_EQ(progress.metrics.at("bits_per_byte"), bits);
+    EXPECT_LE(progress.best, bits) << "the lowest is the best";
+    EXPECT_EQ(nn::read_checkpoint_state(path("run/best")).progress.best, progress.best);
   }
 
  private:
@@ -146,14 +150,14 @@ TEST_F(TrainText, BadInput) {
   fs::create_directories(path("empty"));
   expect_refused(run("--devices cpu --data " + path("empty") + out("run")), {"--data", path("empty"), "*.md"});
   if (kMpi) {
-    expect_refused(run(kTiny + kRanks + "--batch-size 1" + out("run")), {"--batch-size is 1", "2 ranks"});
+    expect_refused(run(kTiny + kRanks + "--batch-size 1" + out("run")), {"batch size is 1", "2 ranks"});
   }
   expect_refused(run("--heads 3 --width 64"), {"--heads is 3", "--width 64"});
   expect_refused(run("--heads 0"), {"--heads is 0", "1 to"});
   expect_refused(run("--layers 0"), {"--layers is 0", "1 to"});
   expect_refused(run("--temperature 0"), {"--temperature is 0", "above 0"});
   expect_refused(run("--temperature -1"), {"--temperature is -1", "above 0"});
-  expect_refused(run("--lr nan"), {"--lr is nan", "above 0"});
+  expect_refused(run("--lr nan"), {"--lr is 'nan'", "positive"});
   expect_refused(run("--sample -1"), {"--sample is -1"});
   expect_refused(run("--seed -1"), {"--seed", "-1"});
   expect_refused(run("--dtype f8"), {"--dtype", "f8", "bf16"});
@@ -174,8 +178,9 @@ TEST_F(TrainText, HelpNamesEveryOption) {
   const Ended ended = run("--help");
   EXPECT_EQ(ended.code, 0);
   for (const char* option :
-       {"--data", "--length", "--layers", "--heads", "--width", "--dtype", "--batch-size", "--epochs", "--steps",
-        "--lr", "--seed", "--devices", "--out", "--resume", "--sample", "--prompt", "--temperature"}) {
+       {"--data",   "--length", "--layers",      "--heads",    "--width",     "--dtype",      "--batch-size",
+        "--epochs", "--steps",  "--lr",          "--seed",     "--devices",   "--out",        "--resume",
+        "--sample", "--prompt", "--temperature", "--watchdog", "--optimizer", "--accumulate", "--evaluate"}) {
     EXPECT_EQ(ended.output.find(std::string("  ") + option + ' ') == std::string::npos, false) << option;
   }
 }

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/self_start.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/run/program/training_options.hpp>
+
+#include "cli/config_file.hpp"
+#include "cli/launch_options.hpp"
+
+namespace lockstep::cli {
+
+/// What parsing led to: options, or a text to print (--help, --version) instead of a run.
+template <class Options>
+struct Parsed {
+  Options options;
+  std::string text;
+};
+
+/// The main() of a training program: starts the ranks where nobody did, reads the options alike on every rank, gives
+/// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
+/// (nn::TrainingOptions). parse throws UsageError naming the option, and prints nothing. Returns the exit code.
+template <class Options>
+int training_main(int argc, char** argv,
+                  const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,
+                  const std::function<int(comm::Session&, comm::Workplace&, const Options&)>& body) {
+  const auto run = [&](comm::Session& session, int count, char** arguments) {
+    Parsed<Options> parsed;
+    const ConfigFile config = read_config_file(session, count, arguments);
+    session.agree([&] { parsed = parse(count, arguments, config); });
+    comm::require_same_on_all_ranks(session.control(), comm::arguments_text(count, arguments));
+    if (!parsed.text.empty()) {
+      std::cout << (session.rank() == 0 ? parsed.text : "") << std::flush;
+      return exit_code::kFinished;
+    }
+    const Options& options = parsed.options;
+    const comm::RanksRequest ranks = ranks_request(options.launch);
+    comm::require_ranks_as_requested(session, ranks);
+    comm::Workplace place(session, ranks.devices,
+                          nn::workplace_options(options.training, options.launch.bind == "gpu"));
+    return body(session, place, options);
+  };
+  return comm::run_program(argc, argv, run, [&]() -> std::optional<comm::RanksRequest> {
+    const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv));
+    return parsed.text.empty() ? std::optional(ranks_request(parsed.options.launch)) : std::nullopt;
+  });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,117 @@
+#include "training_options.hpp"
+
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::cli {
+
+void add_switch(CLI::App& app, const std::string& name, nn::Switch& value, const std::string& text,
+                const std::string& group) {
+  static const std::map<std::string, nn::Switch> kSwitches{
+      {"on", nn::Switch::on}, {"off", nn::Switch::off}, {"auto", nn::Switch::automatic}};
+  app.add_option_function<std::string>(
+         name, [&value](const std::string& given) { value = kSwitches.at(given); }, text)
+      ->check(CLI::IsMember({"on", "off", "auto"}))
+      ->type_name("on|off|auto")
+      ->default_str("auto")
+      ->group(group);
+}
+
+namespace {
+
+void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
+  const auto add = [&](const char* name, auto& value, const std::string& text) {
+    return app.add_option(name, value, text)->group("Training");
+  };
+  add("--epochs", o.epochs, "passes over the training set");
+  add("--steps", o.steps, "stop after N steps; 0: no limit");
+  add("--batch-size", o.batch_size,
+      "samples of one update, of all ranks together; " + std::to_string(o.default_batch) + " if neither is given");
+  add("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one micro-batch");
+  add("--accumulate", o.accumulate, "micro-batches an update: gradients add up, memory is that of one");
+  add("--dtype", o.dtype,
+      "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights in 16 "
+      "bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")
+      ->check(CLI::IsMember({"fp32", "f32", "tf32", "bf16", "fp16", "f64"}));
+  add("--optimizer", o.optimizer, "sgd, adam, adamw (decoupled weight decay) or lars");
+  add("--lr", o.lr, "learning rate, or auto: by optimizer and model");
+  add("--schedule", o.schedule, "constant, step (a tenth at 1/2 and 3/4 of the run) or cosine");
+  add("--warmup-steps", o.warmup_steps, "linear warm-up; -1: a twentieth of the run");
+  add("--momentum", o.momentum, "of sgd and lars");
+  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
+  add("--beta1", o.beta1, "decay of the mean of gradients, adam and adamw");
+  add("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw");
+  add("--epsilon", o.epsilon, "added to the root of the latter; lars: to the norm of gradients");
+  add("--trust-coefficient", o.trust_coefficient, "of lars: length of an update in those of its tensor");
+  add("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps without one; 0: no");
+  app.add_flag("--skip-non-finite", o.skip_non_finite, "leave out updates from gradients that are not finite")
+      ->group("Training");
+  add("--loss-scale", o.loss_scale,
+      "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 updates), a "
+      "number, off; auto: dynamic for fp16");
+  add("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr");
+  app.add_flag("--no-decay-norm,!--decay-norm", o.no_decay_norm, "no decay on biases and norm parameters")
+      ->group("Training");
+  add("--label-smoothing", o.label_smoothing, "0 to 1");
+  add("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no");
+  app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
+  add("--seed", o.seed, "of all that is random: weights, order, augmentation")->check([](const std::string& text) {
+    // The parser takes -1 for 2^64 - 1.
+    return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";
+  });
+  add("--workers", o.workers,
+      "threads a rank that read ahead; 0: the training thread reads; -1: processors - 1, 1 to 8");
+}
+
+void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->group("Ranks");
+  };
+  add("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share");
+  add("--bucket-mb", o.bucket_mb, "gradient bucket size in MB, or auto: by --cost; 0: large ones and a small last")
+      ->default_str("0, with --cost auto");
+  add("--cost", o.cost, "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs");
+  add("--reduce-dtype", o.reduce_dtype,
+      "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
+             "Ranks");
+  add_switch(app, "--overlap", o.overlap,
+             "reduce gradients during backward; auto: on GPUs, and when a processor is left for it", "Ranks");
+  add_switch(app, "--tune", o.tune,
+             "time what libraries offer for each convolution and product, and take the fastest; auto: on GPUs, or with "
+             "--choices",
+             "Ranks");
+  add("--choices", o.choices, "JSON file that keeps what was timed, by library version, device and shape");
+  add("--workspace-limit", o.workspace_mb, "tuning: most MB of workspace for one call");
+  add("--watchdog", o.watchdog,
+      "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
+}
+
+void add_results(CLI::App& app, nn::TrainingOptions& o) {
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->group("Results");
+  };
+  add("--out", o.out, "folder for results");
+  add("--log-every", o.log_every, "steps between reports");
+  add("--report-waits", o.report_waits,
+      "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
+  add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
+  add("--init", o.init,
+      "start from the weights of this checkpoint or model.safetensors; of one with another number of classes the last "
+      "layer's are left out");
+  add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there");
+  add("--evaluate", o.evaluate, "only evaluate this checkpoint, or model.safetensors, on the test set");
+  app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
+}
+
+}  // namespace
+
+void add_training_options(CLI::App& app, nn::TrainingOptions& options) {
+  add_numbers(app, options);
+  add_ranks(app, options);
+  add_results(app, options);
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <lockstep/nn/run/program/training_options.hpp>
+
+namespace CLI {
+class App;
+}
+
+/// The options that every training program has.
+namespace lockstep::cli {
+
+/// All of nn::TrainingOptions but the model's and the data's, in the groups Training, Ranks and Results; defaults are
+/// what `options` holds. What is read is checked by nn::require_training_options().
+void add_training_options(CLI::App& app, nn::TrainingOptions& options);
+
+/// An option that is on, off or auto.
+void add_switch(CLI::App& app, const std::string& name, nn::Switch& value, const std::string& text,
+                const std::string& group);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,140 @@
+#include <lockstep/nn/run/program/header.hpp>
+
+#include <cmath>
+#include <iomanip>
+#include <sstream>
+
+#include <lockstep/nn/plan/precision.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+std::string counted(std::int64_t count, const char* what) {
+  return concat(count, ' ', what, count == 1 ? "" : "s");
+}
+
+/// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/base/units.hpp).
+std::string decimal_bytes(double bytes) {
+  std::ostringstream out;
+  if (bytes < 1e5) {
+    out << std::fixed << std::setprecision(1) << bytes / 1e3 << " kB";
+  } else {
+    out << std::fixed << std::setprecision(bytes < 1e7 ? 2 : 0) << bytes / 1e6 << " MB";
+  }
+  return out.str();
+}
+
+std::string optimizer_text(const OptimizerOptions& o) {
+  std::ostringstream out;
+  if (o.kind == OptimizerKind::adam || o.kind == OptimizerKind::adamw) {
+    out << "betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
+  } else {
+    out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
+  }
+  if (o.kind == OptimizerKind::lars) {
+    out << ", trust coefficient " << o.trust_coefficient;
+  }
+  if (o.clip_norm > 0) {
+    out << ", clip norm " << o.clip_norm;
+  }
+  if (o.loss_scale.scales()) {
+    out << ", loss scale " << text_of(o.loss_scale);
+  }
+  if (o.skip_non_finite) {
+    out << ", steps that are not finite skipped";
+  }
+  return out.str();
+}
+
+/// On a GPU with a second line about the host threads.
+std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
+  if (!place.on_gpu()) {
+    return concat("cpu, ", counted(place.threads(), "thread"), " a rank; ", place.share().description());
+  }
+  const std::string& obstacle = trainer.graph_obstacle();
+  return concat(to_string(*place.gpu()), "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle,
+                "\n             ", place.share().description(), "; ", place.binding());
+}
+
+}  // namespace
+
+std::optional<MemorySummary> memory_now(Context& context) {
+  try {
+    return memory_summary(context);
+  } catch (const UnsupportedError&) {
+    return std::nullopt;
+  }
+}
+
+void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& recipe, const ResolvedTraining& resolved,
+                  comm::Session& session, const comm::Workplace& place, Trainer& trainer) {
+  const Plan& plan = trainer.train_plan();
+  const TrainerOptions& options = trainer.options();
+  const comm::GradientReducer& reducer = trainer.reducer();
+  out << build_description() << '\n'
+      << "  ranks      " << session.size() << " on " << counted(session.nodes(), "node") << ", "
+      << session.description() << '\n'
+      << "  launch     " << session.launch().description() << '\n'
+      << "  compute    " << compute_text(place, trainer) << '\n';
+  if (!place.device().note.empty()) {
+    out << "             " << place.device().note << '\n';
+  }
+  out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
+      << recipe.model.parameter_count() << " parameters, " << name_of(parse_precision(o.dtype)) << '\n';
+  for (const auto& [label, text] : recipe.about) {
+    out << "  " << std::left << std::setw(11) << label << text << '\n';
+  }
+  out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
+      << " an epoch, " << counted(o.epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
+      << counted(resolved.rules.workers, "worker") << " a rank\n"
+      << "  optimizer  " << o.optimizer << ", learning rate " << options.schedule.base << " (" << o.schedule
+      << ", warm-up " << counted(options.schedule.warmup_steps, "step") << "), " << optimizer_text(options.optimizer)
+      << ", weight decay " << options.weight_decay << '\n'
+      << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
+      << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
+      << decimal_bytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
+  if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
+    out << "             " << to_string(*memory) << '\n';
+  }
+  out << "  gradients  " << reducer.buckets().size() << " bucket(s):";
+  for (const comm::Bucket& bucket : reducer.buckets()) {
+    out << ' '
+        << decimal_bytes(static_cast<double>(bucket.end - bucket.begin) *
+                         static_cast<double>(size_of(reducer.sent_as())));
+  }
+  out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
+      << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
+      << '\n';
+  for (const std::string& warning : resolved.warnings) {
+    out << "  warning    " << warning << '\n';
+  }
+  out << std::flush;
+}
+
+void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file) {
+  out << "  libraries  " << report.calls << " calls of " << report.distinct << " kinds, " << report.timed
+      << " timed in " << std::lround(report.seconds * 1000) << " ms" << (file.empty() ? "" : ", kept in " + file)
+      << '\n';
+  if (!report.refused.empty()) {
+    out << "             " << report.refused.size()
+        << (report.refused.size() == 1 ? " candidate was" : " candidates were") << " refused (config.json), first "
+        << report.refused.front() << '\n';
+  }
+  out << std::flush;
+}
+
+void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
+                   const std::string& differences) {
+  out << "  resuming   " << from << " at epoch " << progress.position.epoch << ", batch " << progress.position.batch
+      << ", step " << progress.position.step << '\n';
+  std::istringstream lines(differences);
+  for (std::string line; std::getline(lines, line);) {
+    out << "  differs    " << line << " (the run continues, not bit for bit)\n";
+  }
+  out << std::flush;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/run/program/training_program.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
+
+/// What a training program says before it trains, for people. Of rank 0.
+namespace lockstep::nn {
+
+/// Ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, a line or two each.
+void print_header(std::ostream& out, const TrainingOptions& options, const Recipe& recipe,
+                  const ResolvedTraining& resolved, comm::Session& session, const comm::Workplace& place,
+                  Trainer& trainer);
+void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
+/// Where the run goes on from, and what differs from the run that was there before, a line each.
+void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
+                   const std::string& differences);
+
+/// None where the system does not tell: the run needs no answer.
+[[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
+
+}  // namespace lockstep::nn

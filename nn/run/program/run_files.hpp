@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include <lockstep/nn/run/console.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/observer.hpp>
+#include <lockstep/runtime/files/folder_lock.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+namespace lockstep::nn {
+
+/// What a run writes on rank 0: the folder of results, which it locks, with config.json and metrics.jsonl, and the
+/// console. On other ranks nothing is opened, and every call does nothing.
+class RunFiles final : public RunObserver {
+ public:
+  /// Locks a folder that a run has written to before: what is read there stays as it is. Elsewhere nothing happens.
+  /// UsageError naming --out when another run has it.
+  void lock_if_used(const std::string& folder);
+  /// Makes and locks the folder, replaces config.json, and goes on behind the metrics that are there (append) or begins
+  /// anew. DataError naming what cannot be written.
+  void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
+            const Console::Options& console);
+
+  void on_run_begin(const RunBegin& event) override;
+  void on_report(const ReportEvent& event) override;
+  void on_epoch_end(const EpochEvent& event) override;
+  void write_event(const std::string& name, Json::Object fields);
+  void on_end(int exit_code, const RunResult& result);
+
+ private:
+  void lock(const std::string& folder);
+  std::optional<FolderLock> lock_;
+  std::optional<MetricsLog> log_;
+  std::optional<Console> console_;
+};
+
+}  // namespace lockstep::nn

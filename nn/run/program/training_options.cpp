@@ -1,0 +1,196 @@
+#include <lockstep/nn/run/program/training_options.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/plan/precision.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the system refuses it a thread
+
+double number_in(const std::string& text) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end ? value : std::nan("");
+}
+
+double bucket_megabytes(const std::string& text) {
+  const double value = number_in(text);
+  require<UsageError>(value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
+                      "', expected 0, a byte (1e-6) to 1000000, or auto");
+  return value;
+}
+
+DType sent_as(const std::string& reduce_dtype) {
+  return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
+}
+
+template <class T>
+void at_least(const char* name, T value, T least) {
+  require<UsageError>(value >= least, name, " is ", value, ", expected at least ", least);
+}
+template <class T>
+void at_most(const char* name, T value, T most) {
+  require<UsageError>(value <= most, name, " is ", value, ", expected at most ", most);
+}
+
+void require_optimizer(const TrainingOptions& o) {
+  const OptimizerKind optimizer = parse_optimizer(o.optimizer);
+  require<UsageError>(o.momentum >= 0 && o.momentum < 1, "--momentum is ", o.momentum, ", expected 0 <= value < 1");
+  require<UsageError>(
+      !o.nesterov || ((optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lars) && o.momentum > 0),
+      "--nesterov needs --optimizer sgd or lars and a --momentum above 0");
+  require<UsageError>(std::isfinite(o.trust_coefficient) && o.trust_coefficient > 0, "--trust-coefficient is ",
+                      o.trust_coefficient, ", expected above 0");
+  require<UsageError>(o.beta1 >= 0 && o.beta1 < 1, "--beta1 is ", o.beta1, ", expected 0 <= value < 1");
+  require<UsageError>(o.beta2 >= 0 && o.beta2 < 1, "--beta2 is ", o.beta2, ", expected 0 <= value < 1");
+  require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
+  require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
+                      ", expected at least 0");
+  require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
+                      ", expected a number of at least 0");
+  (void)given_learning_rate(o);
+  (void)parse_loss_scale(o.loss_scale);
+  (void)parse_schedule(o.schedule);
+}
+
+bool buckets_by_cost(const TrainingOptions& o) {
+  return o.bucket_mb == "auto" || (o.bucket_mb.empty() && !o.cost.empty());
+}
+
+}  // namespace
+
+void require_training_options(const TrainingOptions& o) {
+  at_least<std::int64_t>("--epochs", o.epochs, 1);
+  at_least<std::int64_t>("--steps", o.steps, 0);
+  at_least<std::int64_t>("--batch-size", o.batch_size.value_or(1), 1);
+  at_least<std::int64_t>("--batch-per-rank", o.batch_per_rank.value_or(1), 1);
+  at_least<std::int64_t>("--accumulate", o.accumulate, 1);
+  at_least("--workers", o.workers, -1);
+  at_most("--workers", o.workers, Loader::kMaxWorkers);
+  at_least("--threads", o.threads, 0);
+  at_most("--threads", o.threads, kMaxThreads);
+  at_least("--top-k", o.top_k, 0);
+  at_least<std::int64_t>("--log-every", o.log_every, 1);
+  at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
+  at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
+  at_least<std::int64_t>("--report-waits", o.report_waits, 0);
+  at_least<std::int64_t>("--workspace-limit", o.workspace_mb, 0);
+  at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
+  require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
+                      ", expected 0 <= value < 1");
+  const bool by_cost = buckets_by_cost(o);
+  if (!by_cost && !o.bucket_mb.empty()) {
+    (void)bucket_megabytes(o.bucket_mb);
+  }
+  require<UsageError>(by_cost == !o.cost.empty(), "--bucket-mb is '", o.bucket_mb, "' and --cost is '", o.cost,
+                      "', expected a file of lockstep-cost with auto, and none with a size");
+  require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
+                      ", expected seconds, at least 1, or 0 for none");
+  require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
+                      "', expected none with --tune off");
+  require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
+  const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
+  require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  require_optimizer(o);
+  require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
+                      " beside --dtype f64, expected none: gradients are f64 and sent as they are");
+}
+
+std::optional<double> given_learning_rate(const TrainingOptions& options) {
+  if (options.lr == "auto") {
+    return std::nullopt;
+  }
+  const double value = number_in(options.lr);
+  require<UsageError>(value > 0 && std::isfinite(value), "--lr is '", options.lr,
+                      "', expected a positive number or auto");
+  return value;
+}
+
+comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
+  using Overlap = comm::WorkplaceOptions::Overlap;
+  return {.threads = options.threads,
+          .overlap = options.overlap == Switch::automatic ? Overlap::automatic
+                     : options.overlap == Switch::on      ? Overlap::on
+                                                          : Overlap::off,
+          .bind_near_gpu = bind_near_gpu};
+}
+
+ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples, const BaseRate& rate, int ranks,
+                         int rank, const comm::CpuShare& share) {
+  ResolvedTraining resolved;
+  resolved.rules = run_rules({.ranks = ranks,
+                              .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(o.default_batch),
+                              .batch_per_rank = o.batch_per_rank,
+                              .accumulate = o.accumulate,
+                              .learning_rate = given_learning_rate(o),
+                              .base_learning_rate = rate.base,
+                              .reference_batch = rate.reference,
+                              .workers = o.workers < 0 ? std::nullopt : std::optional(o.workers),
+                              .processors = share.processors,
+                              .sharers = share.sharers});
+  const RunRules& rules = resolved.rules;
+  const Precision precision = parse_precision(o.dtype);
+  TrainerOptions& t = resolved.trainer;
+  t.global_batch = rules.global_batch;
+  t.accumulate = rules.accumulate;
+  t.seed = o.seed;
+  t.plan.dtype = precision.dtype;
+  t.plan.tf32 = precision.tf32;
+  t.plan.label_smoothing = o.label_smoothing;
+  t.plan.top_k = o.top_k;
+  t.optimizer = {.kind = parse_optimizer(o.optimizer),
+                 .momentum = o.momentum,
+                 .nesterov = o.nesterov,
+                 .beta1 = o.beta1,
+                 .beta2 = o.beta2,
+                 .epsilon = o.epsilon,
+                 .trust_coefficient = o.trust_coefficient,
+                 .clip_norm = o.clip_norm,
+                 .skip_non_finite = o.skip_non_finite,
+                 .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
+  t.weight_decay = o.weight_decay;
+  t.decay_all = !o.no_decay_norm;
+  t.keep_last = o.keep_last;
+  t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
+                 : o.cuda_graph == Switch::on      ? CudaGraph::on
+                                                   : CudaGraph::off;
+  t.loader_workers = rules.workers;
+  t.prefetch = rules.prefetch;
+  t.reduce_dtype = sent_as(o.reduce_dtype);
+  t.buckets.bucket_bytes = buckets_by_cost(o) || o.bucket_mb.empty()
+                               ? 0
+                               : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
+
+  const Sampler sampler({.size = training_samples,
+                         .batch_size = rules.global_batch,
+                         .ranks = ranks,
+                         .rank = rank,
+                         .shuffle = true,
+                         .keep_last = o.keep_last,
+                         .seed = o.seed});
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
+  require<UsageError>(o.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.epochs, ", of ", sampler.batches(),
+                      " batches each, expected at most ", kMostSteps / sampler.batches());
+  resolved.total_steps = o.epochs * sampler.batches();
+  if (o.steps > 0) {
+    resolved.total_steps = std::min(resolved.total_steps, o.steps);
+  }
+  t.schedule.kind = parse_schedule(o.schedule);
+  t.schedule.base = rules.learning_rate;
+  t.schedule.total_steps = resolved.total_steps;
+  t.schedule.warmup_steps = o.warmup_steps >= 0 ? o.warmup_steps : warmup_steps(resolved.total_steps);
+  t.schedule.milestones = {resolved.total_steps / 2, resolved.total_steps * 3 / 4};
+  resolved.warnings = warnings(rules, t.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
+  return resolved;
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+
+namespace lockstep::nn {
+
+enum class Switch : unsigned char { off, on, automatic };
+
+/// What the command line of every training program says (cli/training_options.hpp), as given; a program sets its own
+/// defaults before. `automatic` and negative values are resolved later, when data and ranks are known.
+struct TrainingOptions {
+  // Training.
+  std::string dtype = "fp32";  ///< nn/plan/precision.hpp
+  std::int64_t epochs = 6;
+  std::int64_t steps = 0;                      ///< stop after so many; 0: no limit
+  std::optional<std::int64_t> batch_size;      ///< of all ranks; default_batch when neither is given
+  std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one micro-batch
+  std::int64_t default_batch = 128;
+  std::int64_t accumulate = 1;
+  std::string optimizer = "sgd";
+  std::string lr = "auto";
+  std::string schedule = "cosine";
+  std::int64_t warmup_steps = -1;  ///< -1: a twentieth of the run
+  double momentum = 0.9;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double trust_coefficient = 0.001;
+  double clip_norm = 0;
+  bool skip_non_finite = false;
+  std::string loss_scale = "auto";
+  double weight_decay = 1e-4;
+  bool no_decay_norm = false;
+  double label_smoothing = 0;
+  int top_k = 0;
+  bool keep_last = false;
+  std::uint64_t seed = 1;
+  int workers = -1;  ///< -1: by the rule of nn/run/run_rules.hpp
+
+  // Ranks.
+  int threads = 0;  ///< of a rank on the host; 0: as Workplace has it
+  Switch overlap = Switch::automatic;
+  std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
+  std::string cost;       ///< cost.json of lockstep-cost
+  std::string reduce_dtype = "fp32";
+  Switch cuda_graph = Switch::automatic;
+  Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
+  std::string choices;               ///< file of what was timed; empty: none
+  std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
+  double watchdog = 600;             ///< seconds without progress; 0: none
+
+  // Results.
+  std::string out = "out";
+  std::int64_t log_every = 10;
+  std::int64_t checkpoint_every = 0;
+  std::int64_t report_waits = 0;  ///< steps that count as the first ones; 0: no report
+  std::string init;
+  std::string resume;
+  std::string evaluate;
+  bool dry_run = false;
+};
+
+/// UsageError that names the option and what was expected: what can be said before data and ranks are known.
+void require_training_options(const TrainingOptions& options);
+
+/// The --lr that was given; none for "auto".
+[[nodiscard]] std::optional<double> given_learning_rate(const TrainingOptions& options);
+
+/// The learning rate that "auto" begins with: `base` at a batch of `reference` samples; at any batch where that is 0.
+struct BaseRate {
+  double base = 0.1;
+  std::int64_t reference = 256;
+};
+
+/// How a rank's threads and communicator are to be (comm/launch/workplace.hpp).
+[[nodiscard]] comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu);
+
+/// What follows from the options once data and ranks are known.
+struct ResolvedTraining {
+  TrainerOptions trainer;  ///< but for the buckets by cost, which need the communicator's cost file
+  RunRules rules;
+  std::int64_t total_steps = 0;
+  std::vector<std::string> warnings;
+};
+/// training_samples: of the training set. UsageError naming the option.
+[[nodiscard]] ResolvedTraining resolve(const TrainingOptions& options, std::int64_t training_samples,
+                                       const BaseRate& rate, int ranks, int rank, const comm::CpuShare& share);
+
+}  // namespace lockstep::nn

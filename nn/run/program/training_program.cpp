@@ -1,0 +1,372 @@
+#include <lockstep/nn/run/program/training_program.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <iomanip>
+#include <iostream>
+#include <optional>
+#include <sstream>
+
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/run/program/header.hpp>
+#include <lockstep/nn/run/program/run_files.hpp>
+#include <lockstep/nn/run/program/wait_report.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// A signal handler reaches nothing else.
+std::atomic<int> stop_signal{0};
+extern "C" void on_signal(int number) {
+  stop_signal.store(number, std::memory_order_relaxed);
+}
+
+Json json_of(const ChoiceReport& report) {
+  return Json::Object{{"calls", report.calls},
+                      {"distinct", report.distinct},
+                      {"timed", report.timed},
+                      {"seconds", report.seconds},
+                      {"refused", Json::Array(report.refused.begin(), report.refused.end())}};
+}
+
+/// "93.21 %" of accuracies, "0.1234" of the rest, "not measured".
+std::string value_text(const std::string& metric, std::optional<double> value) {
+  std::ostringstream out;
+  if (!value) {
+    return "not measured";
+  }
+  if (metric == "test_accuracy") {
+    out << std::fixed << std::setprecision(2) << 100 * *value << " %";
+  } else {
+    out << std::setprecision(4) << *value;
+  }
+  return out.str();
+}
+
+/// "test accuracy 93.21 %, best 93.40 %"
+std::string result_text(const RunProgress& progress) {
+  const std::string& by = progress.best_by;
+  std::string last;
+  if (const auto found = progress.metrics.find(by); found != progress.metrics.end()) {
+    last = value_text(by, found->second);
+  } else {
+    last = value_text(by, by == "test_accuracy" ? progress.test_accuracy : progress.test_loss);
+  }
+  std::string name = by;
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return concat(name, ' ', last, ", best ", value_text(by, progress.best));
+}
+
+}  // namespace
+
+struct TrainingProgram::Impl {
+  Impl(comm::Session& s, comm::Workplace& p, const TrainingOptions& options)
+      : session(s), place(p), o(options), first(s.rank() == 0) {
+    // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
+    session.agree([&] {
+      if (first && !o.dry_run && o.evaluate.empty()) {
+        files.lock_if_used(o.out);
+      }
+    });
+    // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
+    // file system of its own.
+    resume_from = o.resume;
+    if (o.resume == "auto") {
+      session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
+      resume_from = comm::broadcast_text(session.control(), resume_from);
+    }
+    session.agree([&] {
+      const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
+      if (!source.empty() && !(source == o.evaluate && std::filesystem::is_regular_file(source))) {
+        saved = read_checkpoint_state(source);
+      }
+    });
+  }
+
+  void doing(const char* what) noexcept {
+    if (watchdog) {
+      watchdog->begin(what);
+    }
+  }
+
+  int run(const Recipe& recipe, RunObserver* observer) {
+    require<StateError>(!trainer, "training program: run() a second time");
+    make_trainer(recipe);
+    if (first) {
+      print_header(std::cout, o, recipe, resolved, session, place, *trainer);
+      if (tuned) {
+        print_choices(std::cout, *tuned, o.choices);
+      }
+    }
+    if (o.dry_run) {
+      if (first) {
+        std::cout << '\n' << describe(trainer->train_plan()) << std::flush;
+      }
+      return exit_code::kFinished;
+    }
+    session.agree([&] { trainer->start(); });
+    if (!o.evaluate.empty()) {
+      return evaluate();
+    }
+    const RunProgress progress = load(recipe.model);
+    return train(recipe, progress, observer);
+  }
+
+  /// Rank 0's file of costs, so that all ranks plan with one model.
+  [[nodiscard]] std::string cost_text() {
+    std::string text;
+    session.agree([&] { text = first && !o.cost.empty() ? comm::read_cost_text(o.cost) : ""; });
+    return comm::broadcast_text(session.control(), text);
+  }
+
+  void make_trainer(const Recipe& recipe) {
+    const std::string cost = cost_text();
+    session.agree([&] {
+      resolved = resolve(o, recipe.data.train.size(), recipe.rate, session.size(), session.rank(), place.share());
+      TrainerOptions& options = resolved.trainer;
+      options.plan.augment = recipe.augment;
+      options.plan.augment.seed = o.seed;
+      if (recipe.change) {
+        recipe.change(options);
+      }
+      if (!o.cost.empty()) {
+        options.buckets.all_reduce = comm::all_reduce_cost(
+            comm::parse_cost(cost, o.cost), place.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host,
+            session.size(), session.nodes(), o.cost);
+      }
+    });
+    identity.model = recipe.model.name();
+    identity.seed = o.seed;
+    identity.ranks = session.size();
+    identity.threads = place.threads();
+    identity.global_batch = resolved.trainer.global_batch;
+    identity.options = option_texts(resolved.trainer, recipe.data);
+    identity.options["epochs"] = std::to_string(o.epochs);
+    identity.options.insert(recipe.options.begin(), recipe.options.end());
+    if (place.on_gpu()) {  // rank 0's, so that all ranks go on alike
+      identity.options["device"] = comm::broadcast_text(session.control(), place.gpu()->name);
+    }
+    choose(recipe.model);
+    if (o.watchdog > 0 && !o.dry_run) {
+      watchdog.emplace(session, o.watchdog);
+    }
+    session.agree([&] {
+      trainer.emplace(
+          place.context(),
+          Ranks{place.grad(), session.control(), place.communication_stream(), watchdog ? &*watchdog : nullptr},
+          recipe.model, recipe.data, resolved.trainer);
+    });
+    identity.choices = trainer->choices();
+    for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
+      identity.buckets.push_back(bucket.last);
+    }
+  }
+
+  /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
+  /// rank 0's for all, where they are to be timed.
+  void choose(const Model& model) {
+    const bool hold = saved && o.evaluate.empty() && choices_hold(saved->identity, identity);
+    const std::vector<double> holds = comm::all_gather_value(session.control(), hold ? 1 : 0);
+    if (saved && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
+      resolved.trainer.plan.choices = saved->identity.choices;
+      resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
+    }
+    const bool wanted = o.tune == Switch::automatic ? place.on_gpu() || !o.choices.empty() : o.tune == Switch::on;
+    if (!wanted || !o.evaluate.empty() || !resolved.trainer.plan.choices.empty()) {
+      return;
+    }
+    const TrainerOptions& options = resolved.trainer;
+    const std::int64_t share = partition_of(options.global_batch, session.size(), 0).count;
+    std::vector<LibraryPlan> plans;  // as rank 0 has them
+    session.agree([&] {
+      if (first) {
+        plans = PassPlans(place.context(), model, partition_of(share, options.accumulate, 0).count, options.accumulate,
+                          options.plan)
+                    .library_plans();
+      }
+    });
+    ChoiceOptions choice;
+    choice.workspace_limit = static_cast<std::size_t>(o.workspace_mb) * 1000000;
+    choice.deterministic = true;  // a run repeats to the last bit
+    tuned.emplace();
+    resolved.trainer.plan.choices =
+        choose_libraries(session.control(), place.context(), plans, choice, o.choices, &*tuned);
+  }
+
+  int evaluate() {
+    session.agree([&] {
+      doing("reading the checkpoint");
+      load_model(o.evaluate, place.context(), trainer->parameters());
+      doing("waiting for other ranks");
+    });
+    session.agree([&] { trainer->require_same_state(); });
+    const Metrics test = trainer->evaluate();
+    if (first) {
+      std::cout << "test loss " << test.loss();
+      if (!trainer->evaluation_plan().layout().regression) {
+        std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy());
+        if (o.top_k > 0) {
+          std::cout << ", top " << o.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy());
+        }
+        std::cout << "  (" << std::fixed << std::setprecision(0) << test.correct << " of " << test.samples << ")";
+      }
+      std::cout << '\n' << std::flush;
+    }
+    return exit_code::kFinished;
+  }
+
+  RunProgress load(const Model& model) {
+    RunProgress progress;
+    std::string differences;
+    std::vector<std::string> head;  // that --init has left as it was
+    session.agree([&] {
+      doing("reading the checkpoint");
+      if (!o.init.empty()) {
+        head = load_pretrained(o.init, place.context(), model, trainer->parameters());
+      } else if (!resume_from.empty()) {
+        differences = resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
+      }
+      doing("waiting for other ranks");
+    });
+    session.agree([&] { trainer->require_same_state(); });
+    if (first && !head.empty()) {
+      std::cout << "  head       " << o.init << " has another number of classes; these tensors are not taken from it:";
+      for (const std::string& name : head) {
+        std::cout << ' ' << name;
+      }
+      std::cout << '\n';
+    }
+    if (first && !resume_from.empty()) {
+      print_resumed(std::cout, resume_from, progress, differences);
+    }
+    return progress;
+  }
+
+  [[nodiscard]] Json config(const Recipe& recipe) {
+    Json::Object options;
+    for (const auto& [key, value] : identity.options) {
+      options[key] = value;
+    }
+    Json::Object config{{"lockstep", build_description()},
+                        {"model", identity.model},
+                        {"seed", identity.seed},
+                        {"ranks", identity.ranks},
+                        {"nodes", session.nodes()},
+                        {"threads_per_rank", identity.threads},
+                        {"global_batch", identity.global_batch},
+                        {"options", options},
+                        {"overlap", place.overlap_reason()},
+                        {"bucket_mb", o.bucket_mb},
+                        {"cost", o.cost},
+                        {"library_choices", tuned ? json_of(*tuned) : Json()},
+                        {"workers", resolved.rules.workers},
+                        {"log_every", o.log_every},
+                        {"report_waits", o.report_waits},
+                        {"watchdog", o.watchdog},
+                        {"top_k", o.top_k},
+                        {"init", o.init},
+                        {"resume", o.resume}};
+    config.insert(recipe.config.begin(), recipe.config.end());
+    return config;
+  }
+
+  int train(const Recipe& recipe, const RunProgress& progress, RunObserver* observer) {
+    session.agree([&] {
+      doing(first ? "opening the files of results" : "waiting for rank 0's files of results");
+      if (first) {
+        files.open(o.out, config(recipe), !resume_from.empty(), std::cout,
+                   {.terminal = output_is_terminal(),
+                    .samples = recipe.samples,
+                    .accuracies = !trainer->evaluation_plan().layout().regression});
+      }
+    });
+    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+      std::signal(number, on_signal);
+    }
+    std::optional<WaitWatch> waits;
+    if (first && o.report_waits > 0) {
+      waits.emplace(place.context(), *trainer, o.report_waits);
+    }
+    RunObservers observers;
+    observers.add(files);
+    if (observer != nullptr) {
+      observers.add(*observer);
+    }
+    result = run_training(*trainer, session.control(), identity,
+                          {.epochs = o.epochs,
+                           .steps = o.steps,
+                           .log_every = o.log_every,
+                           .checkpoint_dir = o.out,
+                           .checkpoint_every = o.checkpoint_every,
+                           .metrics = recipe.metrics,
+                           .best = recipe.best,
+                           .stop = &stop_signal},
+                          progress, observers);
+    const int code = result->end == RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
+    if (waits) {
+      report_waits(waits->counts());
+    }
+    files.on_end(code, *result);
+    if (first && code == exit_code::kStopped) {
+      std::cout << "stopped by a signal at step " << trainer->position().step << "; --resume auto goes on from "
+                << o.out << "/last\n";
+    } else if (first) {
+      std::cout << "finished: " << result_text(result->progress) << "; results in " << o.out << '\n';
+    }
+    std::cout << std::flush;
+    return code;
+  }
+
+  /// What has made the host wait, and the memory at the end of the run.
+  void report_waits(const WaitCounts& waits) {
+    const std::optional<MemorySummary> memory = memory_now(place.context());
+    std::cout << waits.text(o.report_waits) << (memory ? "  memory     " + to_string(*memory) + "\n" : "");
+    files.write_event(
+        "waits",
+        {{"first_steps", o.report_waits}, {"calls", waits.json()}, {"memory", memory ? nn::json_of(*memory) : Json()}});
+  }
+
+  comm::Session& session;
+  comm::Workplace& place;
+  TrainingOptions o;
+  bool first;
+  RunFiles files;  ///< rank 0's
+  std::string resume_from;
+  std::optional<CheckpointState> saved;  ///< of what is resumed or evaluated
+  ResolvedTraining resolved;
+  RunIdentity identity;
+  std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
+  std::optional<comm::Watchdog> watchdog;
+  std::optional<Trainer> trainer;
+  std::optional<RunResult> result;
+};
+
+TrainingProgram::TrainingProgram(comm::Session& session, comm::Workplace& place, const TrainingOptions& options)
+    : impl_(std::make_unique<Impl>(session, place, options)) {}
+TrainingProgram::~TrainingProgram() = default;
+
+const RunIdentity* TrainingProgram::evaluated() const {
+  return impl_->saved && !impl_->o.evaluate.empty() ? &impl_->saved->identity : nullptr;
+}
+int TrainingProgram::run(const Recipe& recipe, RunObserver* observer) {
+  return impl_->run(recipe, observer);
+}
+Trainer& TrainingProgram::trainer() {
+  require<StateError>(impl_->trainer.has_value(), "training program: trainer() before run()");
+  return *impl_->trainer;
+}
+const RunResult* TrainingProgram::result() const {
+  return impl_->result ? &*impl_->result : nullptr;
+}
+
+}  // namespace lockstep::nn

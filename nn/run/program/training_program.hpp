@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/run/observer.hpp>
+#include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+namespace lockstep::nn {
+
+/// What a program brings to a run: its model, its data, and what it calls them. The same on every rank.
+struct Recipe {
+  const Model& model;
+  TrainingData data;
+  BaseRate rate{};                                           ///< of --lr auto
+  ops::AugmentDesc augment{};                                ///< of images; its seed is --seed
+  std::string samples = "samples";                           ///< what they are called
+  std::string model_text{};                                  ///< for the header; empty: the model's name
+  std::vector<std::pair<std::string, std::string>> about{};  ///< lines of the header, label and text, about the data
+  std::map<std::string, std::string> options{};  ///< what else decides the numbers, for RunIdentity::options
+  Json::Object config{};                         ///< what else belongs into config.json
+  std::vector<RunMetric> metrics{};
+  BestBy best{};
+  /// The last word on the trainer's options, after those of the command line: the loss of a regression, an optimizer of
+  /// one's own.
+  std::function<void(TrainerOptions& options)> change{};
+};
+
+/// What training programs share between their options and the end of a run: the folder of results and its lock, the
+/// checkpoint to go on from or to evaluate, buckets by cost, library choices, watchdog, trainer, header, console, log,
+/// signals (SIGTERM, SIGINT and SIGUSR1 stop the run with a checkpoint), the last lines and the exit code.
+///
+///   nn::TrainingProgram program(session, place, options.training);
+///   ... open the data and make the model ...
+///   return program.run({.model = model, .data = {train, test}});
+///
+/// Writes to standard output on rank 0. Collective: every rank makes all calls in the same order. Errors are those of
+/// Session::agree(): printed once, thrown on every rank. Session and workplace outlive it.
+class TrainingProgram {
+ public:
+  /// Finds the checkpoint that --resume or --evaluate names and reads what it says of its run. UsageError when another
+  /// run holds the folder, DataError for a checkpoint that cannot be read.
+  TrainingProgram(comm::Session& session, comm::Workplace& place, const TrainingOptions& options);
+  ~TrainingProgram();
+  TrainingProgram(const TrainingProgram&) = delete;
+  TrainingProgram& operator=(const TrainingProgram&) = delete;
+
+  /// The run whose checkpoint is only to be evaluated: it says which model that is. nullptr: none, or a file of
+  /// parameters that does not say.
+  [[nodiscard]] const RunIdentity* evaluated() const;
+
+  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. `observer`, if there
+  /// is one, follows the run on every rank, after the console. What the recipe refers to outlives the program.
+  int run(const Recipe& recipe, RunObserver* observer = nullptr);
+
+  [[nodiscard]] Trainer& trainer();  ///< StateError before run()
+  /// What the run reached; nullptr where nothing was trained (--dry-run, --evaluate).
+  [[nodiscard]] const RunResult* result() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace lockstep::nn

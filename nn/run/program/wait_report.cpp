@@ -1,0 +1,111 @@
+#include <lockstep/nn/run/program/wait_report.hpp>
+
+#include <algorithm>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr std::array kTimes{WaitTime::first_steps, WaitTime::later_steps, WaitTime::between_epochs};
+
+std::string counted(std::int64_t count, const char* what) {
+  return concat(count, ' ', what, count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+const char* name_of(WaitTime time) {
+  switch (time) {
+    case WaitTime::first_steps:
+      return "first steps";
+    case WaitTime::later_steps:
+      return "later steps";
+    case WaitTime::between_epochs:
+      break;
+  }
+  return "between epochs";
+}
+
+WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps) {
+  if (at.step - begin < first_steps) {
+    return WaitTime::first_steps;
+  }
+  return at.batch == 0 ? WaitTime::between_epochs : WaitTime::later_steps;
+}
+
+void WaitCounts::add(WaitTime time, const Synchronisation& wait) {
+  const std::lock_guard lock(mutex_);
+  Count& count = counts_[static_cast<std::size_t>(time)][{std::string(wait.call), std::string(name_of(wait.reason))}];
+  ++count.calls;
+  count.bytes += wait.bytes;
+  count.seconds += wait.seconds;
+}
+
+std::string WaitCounts::text(std::int64_t first_steps) const {
+  const std::lock_guard lock(mutex_);
+  std::string text;
+  for (const WaitTime time : kTimes) {
+    const Counts& counts = counts_[static_cast<std::size_t>(time)];
+    std::vector<std::pair<std::string, Count>> sorted;
+    Count all;
+    for (const auto& [key, count] : counts) {
+      sorted.emplace_back(concat(key.first, ": ", key.second), count);
+      all.calls += count.calls;
+      all.seconds += count.seconds;
+    }
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    text += concat(text.empty() ? "  waits      " : "             ",
+                   time == WaitTime::first_steps ? "first " + counted(first_steps, "step") : name_of(time), ": ",
+                   all.calls == 0 ? "none" : counted(all.calls, "call") + ", " + seconds_text(all.seconds), '\n');
+    for (const auto& [name, count] : sorted) {
+      text += concat("               ", name, ", ", counted(count.calls, "time"), ", ", seconds_text(count.seconds),
+                     count.bytes > 0 ? ", " + bytes_text(static_cast<double>(count.bytes)) : "", '\n');
+    }
+  }
+  return text;
+}
+
+Json WaitCounts::json() const {
+  const std::lock_guard lock(mutex_);
+  Json::Array all;
+  for (const WaitTime time : kTimes) {
+    for (const auto& [key, count] : counts_[static_cast<std::size_t>(time)]) {
+      Json::Object object;
+      object["when"] = name_of(time);
+      object["call"] = key.first;
+      object["reason"] = key.second;
+      object["count"] = count.calls;
+      object["bytes"] = std::uint64_t{count.bytes};
+      object["seconds"] = count.seconds;
+      all.emplace_back(std::move(object));
+    }
+  }
+  return all;
+}
+
+WaitWatch::WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps) : context_(context) {
+  context_.on_synchronisation(
+      [this, &trainer, begin = trainer.position().step, first_steps](const Synchronisation& wait) {
+        counts_.add(wait_time(trainer.position(), begin, first_steps), wait);
+      });
+}
+
+Json json_of(const MemorySummary& memory) {
+  const auto bytes = [](std::size_t value) { return Json(std::uint64_t{value}); };
+  const bool counted = memory.resource.has_value();
+  return Json::Object{{"device", to_string(memory.device)},
+                      {"total", bytes(memory.total)},
+                      {"free", bytes(memory.free)},
+                      {"others", bytes(memory.others)},
+                      {"process", memory.process ? bytes(*memory.process) : Json()},
+                      {"in_use", counted ? bytes(memory.resource->in_use) : Json()},
+                      {"cached", counted ? bytes(memory.resource->cached) : Json()},
+                      {"peak", counted ? bytes(memory.resource->peak) : Json()}};
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+
+/// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").
+namespace lockstep::nn {
+
+/// When a call waited. What libraries and graphs need once is in the first steps; what still waits in the later ones
+/// costs every step. Between epochs an evaluation reads its metrics and a checkpoint its parameters: that is meant.
+enum class WaitTime : unsigned char {
+  first_steps,     ///< up to the end of step N of this process
+  later_steps,     ///< the metrics of a report (--log-every) and checkpoints within an epoch are among them
+  between_epochs,  ///< evaluation, checkpoints, and the first step of the next epoch
+};
+[[nodiscard]] const char* name_of(WaitTime time);  ///< "first steps", "later steps", "between epochs"
+
+/// at: Trainer::position() as the call waits; begin: the step that this process began with.
+[[nodiscard]] WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps);
+
+/// Counts waits by time, call and reason. add() may come from any thread.
+class WaitCounts {
+ public:
+  void add(WaitTime time, const Synchronisation& wait);
+  /// For people, lines that begin as those of the header: "  waits      first 10 steps: 2 calls, 1.20 ms" and a line
+  /// for each call and reason, most seconds first; each time is named, "none" where nothing waited.
+  [[nodiscard]] std::string text(std::int64_t first_steps) const;
+  /// An array of objects: when, call, reason, count, bytes, seconds.
+  [[nodiscard]] Json json() const;
+
+ private:
+  struct Count {
+    std::int64_t calls = 0;
+    std::size_t bytes = 0;
+    double seconds = 0;
+  };
+  using Counts = std::map<std::pair<std::string, std::string>, Count>;  ///< by call and reason
+  mutable std::mutex mutex_;
+  std::array<Counts, 3> counts_;
+};
+
+/// Counts the waits for the context's stream while it lives. Not seen are those for other streams (the trainer's
+/// copies, communication) and for events alone. Trainer and context must outlive it.
+class WaitWatch {
+ public:
+  WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps);
+  WaitWatch(const WaitWatch&) = delete;
+  WaitWatch& operator=(const WaitWatch&) = delete;
+  ~WaitWatch() { context_.on_synchronisation({}); }
+  [[nodiscard]] const WaitCounts& counts() const { return counts_; }
+
+ private:
+  Context& context_;
+  WaitCounts counts_;
+};
+
+/// device, total, free, others, process, in_use, cached, peak in bytes; null where it is not known.
+[[nodiscard]] Json json_of(const MemorySummary& memory);
+
+}  // namespace lockstep::nn

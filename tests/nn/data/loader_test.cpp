@@ -1,0 +1,245 @@
+#include <lockstep/nn/data/loader.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/base/error.hpp>
+
+#include "tests/support/files.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::expect_holds;
+
+// Pixel p of image i is (7 i + p) mod 251; the image numbered `fails` cannot be read.
+class Numbers final : public ImageDataset {
+ public:
+  explicit Numbers(std::int64_t size, std::int64_t fails = -1)
+      : ImageDataset({"numbers", size, 3, 5, 4}), fails_(fails) {}
+  std::int32_t label(std::int64_t index) const override { return static_cast<std::int32_t>(index % 4); }
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    reads_.fetch_add(1, std::memory_order_relaxed);
+    require<DataError>(index != fails_, "numbers: image ", index, " is damaged");
+    for (std::size_t p = 0; p < image.size(); ++p) {
+      image[p] = value(index, p);
+    }
+  }
+  std::uint64_t fingerprint() const override { return 1; }
+  static std::uint8_t value(std::int64_t index, std::size_t p) {
+    return static_cast<std::uint8_t>((7 * static_cast<std::size_t>(index) + p) % 251);
+  }
+  std::int64_t reads() const { return reads_; }
+
+ private:
+  std::int64_t fails_;
+  mutable std::atomic<std::int64_t> reads_{0};
+};
+
+struct Copy {
+  std::int64_t epoch;
+  std::int64_t index;
+  std::int64_t valid;
+  std::int64_t global_valid;
+  bool last;
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> labels;
+  std::vector<std::int64_t> ids;
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
+template <class T>
+std::vector<T> values(const TensorView& view) {
+  const auto span = view.span<T>();
+  return {span.begin(), span.end()};
+}
+
+Copy copy_of(const Batch& batch) {
+  return {batch.epoch,
+          batch.index,
+          batch.valid,
+          batch.global_valid,
+          batch.last_of_epoch,
+          values<std::uint8_t>(batch.view(StateField::images)),
+          values<std::int32_t>(batch.view(StateField::labels)),
+          values<std::int64_t>(batch.view(StateField::sample_ids))};
+}
+
+std::vector<Copy> take(const ImageDataset& dataset, const Sampler& sampler, const LoaderOptions& options, int count) {
+  HostMemoryResource memory;
+  Loader loader(dataset, sampler, memory, options);
+  std::vector<Copy> out;
+  for (int i = 0; i < count; ++i) {
+    out.push_back(copy_of(loader.next()));
+  }
+  return out;
+}
+
+TEST(Loader, BatchesHoldTheSamplersShare) {
+  const Numbers data(23);
+  const Sampler sampler({23, 8, 3, 1, true, true, 5});  // shares of 8: 3, 3, 2; of 7: 3, 2, 2
+  const auto batches = take(data, sampler, {2, 2, 0, 0}, 7);
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    const Copy& batch = batches[b];
+    EXPECT_EQ(batch.epoch, static_cast<std::int64_t>(b / 3));
+    EXPECT_EQ(batch.index, static_cast<std::int64_t>(b % 3));
+    EXPECT_EQ(batch.last, b % 3 == 2);
+    EXPECT_EQ(batch.global_valid, b % 3 == 2 ? 7 : 8);
+    EXPECT_EQ(batch.valid, b % 3 == 2 ? 2 : 3);
+    ASSERT_EQ(batch.ids.size(), 3U);
+    const auto order = sampler.order(batch.epoch);
+    const std::size_t bytes = 3 * 5 * 3;
+    for (std::size_t row = 0; row < 3; ++row) {
+      const bool valid = static_cast<std::int64_t>(row) < batch.valid;
+      const std::int64_t id = valid ? order(sampler.share(batch.index).begin + static_cast<std::int64_t>(row)) : 0;
+      EXPECT_EQ(batch.ids[row], id);
+      EXPECT_EQ(batch.labels[row], valid ? id % 4 : 0);
+      for (std::size_t p = 0; p < bytes; ++p) {
+        ASSERT_EQ(batch.images[row * bytes + p], valid ? Numbers::value(id, p) : 0);
+      }
+    }
+  }
+}
+
+TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
+  const Numbers data(101);
+  const Sampler sampler({101, 10, 2, 0, true, true, 1});
+  const auto reference = take(data, sampler, {0, 1, 0, 0}, 30);
+  for (const int workers : {1, 2, 3, 7}) {
+    for (const int prefetch : {1, 2, 5}) {
+      EXPECT_EQ(take(data, sampler, {workers, prefetch, 0, 0}, 30), reference) << workers << ' ' << prefetch;
+    }
+  }
+  // Another seed gives other batches: the comparison can fail.
+  EXPECT_NE(take(data, Sampler({101, 10, 2, 0, true, true, 2}), {0, 1, 0, 0}, 30), reference);
+}
+
+TEST(Loader, StartsAnywhere) {
+  const Numbers data(50);
+  const Sampler sampler({50, 7, 1, 0, true, false, 1});
+  const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);
+  for (const int workers : {0, 2}) {
+    const auto tail = take(data, sampler, {workers, 2, 1, 3}, 15);  // 7 batches an epoch
+    EXPECT_TRUE(std::equal(tail.begin(), tail.end(), reference.begin() + 10)) << workers;
+  }
+}
+
+TEST(Loader, RanksWithoutSamplesGetZeroRows) {
+  const Numbers data(9);
+  const Sampler sampler({9, 8, 4, 3, false, true, 0});
+  const auto batches = take(data, sampler, {1, 2, 0, 0}, 2);
+  EXPECT_EQ(batches[1].valid, 0);
+  EXPECT_EQ(batches[1].global_valid, 1);
+  EXPECT_EQ(std::count(batches[1].images.begin(), batches[1].images.end(), 0), 2 * 45);
+}
+
+TEST(Loader, TheLastThreeBatchesStay) {
+  const Numbers data(64);
+  const Sampler sampler({64, 4, 1, 0, true, false, 3});
+  for (const int workers : {0, 3}) {
+    HostMemoryResource memory;
+    Loader loader(data, sampler, memory, {workers, 1, 0, 0});
+    std::deque<std::pair<const Batch*, Copy>> held;
+    for (int i = 0; i < 200; ++i) {
+      const Batch& now = loader.next();
+      held.emplace_back(&now, copy_of(now));
+      for (const auto& [batch, kept] : held) {
+        EXPECT_EQ(copy_of(*batch), kept);
+      }
+      if (held.size() == 3) {
+        held.pop_front();
+      }
+    }
+  }
+}
+
+TEST(Loader, ReadsNoFurtherAheadThanAsked) {
+  const Numbers data(1000);
+  const Sampler sampler({1000, 10, 1, 0, true, false, 3});
+  HostMemoryResource memory;
+  std::int64_t most = 0;
+  {
+    Loader loader(data, sampler, memory, {2, 3, 0, 0});
+    for (int i = 0; i < 5; ++i) {
+      (void)loader.next();
+    }
+    most = data.reads();
+  }
+  EXPECT_GE(most, 50);
+  EXPECT_LE(data.reads(), (5 + 3) * 10);
+}
+
+TEST(Loader, TakesItsMemoryAtTheStart) {
+  const Numbers data(64);
+  const Sampler sampler({64, 4, 1, 0, true, false, 3});
+  HostMemoryResource host;
+  TrackingMemoryResource memory(host);
+  {
+    Loader loader(data, sampler, memory, {2, 3, 0, 0});
+    const auto after_start = memory.counts();
+    EXPECT_EQ(after_start.allocations, 6);  // prefetch + 3
+    EXPECT_EQ(after_start.bytes_in_use, Loader::memory_bytes(data, sampler, {2, 3, 0, 0}));
+    for (int i = 0; i < 100; ++i) {
+      (void)loader.next();
+    }
+    EXPECT_EQ(memory.counts().allocations, after_start.allocations);
+    EXPECT_GE(loader.wait_seconds(), 0.0);
+  }
+  EXPECT_EQ(memory.counts().bytes_in_use, 0U);
+}
+
+TEST(Loader, AnErrorComesInThePlaceOfItsBatch) {
+  const Numbers data(40, 25);
+  const Sampler sampler({40, 10, 1, 0, false, false, 0});
+  for (const int workers : {0, 1, 4}) {
+    HostMemoryResource memory;
+    Loader loader(data, sampler, memory, {workers, 4, 0, 0});
+    EXPECT_EQ(loader.next().index, 0);
+    EXPECT_EQ(loader.next().index, 1);
+    for (int again = 0; again < 2; ++again) {
+      EXPECT_EQ(error_of<DataError>([&] { (void)loader.next(); }), "numbers: image 25 is damaged");
+    }
+  }
+}
+
+// Made and destroyed at once, with workers in every state; a hang shows as a timeout.
+TEST(Loader, DestructionNeverHangs) {
+  const Numbers data(40);
+  const Sampler sampler({40, 10, 1, 0, true, false, 0});
+  HostMemoryResource memory;
+  for (int i = 0; i < 200; ++i) {
+    Loader loader(data, sampler, memory, {1 + i % 4, 1 + i % 3, 0, 0});
+    for (int n = 0; n < i % 5; ++n) {
+      (void)loader.next();
+    }
+    Loader moved = std::move(loader);
+    EXPECT_EQ(moved.next().index, i % 5 % 4);
+  }
+}
+
+TEST(Loader, BadSettingsAreRefused) {
+  const Numbers data(40);
+  const Sampler sampler({40, 10, 1, 0, true, false, 0});
+  HostMemoryResource memory;
+  const auto make = [&](LoaderOptions options) { return [&, options] { Loader(data, sampler, memory, options); }; };
+  expect_holds(error_of<UsageError>(make({-1, 2, 0, 0})), "-1 workers");
+  expect_holds(error_of<UsageError>(make({1000, 2, 0, 0})), "1000 workers");
+  expect_holds(error_of<UsageError>(make({1, 0, 0, 0})), "prefetch 0");
+  expect_holds(error_of<UsageError>(make({1, 2, -1, 0})), "epoch -1");
+  expect_holds(error_of<UsageError>(make({1, 2, 0, 4})), "batch 4");
+  expect_holds(error_of<UsageError>([&] {
+                 Loader(data, Sampler({41, 10, 1, 0, true, false, 0}), memory);
+               }),
+               "41 samples");
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,372 @@
+// The gradient of whole models in f64 against central differences of the loss, parameter by parameter.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/runtime/base/align.hpp>
+
+#include "tests/nn/net.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/gradient_check.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using Net = testing::CheckedNet;
+
+/// testing::gradient_error over the parameters, up to `samples` elements of each; `scale` multiplies the analytic
+/// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there
+/// is of its gradient is rounding.
+double gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
+  net.run();
+  ParameterSet& set = net.parameters();
+  std::vector<double> analytic = testing::to_doubles(set.gradients());
+  for (double& value : analytic) {
+    value *= scale;
+  }
+  std::vector<testing::GradientPair> pairs;
+  for (std::size_t p = 0; p < set.parameters().size(); ++p) {
+    const ParameterInfo& info = set.parameters()[p];
+    const TensorView values = set.value(static_cast<int>(p));
+    const TensorView gradient(analytic.data() + info.offset, DType::f64, Device::cpu(), values.shape);
+    if (info.spec.name == cancelled) {
+      for (const double value : gradient.span<double>()) {
+        EXPECT_TRUE(std::abs(value) <= 1e-12) << cancelled << ": " << value;
+      }
+      continue;
+    }
+    pairs.push_back({info.spec.name, values, gradient});
+  }
+  return testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, samples);
+}
+
+TEST(Gradient, LinearClassifier) {
+  Net net(mlp({3, 3, 3}, {}, 3), Mode::train, 5, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 40) <= 1e-5);
+}
+
+TEST(Gradient, DeepMlp) {
+  Net net(mlp({3, 3, 3}, {8, 7, 6}, 3), Mode::train, 5, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 30) <= 1e-5);
+  EXPECT_FALSE(gradient_error(net, 30, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+}
+
+TEST(Gradient, SmallCifarResNetWithBatchNormAndOptionA) {
+  Net net(cifar_resnet(8, 3, 8, 8), Mode::train, 4, DType::f64, 2);
+  EXPECT_TRUE(gradient_error(net, 12) <= 1e-5);
+}
+
+TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
+  const Model model = cifar_resnet(8, 3, 8, 8);
+  Net whole(model, Mode::train, 3, DType::f64);
+  Net padded(model, Mode::train, 5, DType::f64);
+  // The first three samples are equal, because the input is drawn in order.
+  padded.scalars().valid = 3;
+  padded.scalars().sample_weight = whole.scalars().sample_weight;
+  EXPECT_NEAR(whole.run(), padded.run(), 1e-12);
+  testing::expect_close(padded.parameters().gradients(), whole.parameters().gradients(), 1e-12);
+}
+
+TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
+  // A ResNet-50 block in small: stem with max pool, then bottlenecks with projection shortcuts.
+  ModelBuilder b("tiny", {12, 12, 3});
+  NodeId x = b.conv2d("conv1", b.input(), 6, {.kernel = 5, .stride = 2, .pad = 2});
+  x = b.batch_norm("bn1", x, {.relu = true});
+  x = b.max_pool("maxpool", x, 3, 2, 1);
+  NodeId shortcut = b.batch_norm("d1", b.conv2d("d0", x, 8, {.kernel = 1, .stride = 2}));
+  NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 4, {.kernel = 1}), {.relu = true});
+  y = b.batch_norm("b2", b.conv2d("c2", y, 4, {.kernel = 3, .stride = 2, .pad = 1}), {.relu = true});
+  y = b.batch_norm("b3", b.conv2d("c3", y, 8, {.kernel = 1, .bias = true}), {.relu = true, .residual = shortcut});
+  y = b.global_average_pool("avgpool", y);
+  b.linear("fc", y, 3);
+  Net net(b.build(), Mode::train, 4, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 15, 1, "c3.bias") <= 1e-5);
+}
+
+TEST(Gradient, IdentityShortcutOfAMaxPool) {
+  // ResNet-18: the pooled tensor feeds a convolution and the residual of the same block.
+  ModelBuilder b("tiny18", {8, 8, 3});
+  NodeId x =
+      b.max_pool("maxpool", b.batch_norm("bn1", b.conv2d("conv1", b.input(), 4, {.pad = 1}), {.relu = true}), 3, 2, 1);
+  NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 4, {.pad = 1}), {.relu = true});
+  y = b.batch_norm("b2", b.conv2d("c2", y, 4, {.pad = 1}), {.relu = true, .residual = x});
+  b.linear("fc", b.global_average_pool("avgpool", y), 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+}
+
+TEST(Gradient, AveragePoolOfAShortcut) {
+  // ResNet-D: the shortcut takes means of 2 x 2 pixels before its convolution; here the branch pools over its edge.
+  for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+    ModelBuilder b("tiny_d", {8, 8, 3});
+    NodeId x = b.conv2d("conv1", b.input(), 4, {.pad = 1});
+    NodeId shortcut = b.conv2d("d0", b.average_pool("pool", x, 2, 2, 0), 6, {.kernel = 1});
+    NodeId y = b.conv2d("c1", b.average_pool("edge", x, 3, 2, 1, over), 6, {.kernel = 1});
+    b.linear("fc", b.relu("r", b.add("sum", y, shortcut)), 3);
+    Net net(b.build(), Mode::train, 3, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+  }
+}
+
+TEST(Gradient, BatchNormOfTheInput) {
+  // The input wants no gradient; its fourth, stored channel is none of the model's.
+  for (const bool relu : {false, true}) {
+    ModelBuilder b("normed", {6, 5, 3});
+    NodeId x = b.batch_norm("bn0", b.input(), {.relu = relu});
+    x = b.relu("r1", b.conv2d("c1", x, 4, {.pad = 1, .bias = true}));
+    b.linear("fc", b.max_pool("pool", x, 2, 2, 0), 3);
+    const Model model = b.build();
+    // bn0: 2 x 3, c1: 4 x 3 x 9 + 4, fc: 3 x (4 x 3 x 2) + 3.
+    EXPECT_EQ(model.parameter_count(), 6 + 112 + 75);
+    EXPECT_EQ(model.buffers()[0].shape, Shape{3});
+    Net net(model, Mode::train, 4, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << relu;
+  }
+}
+
+TEST(Gradient, BatchNormOfFlatFeaturesAndOfALinearLayer) {
+  ModelBuilder b("flat", {7});
+  NodeId x = b.batch_norm("bn0", b.input(), {.relu = true});
+  x = b.batch_norm("bn1", b.linear("l1", x, 6), {.relu = true});
+  b.linear("fc", x, 3);
+  Net net(b.build(), Mode::train, 6, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20, 1, "l1.bias") <= 1e-5);
+}
+
+TEST(Gradient, BatchNormOfTheInputWithAResidualThatWantsItsGradient) {
+  ModelBuilder b("side", {5, 5, 4});
+  const NodeId side = b.conv2d("c1", b.input(), 4, {.pad = 1});
+  const NodeId x = b.batch_norm("bn0", b.input(), {.relu = true, .residual = side});
+  b.linear("fc", b.batch_norm("bn1", x, {.residual = b.input()}), 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, FourReadersOfOneTensorAreAddedUp) {
+  ModelBuilder b("fan", {4, 4, 3});
+  const NodeId x = b.batch_norm("bn1", b.conv2d("conv1", b.input(), 4, {.pad = 1}), {.relu = true});
+  NodeId y = b.batch_norm("r1", x, {.relu = true, .residual = x});
+  y = b.batch_norm("r2", y, {.relu = true, .residual = x});
+  y = b.batch_norm("r3", b.conv2d("c1", x, 4, {.pad = 1}), {.relu = true, .residual = y});
+  b.linear("fc", b.relu("relu", y), 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+}
+
+TEST(Gradient, ConvolutionWithBiasAndReluWithoutBatchNorm) {
+  ModelBuilder b("plain", {7, 6, 3});
+  NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 5, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
+  x = b.relu("r2", b.conv2d("c2", x, 4, {.kernel = 1, .bias = true}));
+  b.linear("fc", x, 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, EveryActivation) {
+  ModelBuilder b("smooth", {5, 4, 3});
+  NodeId x = b.conv2d("c0", b.input(), 5, {.kernel = 3, .pad = 1, .bias = true});
+  int i = 0;
+  for (const ops::Activation function : {ops::Activation::gelu, ops::Activation::gelu_tanh, ops::Activation::silu,
+                                         ops::Activation::tanh, ops::Activation::sigmoid}) {
+    const std::string number = std::to_string(++i);
+    x = b.conv2d("c" + number, b.activation("a" + number, x, function), 4, {.kernel = 1, .bias = true});
+  }
+  b.linear("fc", b.layer_norm("norm", x), 3);
+  const Model model = b.build();
+  Net net(model, Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  Net evaluation(model, Mode::evaluate, 3, DType::f64);
+  EXPECT_EQ(evaluation.run(), net.run()) << "there outputs take the place of inputs";
+}
+
+TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
+  ModelBuilder b("layer norm", {5, 4, 3});
+  const NodeId x = b.conv2d("c1", b.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
+  NodeId y = b.activation("a1", b.layer_norm("n1", x), ops::Activation::gelu);
+  y = b.batch_norm("join", y, {.residual = x});
+  y = b.layer_norm("n2", b.linear("l1", y, 7), 1e-3);
+  b.linear("fc", b.layer_norm("n3", y), 3);
+  Net net(b.build(), Mode::train, 3, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
+  for (const double dropout : {0.2, 0.0}) {  // without dropout the residual is added behind the product, in one pass
+    const TransformerOptions options{
+        .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
+    PlanOptions plan;
+    plan.dropout_seed = 3;
+    const Model model = transformer(options);
+    Net net(model, Mode::train, 3, DType::f64, 2, plan);
+    EXPECT_TRUE(gradient_error(net, 6) <= 1e-5) << dropout;
+    EXPECT_FALSE(gradient_error(net, 6, 1.001) <= 1e-5);
+    const auto parameters = net.parameters().parameters();
+    const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
+    EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
+    Net evaluation(model, Mode::evaluate, 3, DType::f64);
+    EXPECT_EQ(evaluation.run() == net.run(), dropout == 0) << "evaluation knows no dropout";
+  }
+}
+
+TEST(Gradient, LinearLayersWithAnEpilogue) {
+  for (const bool bias : {true, false}) {
+    ModelBuilder b("epilogue", {6});
+    const NodeId x = b.linear("l0", b.input(), 5, {.bias = bias, .activation = ops::Activation::relu});
+    const NodeId y = b.linear("l1", x, 5, {.bias = bias, .activation = ops::Activation::silu, .residual = x});
+    const NodeId z = b.linear("l2", y, 5, {.bias = bias, .residual = y});
+    b.linear("fc", b.linear("l3", z, 5, {.bias = bias, .activation = ops::Activation::tanh, .residual = x}), 3);
+    const Model model = b.build();
+    Net net(model, Mode::train, 4, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << bias;
+    Net evaluation(model, Mode::evaluate, 4, DType::f64);
+    EXPECT_EQ(evaluation.run(), net.run()) << "there the product is overwritten";
+  }
+  ModelBuilder b("epilogue", {6});
+  EXPECT_THROW(b.linear("l0", b.input(), 5, {.residual = b.input()}), ShapeError);
+}
+
+/// Two linear layers with an activation between them, in the first or as a layer of its own.
+Model two_linear_layers(ops::Activation kind, bool within) {
+  ModelBuilder b("two", {37});
+  NodeId x = b.linear("l0", b.input(), 70, {.activation = within ? kind : ops::Activation::identity});
+  if (!within) {
+    x = b.activation("a0", x, kind);
+  }
+  b.linear("fc", x, 3);
+  return b.build();
+}
+
+/// All products with the reference, so that they differ in nothing but what follows them.
+PlanOptions with_reference(const Model& model, Mode mode, std::int64_t batch) {
+  CpuContext context;
+  PlanOptions options;
+  const Plan plan(context, testing::on_values(model), mode, batch, options);
+  for (const LibraryPlan& library : plan.library_plans()) {
+    options.choices[library.key] = "reference";
+  }
+  return options;
+}
+
+/// In f64 there are only our own loops, which fuse every activation.
+Net net_in_f64(const Model& model, Mode mode) {
+  return {model, mode, 4, DType::f64, 1};
+}
+
+bool calls(const Plan& plan, std::string_view op) {
+  return std::any_of(plan.calls().begin(), plan.calls().end(), [&](const Call& call) { return call.op == op; });
+}
+
+TEST(Gradient, AnActivationWithinAProductHasTheBitsOfALayerOfItsOwn) {
+  Net relu = net_in_f64(two_linear_layers(ops::Activation::relu, true), Mode::train);
+  Net apart = net_in_f64(two_linear_layers(ops::Activation::relu, false), Mode::train);
+  Net other = net_in_f64(two_linear_layers(ops::Activation::silu, true), Mode::train);
+  EXPECT_EQ(relu.run(), apart.run());
+  testing::expect_same_bits(relu.parameters().gradients(), apart.parameters().gradients());
+  EXPECT_NE(other.run(), relu.run()) << "a control";
+  EXPECT_FALSE(testing::has_same_bits(other.parameters().gradients(), relu.parameters().gradients()));
+  EXPECT_TRUE(relu.plan().choices().contains("l0 forward relu"));
+  EXPECT_TRUE(calls(relu.plan(), "matmul forward relu reference"));
+  EXPECT_FALSE(calls(relu.plan(), "linear_epilogue forward"));
+  for (const ops::Activation kind : {ops::Activation::relu, ops::Activation::silu}) {
+    Net within = net_in_f64(two_linear_layers(kind, true), Mode::evaluate);
+    Net behind = net_in_f64(two_linear_layers(kind, false), Mode::evaluate);
+    EXPECT_EQ(within.run(), behind.run());
+    EXPECT_TRUE(within.plan().choices().contains(concat("l0 forward ", ops::name_of(kind))));
+    EXPECT_TRUE(calls(within.plan(), concat("matmul forward ", ops::name_of(kind), " reference")));
+    EXPECT_FALSE(calls(within.plan(), "linear_epilogue forward")) << "nothing is kept in evaluation";
+  }
+}
+
+TEST(Gradient, OfReluNoProductIsKept) {
+  constexpr std::int64_t kBatch = 64;
+  constexpr int kLayers = 5;
+  const auto planned = [&](ops::Activation kind) {
+    ModelBuilder b("deep", {37});
+    NodeId x = b.input();
+    for (int i = 0; i < kLayers; ++i) {
+      x = b.linear("l" + std::to_string(i), x, 70, {.activation = kind});
+    }
+    b.linear("fc", x, 3);
+    const Model model = b.build();
+    CpuContext context;
+    return Plan(context, model, Mode::train, kBatch, with_reference(model, Mode::train, kBatch));
+  };
+  const Plan relu = planned(ops::Activation::relu);
+  const Plan silu = planned(ops::Activation::silu);
+  const std::size_t products = kLayers * align_up(kBatch * 70 * sizeof(float), kAlignment);
+  EXPECT_EQ(silu.unshared_bytes() - relu.unshared_bytes(), products);
+  EXPECT_LE(relu.workspace_bytes() + products / 2, silu.workspace_bytes()) << "most live at once";
+}
+
+TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
+  ModelBuilder b("encoder", {4, 5});
+  NodeId x = b.attention("attn", b.linear("qkv", b.input(), 18), {.heads = 3});
+  x = b.add("add", b.linear("skip", b.input(), 6), x);
+  b.linear("fc", x, 3, {.bias = false});
+  Net net(b.build(), Mode::train, 2, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
+  // Behind each add stand layers that write their gradient over the one they were given, and a second reader.
+  ModelBuilder b("branches", {6});
+  const NodeId x = b.linear("l0", b.input(), 5);
+  const NodeId twice = b.add("twice", x, x);
+  const NodeId soft = b.activation("a1", twice, ops::Activation::tanh);
+  const NodeId one = b.add("one", soft, b.relu("r1", x));
+  const NodeId two = b.add("two", b.layer_norm("n1", one), one);
+  const NodeId three = b.add("three", two, b.linear("l1", two, 5));
+  const NodeId four = b.add("four", b.input(), b.linear("l2", b.add("both", three, one), 6));
+  b.linear("fc", four, 3);
+  Net net(b.build(), Mode::train, 4, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, BatchNormOfTheInputLeavesAGradientThatASumPassedOn) {
+  ModelBuilder b("passed", {6});
+  const NodeId r = b.linear("l0", b.input(), 6);
+  const NodeId n = b.batch_norm("bn", b.input(), {.residual = r});
+  b.linear("fc", b.add("sum", n, r), 3);
+  Net net(b.build(), Mode::train, 5, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, ALastLayerThatReadsItsOutputAgain) {
+  PlanOptions options;
+  options.loss = Loss::mse;
+  ModelBuilder b("positive", {5});
+  b.relu("out", b.linear("l0", b.input(), 4));
+  Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, RegressionLosses) {
+  for (const Loss loss : {Loss::mse, Loss::l1, Loss::huber}) {
+    PlanOptions options;
+    options.loss = loss;
+    options.huber_delta = 0.4;
+    ModelBuilder b("regression", {5});
+    b.linear("out", b.activation("act", b.linear("in", b.input(), 7), ops::Activation::tanh), 3);
+    Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    net.scalars().valid = 4;
+    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+  }
+}
+
+TEST(Gradient, LabelSmoothing) {
+  PlanOptions options;
+  options.label_smoothing = 0.1;
+  Net net(mlp({3, 3, 3}, {6}, 4), Mode::train, 5, DType::f64, 1, options);
+  EXPECT_TRUE(gradient_error(net, 30) <= 1e-5);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

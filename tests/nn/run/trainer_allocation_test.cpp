@@ -1,0 +1,112 @@
+// A step allocates nothing, on any thread of any rank.
+#include <barrier>
+#include <cstdint>
+#include <new>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+
+#include "tests/comm/count_allocations.hpp"
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+/// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
+void expect_no_allocation(const std::string& choice, std::int64_t passes = 1) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  std::barrier together(2);
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    HostMemoryResource host;
+    TrackingMemoryResource memory(host);
+    CpuContext context({.threads = 1, .memory = &memory});
+    Stream worker = Stream::host_worker("comm");
+    TrainerOptions options;
+    options.global_batch = 11;
+    options.accumulate = passes;
+    options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
+    for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
+      for (const Node& node : model.nodes()) {
+        if (node.layer && !choice.empty()) {
+          options.plan.choices[node.layer->name() + " " + pass] = choice;
+        }
+      }
+    }
+    Trainer trainer(context, {grad, *control, worker}, model, data, options);
+    trainer.start();
+    for (int i = 0; i < 3; ++i) {
+      trainer.step();
+    }
+    const auto before = memory.counts();
+    const std::int64_t allocations = count_allocations::allocations;
+    // All threads of both ranks: compute, communication, loaders.
+    together.arrive_and_wait();
+    count_allocations::everywhere = true;
+    together.arrive_and_wait();
+    for (int i = 0; i < 8; ++i) {  // over the end of an epoch
+      trainer.step();
+    }
+    context.synchronize();
+    worker.synchronize();
+    together.arrive_and_wait();
+    count_allocations::everywhere = false;
+    EXPECT_EQ(count_allocations::allocations, allocations);
+    EXPECT_EQ(memory.counts().allocations, before.allocations);
+  });
+  EXPECT_EQ(failures, comm::none_failed(2));
+}
+
+TEST_F(TrainerTest, AStepAllocatesNothing) {
+  expect_no_allocation("reference");
+  expect_no_allocation("reference", 2);
+}
+
+TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {
+  if (!LOCKSTEP_HAS_ONEDNN) {
+    GTEST_SKIP() << "needs oneDNN, this build has none";
+  }
+  const std::int64_t before = count_allocations::bracketed;
+  expect_no_allocation("");
+  EXPECT_GT(count_allocations::bracketed, before) << "the library was used, and its calls were seen";
+}
+
+TEST_F(TrainerTest, TheCounterSeesAnAllocation) {
+  using count_allocations::allocations;
+  // Calls of the operator: a new-expression without use may be left out by the compiler.
+  const auto allocate = [] { ::operator delete(::operator new(40)); };
+  const auto allocate_aligned = [] {
+    ::operator delete (::operator new (40, std::align_val_t{64}), std::align_val_t{64});
+  };
+  const std::int64_t before = allocations;
+  allocate();
+  allocate_aligned();
+  EXPECT_EQ(allocations, before) << "nothing is counted unless asked for";
+  count_allocations::counting = true;
+  allocate();
+  allocate_aligned();
+  count_allocations::counting = false;
+  EXPECT_EQ(allocations, before + 2);
+
+  Stream worker = Stream::host_worker("other");
+  count_allocations::counting = true;
+  worker.enqueue(allocate);
+  worker.synchronize();
+  count_allocations::counting = false;
+  EXPECT_EQ(allocations, before + 2) << "another thread's are not this one's";
+  count_allocations::everywhere = true;
+  worker.enqueue(allocate);
+  worker.enqueue(allocate_aligned);
+  worker.synchronize();
+  count_allocations::everywhere = false;
+  EXPECT_EQ(allocations, before + 4);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,261 @@
+// What every rank must do alike, and what is refused.
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
+  struct Case {
+    std::string item;
+    std::function<void(TrainerOptions&)> change;
+  };
+  const std::vector<Case> cases{
+      {"seed", [](TrainerOptions& o) { o.seed = 9; }},
+      {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
+      {"accumulate", [](TrainerOptions& o) { o.accumulate = 2; }},
+      {"momentum", [](TrainerOptions& o) { o.optimizer.momentum = 0.8; }},
+      {"clip_norm", [](TrainerOptions& o) { o.optimizer.clip_norm = 0.8; }},
+      {"skip_non_finite", [](TrainerOptions& o) { o.optimizer.skip_non_finite = true; }},
+      {"top_k", [](TrainerOptions& o) { o.plan.top_k = 2; }},
+      {"schedule", [](TrainerOptions& o) { o.schedule.kind = Schedule::Kind::step; }},
+      {"learning_rate", [](TrainerOptions& o) { o.schedule.base = 0.3; }},
+      {"milestones",
+       [](TrainerOptions& o) {
+         o.schedule.milestones = {3, 5};
+       }},
+      {"gamma", [](TrainerOptions& o) { o.schedule.gamma = 0.5; }},
+      {"mean", [](TrainerOptions& o) { o.plan.augment.mean[2] = 0.5F; }},
+      {"std", [](TrainerOptions& o) { o.plan.augment.std[1] = 0.25F; }},
+      {"augmentation_seed", [](TrainerOptions& o) { o.plan.augment.seed = 4; }},
+      {"buckets", [](TrainerOptions& o) { o.buckets.bucket_bytes = 1000; }},
+      {"keep_last", [](TrainerOptions& o) { o.keep_last = true; }},
+  };
+  for (const Case& item : cases) {
+    const auto change = [&](TrainerOptions& options, int rank) {
+      if (rank == 2) {
+        item.change(options);
+      }
+    };
+    expect_all_say(with_trainers(3, change, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "the ranks do not agree: rank 0 has '" + item.item + " ");
+  }
+  // A library choice that one rank alone makes otherwise.
+  const auto other_choice = [](TrainerOptions& options, int rank) {
+    options.plan.choices["fc forward"] = "reference";
+    options.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
+  };
+  if (LOCKSTEP_HAS_ONEDNN) {
+    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward reference', rank 1 has 'choice for conv1 forward onednn");
+  }
+}
+
+TEST_F(TrainerTest, ChoicesOfLaterPassesAndOfEvaluationArePartOfTheRun) {
+  const auto passes = [](std::int64_t accumulate) {
+    Choices choices;
+    EXPECT_EQ(with_trainers(
+                  1, [&](TrainerOptions& options, int) { options.accumulate = accumulate; },
+                  [&](Trainer& trainer, comm::Communicator&) {
+                    choices = trainer.choices();
+                    EXPECT_EQ(choices.size(),
+                              static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size() +
+                                  trainer.evaluation_plan().choices().size());
+                  }),
+              comm::none_failed(1));
+    return choices;
+  };
+  const Choices one = passes(1);
+  const Choices two = passes(2);
+  int evaluated = 0;
+  for (const auto& [call, choice] : one) {
+    EXPECT_EQ(two.count(call), 1U) << call;
+    const bool of_evaluation = call.ends_with(" evaluate");
+    EXPECT_EQ(two.count(call + " accumulate"), of_evaluation ? 0U : 1U) << call;
+    evaluated += of_evaluation ? 1 : 0;
+  }
+  EXPECT_GT(evaluated, 0);
+  // Each pass takes what the options hold for it, and ranks that differ there do not agree.
+  const auto other_choice = [](TrainerOptions& options, int rank) {
+    options.accumulate = 2;
+    options.plan.choices["conv1 forward"] = "reference";
+    options.plan.choices["conv1 forward accumulate"] = rank == 1 ? "onednn" : "reference";
+  };
+  if (LOCKSTEP_HAS_ONEDNN) {
+    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward accumulate reference', rank 1 has 'choice for conv1 forward "
+                   "accumulate onednn");
+    const auto other_evaluation = [](TrainerOptions& options, int rank) {
+      options.plan.choices["conv1 forward"] = "reference";
+      options.plan.choices["conv1 forward evaluate"] = rank == 1 ? "onednn" : "reference";
+    };
+    expect_all_say(with_trainers(2, other_evaluation, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                   "rank 0 has 'choice for conv1 forward evaluate reference', rank 1 has 'choice for conv1 forward "
+                   "evaluate onednn");
+  }
+}
+
+TEST(ChoicesHold, WhereTheCallsAreTheSame) {
+  const RunIdentity run{.model = "m",
+                        .ranks = 2,
+                        .global_batch = 16,
+                        .options = {{"dtype", "f32"}, {"accumulate", "2"}, {"device", "a GPU"}, {"pad", "4"}}};
+  EXPECT_TRUE(choices_hold(run, run));
+  RunIdentity same = run;
+  same.seed = 7;
+  same.options["pad"] = "2";
+  same.options["learning_rate"] = "1";
+  EXPECT_TRUE(choices_hold(run, same));
+  const std::vector<std::function<void(RunIdentity&)>> changes{
+      [](RunIdentity& r) { r.ranks = 1; },
+      [](RunIdentity& r) { r.global_batch = 8; },
+      [](RunIdentity& r) { r.options["dtype"] = "bf16"; },
+      [](RunIdentity& r) { r.options["tf32"] = "1"; },
+      [](RunIdentity& r) { r.options.erase("accumulate"); },
+      [](RunIdentity& r) { r.options["device"] = "another GPU"; },
+      [](RunIdentity& r) { r.options.erase("device"); }};
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    RunIdentity other = run;
+    changes[i](other);
+    EXPECT_FALSE(choices_hold(run, other)) << i;
+    EXPECT_FALSE(choices_hold(other, run)) << i;
+  }
+}
+
+TEST_F(TrainerTest, RanksThatWouldRunDifferentlyAreNamed) {
+  struct Case {
+    std::string item;
+    std::function<void(RunOptions&)> change;
+  };
+  for (const Case& item :
+       {Case{"log_every", [](RunOptions& o) { o.log_every = 4; }},
+        Case{"checkpoint_every", [](RunOptions& o) { o.checkpoint_every = 2; }},
+        Case{"epochs", [](RunOptions& o) { o.epochs = 2; }}, Case{"steps", [](RunOptions& o) { o.steps = 2; }},
+        Case{"checkpoints", [this](RunOptions& o) { o.checkpoint_dir = path("one"); }}}) {
+    const auto failures = with_trainers(
+        2, [](TrainerOptions&, int) {},
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunOptions options;
+          if (control.rank() == 1) {
+            item.change(options);
+          }
+          RunObserver nobody;
+          run_training(trainer, control, {}, options, {}, nobody);
+        });
+    expect_all_say(failures, "the ranks do not agree: rank 0 has '" + item.item + " ");
+  }
+}
+
+TEST_F(TrainerTest, RunOptionsOutOfRangeAreRefused) {
+  const auto failures = with_trainers(
+      1, [](TrainerOptions&, int) {},
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        RunObserver nobody;
+        for (const RunOptions& options : {RunOptions{.log_every = 0}, RunOptions{.epochs = -1}, RunOptions{.steps = -1},
+                                          RunOptions{.checkpoint_every = -5}}) {
+          EXPECT_THROW(run_training(trainer, control, {}, options, {}, nobody), UsageError);
+        }
+      });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(TrainerTest, WhatRanksHaveReadThemselvesIsCompared) {
+  const auto failures = with_trainers(
+      3, [](TrainerOptions&, int) {},
+      [](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        trainer.require_same_state();
+        ParameterSet& parameters = trainer.parameters();
+        const std::vector<double> buffers(static_cast<std::size_t>(parameters.buffer_arena().numel()), 0.5);
+        if (control.rank() == 1) {
+          trainer.restore({.epoch = 0, .batch = 3, .step = 3}, buffers, 33);
+        }
+        EXPECT_THROW(trainer.require_same_state(), UsageError);
+        trainer.restore({.epoch = 0, .batch = 3, .step = 3}, buffers, 33);
+        trainer.require_same_state();
+        for (const TensorView& arena :
+             {parameters.values(), parameters.state("momentum_buffer"), parameters.evaluation_buffer_arena()}) {
+          float& last = arena.span<float>()[static_cast<std::size_t>(arena.numel() - 1)];
+          const float kept = last;
+          last = control.rank() == 2 ? 77.0F : kept;
+          try {
+            trainer.require_same_state();
+            ADD_FAILURE() << "nothing was found";
+          } catch (const UsageError& error) {
+            EXPECT_NE(std::string(error.what()).find(" with hash "), std::string::npos) << error.what();
+            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+          }
+          last = kept;
+        }
+      });
+  EXPECT_EQ(failures, comm::none_failed(3));
+}
+
+TEST_F(TrainerTest, AStepBeforeTheStartIsRefused) {
+  const auto failures = with_trainers(
+      1, [](TrainerOptions&, int) {},
+      [](Trainer& trainer, comm::Communicator&) { EXPECT_THROW(trainer.step(), StateError); });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  struct Case {
+    TrainerOptions options;
+    const char* text;
+  };
+  for (const Case& item : {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
+                           Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
+                           Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 micro-batches"},
+                           Case{{.global_batch = 11, .accumulate = 0}, "micro-batches an update is 0, expected at least 1"},
+                           Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
+                           Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
+                           Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
+    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      HostMemoryResource host;
+      TrackingMemoryResource memory(host);
+      CpuContext context({.threads = 1, .memory = &memory});
+      try {
+        Trainer trainer(context, {grad, grad, context.stream()}, model, data, item.options);
+      } catch (const UsageError&) {
+        EXPECT_EQ(memory.counts().allocations, 0);
+        throw;
+      }
+    });
+    expect_all_say(failures, item.text);
+  }
+}
+
+TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const auto failures = comm::run_ranks(3, [&](comm::Communicator& grad) {
+    CpuContext context({.threads = 1});
+    TrainerOptions options;
+    options.global_batch = 2;
+    Trainer trainer(context, {grad, grad, context.stream()}, model, data, options);
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find("batch size is 2"), std::string::npos) << failure;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn

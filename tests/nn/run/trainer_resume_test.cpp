@@ -1,0 +1,318 @@
+// Checkpoints of runs: the same bytes, stopped and resumed, continued by others, refused.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/files.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+TEST_F(TrainerTest, TheSameIdentityWritesTheSameBytesAndAnotherSeedDoesNot) {
+  for (const int ranks : {1, 2}) {
+    train({.ranks = ranks, .dir = path("a")});
+    train({.ranks = ranks, .dir = path("b")});
+    train({.ranks = ranks, .seed = 2, .dir = path("c")});
+    EXPECT_EQ(checkpoint_bytes(path("a/last")), checkpoint_bytes(path("b/last")));
+    EXPECT_NE(file_text(path("a/last/model.safetensors")), file_text(path("c/last/model.safetensors")));
+  }
+}
+
+TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
+  for (const int ranks : {1, 3}) {
+    train({.ranks = ranks, .dir = path("whole")});
+    // 6 steps an epoch: stopped in the middle of the second, then continued.
+    train({.ranks = ranks, .steps = 8, .dir = path("part")});
+    const CheckpointState half = read_checkpoint_state(path("part/last"));
+    EXPECT_EQ(half.progress.position.epoch, 1);
+    EXPECT_EQ(half.progress.position.batch, 2);
+    EXPECT_NE(file_text(path("whole/last/model.safetensors")), file_text(path("part/last/model.safetensors")));
+    train({.ranks = ranks, .dir = path("part"), .resume = path("part/last")});
+    EXPECT_EQ(file_text(path("whole/last/model.safetensors")), file_text(path("part/last/model.safetensors")));
+    EXPECT_EQ(file_text(path("whole/last/optimizer.safetensors")), file_text(path("part/last/optimizer.safetensors")));
+  }
+}
+
+TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+    const OptimizerOptions optimizer{.kind = kind, .clip_norm = 1};
+    const std::string name{name_of(kind)};
+    train({.ranks = 2, .dir = path(name), .optimizer = optimizer});
+    train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = optimizer});
+    train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = optimizer});
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(file_text(path(name + file)) == file_text(path("part") + file)) << name << file;
+    }
+    train({.ranks = 2, .dir = path("other"), .optimizer = {.kind = kind}});
+    EXPECT_NE(file_text(path(name + "/last/model.safetensors")), file_text(path("other/last/model.safetensors")))
+        << "the norm is above 1";
+  }
+  EXPECT_NE(file_text(path("adam/last/model.safetensors")), file_text(path("adamw/last/model.safetensors")));
+}
+
+TEST_F(TrainerTest, ARunInPassesIsResumedBitForBit) {
+  train({.ranks = 2, .dir = path("whole"), .accumulate = 3});
+  train({.ranks = 2, .steps = 8, .dir = path("part"), .accumulate = 3});
+  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .accumulate = 3});
+  train({.ranks = 2, .dir = path("other")});
+  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+    EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("other") + file)) << file;
+  }
+}
+
+TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
+  OptimizerOptions scaled;
+  scaled.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
+  train({.ranks = 2, .dir = path("plain")});
+  train({.ranks = 2, .dir = path("whole"), .optimizer = scaled});
+  EXPECT_EQ(file_text(path("plain/last/model.safetensors")), file_text(path("whole/last/model.safetensors")));
+  train({.ranks = 2, .steps = 7, .dir = path("part"), .optimizer = scaled});
+  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = scaled});
+  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+  }
+  const SafetensorsFile saved(path("part/last/optimizer.safetensors"));
+  std::array<double, 1> scale{};
+  std::array<std::int64_t, 1> good{};
+  saved.read(*saved.find("loss_scale"), std::as_writable_bytes(std::span(scale)));
+  saved.read(*saved.find("loss_scale_good"), std::as_writable_bytes(std::span(good)));
+  EXPECT_EQ(scale[0], 4 * 65536) << "12 updates, of which it has grown after 5 and 10";
+  EXPECT_EQ(good[0], 2);
+  // From a run without a scale to one with it, and back.
+  train({.steps = 3, .dir = path("a")});
+  train({.steps = 6, .dir = path("a"), .resume = path("a/last"), .optimizer = scaled});
+  train({.dir = path("a"), .resume = path("a/last")});
+  train({.dir = path("b")});
+  EXPECT_EQ(file_text(path("a/last/model.safetensors")), file_text(path("b/last/model.safetensors")));
+}
+
+TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
+  for (const int ranks : {1, 3}) {
+    train({.ranks = ranks, .dir = path("whole"), .dtype = DType::bf16});
+    train({.ranks = ranks, .steps = 8, .dir = path("part"), .dtype = DType::bf16});
+    train({.ranks = ranks, .dir = path("f32"), .resume = path("part/last")});
+    train({.ranks = ranks, .dir = path("part"), .resume = path("part/last"), .dtype = DType::bf16});
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+      EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("f32") + file)) << file;
+    }
+  }
+  const SafetensorsFile saved(path("whole/last/model.safetensors"));
+  for (const SafetensorsEntry& entry : saved.entries()) {
+    EXPECT_EQ(entry.dtype, "F32") << entry.name;
+  }
+  // Read elsewhere, the weights are rounded from it.
+  CpuContext context;
+  ParameterSet set(context, cifar_resnet(8, 4, 12, 12), DType::bf16);
+  load_model(path("whole/last"), context, set);
+  const Tensor rounded = Tensor::empty(context, set.values().shape, DType::bf16);
+  copy_now(context, set.values(), rounded.view());
+  testing::expect_same_bits(set.weights(), rounded.view());
+  EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 1e-5)) << "the masters have more digits";
+  // Evaluated with the masters of a run in f32.
+  const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true});
+  const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16});
+  EXPECT_NEAR(bf16.loss(), f32.loss(), 0.02 * f32.loss());
+  EXPECT_NE(bf16.loss(), f32.loss());
+}
+
+TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot) {
+  // 6 steps an epoch, an event every third step: in the middle of an epoch, and at the end of the first.
+  train({.ranks = 2, .dir = path("whole")});
+  for (const std::int64_t stop_at : {3, 6, 9}) {
+    const std::string dir = path("stopped at " + std::to_string(stop_at));
+    RunResult result;
+    EpochEvent last;
+    train({.ranks = 2, .dir = dir, .stop_at = stop_at, .result = &result}, &last);
+    EXPECT_EQ(result.end, RunEnd::stopped);
+    EXPECT_EQ(last.epoch, stop_at / 6) << "an epoch that is over is evaluated before the run stops";
+    EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, stop_at);
+    train({.ranks = 2, .dir = dir, .resume = dir + "/last", .result = &result});
+    EXPECT_EQ(result.end, RunEnd::finished);
+    for (const char* name : {"/last", "/best"}) {
+      EXPECT_TRUE(checkpoint_bytes(dir + name) == checkpoint_bytes(path("whole") + name)) << stop_at << name;
+    }
+  }
+}
+
+TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
+  train({.dir = path("whole")});
+  RunResult result;
+  train({.dir = path("stopped"), .stop_at = 12, .result = &result});
+  EXPECT_EQ(result.end, RunEnd::finished);
+  EXPECT_GE(result.progress.test_accuracy, 0.0);
+  EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
+  // Nothing is left to do for who goes on from there, and the accuracy is known.
+  result = {};
+  train({.dir = path("stopped"), .resume = path("stopped/last"), .result = &result});
+  EXPECT_EQ(result.end, RunEnd::finished);
+  EXPECT_GE(result.progress.test_accuracy, 0.0);
+}
+
+TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
+  RunResult result;
+  train({.dir = path("run"), .stop_at = 3, .result = &result});
+  EXPECT_EQ(result.end, RunEnd::stopped);
+  MetricsLog(path("metrics.jsonl"), false).on_end(75, result);
+  const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
+  EXPECT_TRUE(line.member("test_accuracy", "end").is_null());
+  EXPECT_TRUE(line.member("best", "end").is_null());
+  EXPECT_EQ(line.get<std::string>("best_by", "end"), "test_accuracy");
+  EXPECT_EQ(line.get<int>("step", "end"), 3);
+  result.progress.test_accuracy = 0;
+  MetricsLog(path("metrics.jsonl"), false).on_end(0, result);
+  EXPECT_EQ(parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl").get<double>("test_accuracy", "end"), 0);
+}
+
+TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
+  train({.ranks = 2, .steps = 8, .dir = path("run")});
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+    CpuContext context({.threads = 1});
+    const auto control = grad.split(0, 0);
+    TrainerOptions options;
+    options.global_batch = 11;
+    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+    trainer.start();
+    RunProgress progress;
+    const std::string text =
+        resume_checkpoint(path("run/last"), trainer, *control, identity_of({.ranks = 1}), progress);
+    EXPECT_NE(text.find("ranks: checkpoint 2, now 1"), std::string::npos) << text;
+    EXPECT_EQ(trainer.position().step, 8);
+    trainer.step();
+    EXPECT_TRUE(std::isfinite(trainer.take_metrics().loss()));
+  });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
+  train({.steps = 2, .dir = path("run")});
+  CpuContext context;
+  for (const Model& other : {cifar_resnet(14, 4, 12, 12), cifar_resnet(8, 5, 12, 12), mlp({12, 12, 3}, {}, 4)}) {
+    ParameterSet set(context, other, DType::f32);
+    try {
+      load_model(path("run/last"), context, set);
+      FAIL() << other.name();
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find("the file is of another model"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("model.safetensors"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_THROW((void)read_checkpoint_state(path("nowhere")), DataError);
+}
+
+TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
+  train({.steps = 2, .dir = path("sgd")});
+  train({.steps = 2, .dir = path("adam"), .optimizer = {.kind = OptimizerKind::adam}});
+  const auto resume = [&](const std::string& dir, OptimizerKind kind,
+                          const std::map<std::string, std::string>& options = {}) {
+    return with_trainers(
+        1, [&](TrainerOptions& o, int) { o.optimizer.kind = kind; },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          RunIdentity identity;
+          identity.options = options;
+          (void)resume_checkpoint(dir, trainer, control, identity, progress);
+          EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
+        });
+  };
+  expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
+  expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
+  EXPECT_EQ(resume(path("adam/last"), OptimizerKind::adam), comm::none_failed(1));
+  // States of the same names, another rule.
+  expect_all_say(resume(path("adam/last"), OptimizerKind::adamw, {{"optimizer", "adamw"}}),
+                 "the state of optimizer adam, expected adamw");
+  // A step count that cannot be.
+  const std::string file = path("adam/last/optimizer.safetensors");
+  std::string bytes = file_text(file);
+  const SafetensorsFile opened(file);
+  const SafetensorsEntry* step = opened.find("step");
+  ASSERT_NE(step, nullptr);
+  EXPECT_EQ(step->dtype, "I64");
+  bytes[step->offset + 7] = '\xff';
+  testing::put_file(file, bytes);
+  expect_all_say(resume(path("adam/last"), OptimizerKind::adam), "expected a count of at least 0");
+}
+
+/// The checkpoint's state.json with one text in the place of another.
+void edit_state(const std::string& dir, const std::string& from, const std::string& to) {
+  std::string text = file_text(dir + "/state.json");
+  const std::size_t at = text.find(from);
+  ASSERT_NE(at, std::string::npos) << from << " in " << text;
+  text.replace(at, from.size(), to);
+  testing::put_file(dir + "/state.json", text);
+}
+
+TEST_F(TrainerTest, AStateThatCannotBeIsRefused) {
+  struct Case {
+    const char* from;
+    const char* to;
+    std::vector<std::string> words;
+  };
+  for (const Case& item : {Case{"\"batch\": 2", "\"batch\": 6", {"state.json", "batch 6", "6 batches an epoch"}},
+                           Case{"\"batch\": 2", "\"batch\": -1", {"state.json", "batch -1"}},
+                           Case{"\"ranks\": 1", "\"ranks\": 4294967297", {"state.json", "ranks"}},
+                           Case{"\"ranks\": 1", "\"ranks\": 0", {"state.json", "ranks 0", "at least 1"}},
+                           Case{"\"threads\": 1", "\"threads\": 4294967297", {"state.json", "threads"}}}) {
+    train({.steps = 8, .dir = path("run")});
+    edit_state(path("run/last"), item.from, item.to);
+    const auto failures = with_trainers(
+        1, [](TrainerOptions&, int) {},
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          const std::string text = testing::error_of<DataError>(
+              [&] { (void)resume_checkpoint(path("run/last"), trainer, control, {}, progress); });
+          for (const std::string& word : item.words) {
+            testing::expect_holds(text, word);
+          }
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+  }
+}
+
+TEST_F(TrainerTest, ACheckpointThatCannotBeWrittenFailsOnEveryRankAlike) {
+  testing::put_file(path("file"), "not a folder");
+  const auto failures = with_trainers(
+      3, [](TrainerOptions&, int) {},
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        try {
+          save_checkpoint(path("file/last"), trainer, control, {}, {});
+          ADD_FAILURE() << "it was written";
+        } catch (const DataError& error) {
+          EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+          throw;
+        }
+      });
+  expect_all_say(failures, path("file"));
+  EXPECT_EQ(failures[0], failures[2]);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

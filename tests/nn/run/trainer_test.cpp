@@ -1,0 +1,389 @@
+// What a run computes: passes, ranks, types, metrics, planned bytes, the compute stream.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/microbatch_pipeline.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
+  // No batch norm and f64, so that shares add up to the whole.
+  const auto parameters = [&](int ranks, double clip_norm) {
+    const DataSplit data = small_data();
+    const Model model = mlp({12, 12, 3}, {9}, 4);
+    std::vector<double> values;
+    const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainerOptions options;
+      options.global_batch = 11;
+      options.plan.dtype = DType::f64;
+      options.optimizer.clip_norm = clip_norm;
+      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+      trainer.start();
+      for (int i = 0; i < 5; ++i) {
+        trainer.step();
+      }
+      context.synchronize();
+      if (grad.rank() == 0) {
+        values = testing::to_doubles(trainer.parameters().values());
+      }
+    });
+    EXPECT_EQ(failures, comm::none_failed(ranks));
+    return values;
+  };
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
+  };
+  const std::vector<double> one = parameters(1, 0.1);
+  testing::expect_close(view(parameters(2, 0.1)), view(one), 1e-12);
+  testing::expect_close(view(parameters(3, 0.1)), view(one), 1e-12);
+  EXPECT_FALSE(testing::is_close(view(parameters(2, 0)), view(one), 1e-6));
+}
+
+TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
+  const auto parameters = [](DType reduce_dtype) {
+    const DataSplit data = small_data();
+    const Model model = mlp({12, 12, 3}, {9}, 4);
+    std::vector<std::vector<double>> values(2);
+    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainerOptions options;
+      options.global_batch = 11;
+      options.reduce_dtype = reduce_dtype;
+      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+      trainer.start();
+      for (int i = 0; i < 3; ++i) {
+        trainer.step();
+      }
+      context.synchronize();
+      values[static_cast<std::size_t>(grad.rank())] = testing::to_doubles(trainer.parameters().values());
+    });
+    EXPECT_EQ(failures, comm::none_failed(2));
+    EXPECT_EQ(values[0], values[1]) << "both ranks have the same bits";
+    return values[0];
+  };
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
+  };
+  const std::vector<double> exact = parameters(DType::f32);
+  const std::vector<double> rounded = parameters(DType::bf16);
+  EXPECT_NE(rounded, exact);
+  testing::expect_close(view(rounded), view(exact), 1e-2);
+}
+
+/// Gradients of the last step, parameters, and metrics of all steps.
+struct Outcome {
+  std::vector<double> gradients;
+  std::vector<double> parameters;
+  std::vector<double> metrics;
+  std::size_t bytes = 0;
+};
+
+/// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some passes
+/// without a sample.
+Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false,
+                    DType dtype = DType::f64, std::uint64_t augmentation_seed = 3) {
+  const DataSplit data = small_data();
+  ModelBuilder b = ModelBuilder::for_images("plain", {12, 12, 3});
+  NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
+  if (batch_norm) {
+    x = b.batch_norm("bn", x, {});
+  }
+  x = b.relu("r2", b.linear("l1", x, 9, {.he_init = true}));
+  b.linear("fc", x, 4);
+  const Model model = b.build();
+  Outcome outcome;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    TrainerOptions options;
+    options.global_batch = 11;
+    options.accumulate = passes;
+    options.keep_last = true;
+    options.plan.dtype = dtype;
+    options.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
+    options.buckets.bucket_bytes = 3000;
+    options.loader_workers = passes > 1 ? 2 : 0;
+    Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
+    Trainer trainer(context, {grad, *control, worker}, model, data, options);
+    trainer.start();
+    for (int i = 0; i < 7; ++i) {
+      trainer.step();
+    }
+    EXPECT_EQ(trainer.position().epoch, 1);
+    EXPECT_EQ(trainer.position().step, 7);
+    const Metrics trained = trainer.take_metrics();
+    const Metrics tested = trainer.evaluate();
+    context.synchronize();
+    if (grad.rank() == 0) {
+      outcome = {testing::to_doubles(trainer.parameters().gradients()),
+                 testing::to_doubles(trainer.parameters().values()),
+                 {trained.loss_sum, trained.correct, trained.samples, tested.loss_sum, tested.correct, tested.samples},
+                 trainer.planned_bytes()};
+      EXPECT_EQ(trained.samples, 70);
+      EXPECT_EQ(tested.samples, 31);
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcome;
+}
+
+TEST_F(TrainerTest, PassesAddUpToTheGradientOfTheWholeBatch) {
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
+  };
+  const Outcome whole = accumulated(1, 1);
+  const auto expect_same = [&](const Outcome& other) {
+    testing::expect_close(view(other.gradients), view(whole.gradients), 1e-12);
+    testing::expect_close(view(other.parameters), view(whole.parameters), 1e-12);
+    testing::expect_close(view(other.metrics), view(whole.metrics), 1e-12);
+  };
+  for (const std::int64_t passes : {2, 5, 11}) {
+    const Outcome other = accumulated(1, passes);
+    expect_same(other);
+    if (passes < 11) {  // with passes of one sample what they are sent from is more than this small model saves
+      EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a pass";
+    }
+  }
+  expect_same(accumulated(2, 3, false, true));
+  expect_same(accumulated(3, 2));
+  // What batch norm computes does depend on what it sees at a time.
+  const Outcome normalised = accumulated(1, 1, true);
+  EXPECT_FALSE(testing::is_close(view(accumulated(1, 2, true).gradients), view(normalised.gradients), 1e-6));
+}
+
+TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
+  // No batch norm: what a sample adds to the gradient does not depend on the others, and sums are f32.
+  const auto view = [](const std::vector<double>& values) {
+    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
+  };
+  const Outcome one = accumulated(1, 1, false, false, DType::bf16);
+  for (const int ranks : {2, 3}) {
+    const Outcome shared = accumulated(ranks, 1, false, true, DType::bf16);
+    testing::expect_close(view(shared.gradients), view(one.gradients), 1e-2);
+    testing::expect_close(view(shared.parameters), view(one.parameters), 1e-3);
+  }
+  testing::expect_close(view(accumulated(1, 3, false, false, DType::bf16).gradients), view(one.gradients), 1e-2);
+  // The control: samples that are mirrored otherwise give other gradients, of the same shape and far off.
+  const Outcome other = accumulated(1, 1, false, false, DType::bf16, 4);
+  ASSERT_EQ(other.gradients.size(), one.gradients.size());
+  EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));
+}
+
+TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
+  const Metrics three = train({.ranks = 3, .dir = path("run")});
+  EXPECT_EQ(three.samples, 31) << "every sample once";
+  for (const int ranks : {1, 2, 4}) {
+    const Metrics again = train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true});
+    EXPECT_EQ(again.correct, three.correct) << ranks;
+    EXPECT_EQ(again.samples, three.samples) << ranks;
+    EXPECT_NEAR(again.loss(), three.loss(), 1e-6) << ranks;
+  }
+}
+
+TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
+  EpochEvent epoch;
+  const Metrics top_2 = train({.ranks = 3, .dir = path("run"), .top_k = 2}, &epoch);
+  EXPECT_EQ(epoch.test.top_k, 2);
+  EXPECT_EQ(epoch.test.top_k_accuracy, top_2.top_k_accuracy());
+  EXPECT_GE(top_2.top_k_correct, top_2.correct);
+  const auto evaluated = [&](int ranks, int top_k) {
+    return train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true, .top_k = top_k});
+  };
+  EXPECT_EQ(evaluated(1, 2).top_k_correct, top_2.top_k_correct);
+  const Metrics top_1 = evaluated(2, 1);
+  EXPECT_EQ(top_1.top_k_correct, top_1.correct);
+  EXPECT_EQ(evaluated(2, 4).top_k_correct, 31) << "among all classes";
+  EXPECT_EQ(evaluated(2, 0).top_k_correct, 0) << "not asked for";
+
+  MetricsLog(path("metrics.jsonl"), false).on_epoch_end(epoch);
+  const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
+  EXPECT_EQ(line.get<double>("test_top_k_accuracy", "epoch"), epoch.test.top_k_accuracy);
+
+  CpuContext context;
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const Model sequences = transformer({.vocabulary = 5, .length = 4, .width = 8, .heads = 2, .layers = 1});
+  EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.top_k = 5}), UsageError) << "4 classes";
+  EXPECT_THROW(Plan(context, model, Mode::train, 2, {.top_k = -1}), UsageError);
+  EXPECT_THROW(Plan(context, sequences, Mode::evaluate, 2, {.top_k = 2}), UsageError) << "several outputs a sample";
+  EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.loss = Loss::mse, .top_k = 2}), UsageError) << "no classes";
+  EXPECT_EQ(Plan(context, model, Mode::train, 2, {.top_k = 2}).top_k(), 0);
+}
+
+TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
+  const auto planned = [](DType reduce_dtype, std::size_t* largest) {
+    std::size_t bytes = 0;
+    EXPECT_EQ(with_trainers(
+                  1, [&](TrainerOptions& options, int) { options.reduce_dtype = reduce_dtype; },
+                  [&](Trainer& trainer, comm::Communicator&) {
+                    bytes = trainer.planned_bytes();
+                    for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
+                      *largest = std::max(*largest, static_cast<std::size_t>(bucket.end - bucket.begin));
+                    }
+                  }),
+              comm::none_failed(1));
+    return bytes;
+  };
+  std::size_t unused = 0;
+  std::size_t largest = 0;
+  const std::size_t plain = planned(DType::f32, &unused);
+  const std::size_t halved = planned(DType::bf16, &largest);
+  EXPECT_EQ(halved, plain + 2 * largest);
+
+  // A pass is sent from host memory of its own, for two steps, and its metrics come back to such.
+  CpuContext context;
+  const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+  const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});
+  MicrobatchPipeline one(context, *alone, 5, layout, 2);
+  const MicrobatchPipeline three(context, *alone, 5, layout, 6);
+  const std::size_t a_pass = 2 * (align_up(one.state(0).packed().bytes(), kAlignment) + kAlignment);
+  EXPECT_EQ(one.bytes(), one.state(0).bytes() + a_pass);
+  EXPECT_EQ(three.bytes(), one.bytes() + 2 * a_pass);
+}
+
+/// Counts reads, so that a test can wait until the loader is as far ahead as it goes.
+class Counting final : public ImageDataset {
+ public:
+  explicit Counting(const ImageDataset& whole)
+      : ImageDataset({whole.name(), whole.size(), whole.height(), whole.width(), whole.classes()}), whole_(whole) {}
+  std::int32_t label(std::int64_t index) const override { return whole_.label(index); }
+  void read(std::int64_t index, std::span<std::uint8_t> image) const override {
+    whole_.read(index, image);
+    ++reads_;
+  }
+  std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
+  [[nodiscard]] std::int64_t reads() const { return reads_; }
+
+ private:
+  const ImageDataset& whole_;
+  mutable std::atomic<std::int64_t> reads_{0};
+};
+
+/// Steps on a compute stream that is behind: nothing is computed before the loader has filled every batch that it may.
+std::vector<float> train_on(Stream& stream, bool behind) {
+  const DataSplit whole = small_data();
+  DataSplit data;
+  auto counting = std::make_unique<Counting>(*whole.train);
+  const Counting& reads = *counting;
+  data.train = std::move(counting);
+  data.test = small_data().test;
+  std::vector<float> values;
+  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, 0);
+    CpuContext context({.threads = 1, .stream = &stream});
+    TrainerOptions options;
+    options.global_batch = 7;
+    options.plan.augment.seed = 1;
+    Trainer trainer(context, {grad, *control, stream}, cifar_resnet(8, 4, 12, 12), data, options);
+    trainer.start();
+    if (behind) {
+      // The third step hands out batch 2, and then waits for the first step: batches up to 2 + prefetch are filled.
+      const std::int64_t ahead = 7 * (3 + options.prefetch);
+      stream.enqueue([&reads, ahead] {
+        while (reads.reads() < ahead) {
+          std::this_thread::yield();
+        }
+      });
+    }
+    for (int i = 0; i < 12; ++i) {
+      trainer.step();
+    }
+    const Metrics train = trainer.take_metrics();
+    const Metrics test = trainer.evaluate();
+    const auto arena = trainer.parameters().values().span<float>();
+    values.assign(arena.begin(), arena.end());
+    for (const double value : {train.loss_sum, train.correct, test.loss_sum, test.correct}) {
+      values.push_back(static_cast<float>(value));
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(1));
+  return values;
+}
+
+TEST_F(TrainerTest, AnAsynchronousComputeStreamGivesTheSameBits) {
+  Stream here = Stream::host_inline();
+  const std::vector<float> expected = train_on(here, false);
+  Stream worker = Stream::host_worker("compute");
+  EXPECT_TRUE(train_on(worker, true) == expected);
+  EXPECT_TRUE(train_on(worker, false) == expected);
+}
+
+TEST_F(TrainerTest, AChoiceThatCannotBePlannedHereGivesWayWhenItMay) {
+  CpuContext context({.threads = 1});
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const Choices first = Plan(context, model, Mode::train, 4).choices();
+  PlanOptions options;
+  options.choices = first;
+  for (const char* key : {"conv1 forward", "layer1.0.conv1 backward_data", "fc backward_weights"}) {
+    ASSERT_EQ(first.count(key), 1U) << key;
+    options.choices[key] = "another library:fast";
+  }
+  EXPECT_THROW(Plan(context, model, Mode::train, 4, options), UsageError);
+  options.choices_required = false;
+  EXPECT_EQ(Plan(context, model, Mode::train, 4, options).choices(), first);
+}
+
+TEST_F(TrainerTest, LearnsWhatItTrainsOn) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    EpochEvent last;
+    train({.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false, .dtype = dtype}, &last);
+    EXPECT_EQ(last.epoch, 30);
+    EXPECT_GT(last.train_accuracy, 0.9) << dtype << ": four classes: chance is a quarter";
+  }
+}
+
+TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
+  const DataSplit data = small_data();
+  TrainerOptions options;
+  const auto plain = option_texts(options, data);
+  EXPECT_EQ(plain.at("dtype"), "f32");
+  EXPECT_EQ(plain.count("tf32") + plain.count("loss_scale"), 0U);
+  options.plan.tf32 = true;
+  options.optimizer.loss_scale = parse_loss_scale("512");
+  EXPECT_EQ(option_texts(options, data).at("tf32"), "1");
+  EXPECT_EQ(option_texts(options, data).at("loss_scale"), "fixed 512");
+  options.plan.dtype = DType::bf16;
+  EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
+}
+
+TEST(CudaGraphOption, SaysWhyStepsAreNotCaptured) {
+  const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
+  comm::LocalGroup pair(2);
+  const std::unique_ptr<comm::Communicator> first = pair.communicator(0);
+  const std::unique_ptr<comm::Communicator> second = pair.communicator(1);
+  const Device gpu = Device::gpu(0);
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::automatic), "");
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::on), "");
+  EXPECT_EQ(graph_obstacle(gpu, *alone, CudaGraph::off), "switched off");
+  EXPECT_EQ(graph_obstacle(Device::cpu(), *alone, CudaGraph::automatic), "the device is cpu");
+  EXPECT_EQ(graph_obstacle(gpu, *first, CudaGraph::automatic), "the local communicator cannot be captured");
+  EXPECT_THROW((void)graph_obstacle(gpu, *second, CudaGraph::on), UsageError);
+  EXPECT_THROW((void)graph_obstacle(Device::cpu(), *alone, CudaGraph::on), UsageError);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,415 @@
+// run_training(): what observers are told and when, metrics of one's own, the best evaluation, and reports that leave
+// the device at work.
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <span>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/console.hpp>
+#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::expect_holds;
+
+/// 6 steps an epoch: small_data() in batches of 11.
+constexpr std::int64_t kSteps = 6;
+
+class TrainingRunTest : public TrainerTest {};
+
+/// Runs run_training() on so many ranks; change(run, rank) sets the options.
+std::vector<std::string> run_on(int ranks, const std::function<void(RunOptions&, int)>& change,
+                                const std::function<void(RunObserver*&, int)>& observe = {},
+                                std::vector<RunResult>* results = nullptr, Stream* stream = nullptr,
+                                RunProgress progress = {}) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  std::vector<RunResult> all(static_cast<std::size_t>(ranks));
+  auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1, .stream = stream});
+    TrainerOptions options;
+    options.global_batch = 11;
+    options.schedule.total_steps = 2 * kSteps;
+    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+    trainer.start();
+    RunOptions run{.epochs = 2, .log_every = 4};
+    change(run, grad.rank());
+    RunObserver silent;
+    RunObserver* observer = &silent;
+    if (observe) {
+      observe(observer, grad.rank());
+    }
+    all[static_cast<std::size_t>(grad.rank())] =
+        run_training(trainer, *control, identity_of(trainer), run, progress, *observer);
+  });
+  if (results != nullptr) {
+    *results = std::move(all);
+  }
+  return failures;
+}
+
+/// Writes down each call.
+class Record final : public RunObserver {
+ public:
+  void on_run_begin(const RunBegin& e) override {
+    note("run ", e.position.step, " ", e.epochs, " ", e.total_steps, " ", e.batches_per_epoch);
+  }
+  void on_epoch_begin(const EpochBegin& e) override { note("epoch ", e.epoch, " ", e.step); }
+  void on_step_begin(const StepEvent& e) override { note("(", e.step); }
+  void on_step_end(const StepEvent& e) override { note(")", e.step); }
+  void on_report(const ReportEvent& e) override { note("report ", e.step, " batch ", e.batch); }
+  void on_evaluation_begin(const EvaluationBegin& e) override { note("evaluation ", e.step); }
+  void on_evaluation_batch(const EvaluationBatch& e) override { note("batch of ", e.batch.valid); }
+  void on_evaluation_end(const EvaluationEvent& e) override { note("evaluated ", e.step); }
+  void on_epoch_end(const EpochEvent& e) override { note("end of epoch ", e.epoch); }
+  void on_checkpoint_begin(const CheckpointEvent& e) override { note("saving ", name(e)); }
+  void on_checkpoint_end(const CheckpointEvent& e) override { note("saved ", name(e)); }
+  void on_run_end(const RunResult& e) override { note("end ", e.progress.position.step); }
+  std::vector<std::string> calls;
+
+ private:
+  template <class... Parts>
+  void note(const Parts&... parts) {
+    calls.push_back(concat(parts...));
+  }
+  static std::string name(const CheckpointEvent& e) {
+    return concat(e.folder.substr(e.folder.rfind('/') + 1), " ", e.step);
+  }
+};
+
+TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
+  std::vector<Record> records(2);
+  const auto failures = run_on(
+      2,
+      [&](RunOptions& run, int) {
+        run.epochs = 1;
+        run.checkpoint_dir = path("run");
+        run.checkpoint_every = 5;
+      },
+      [&](RunObserver*& observer, int rank) { observer = &records[static_cast<std::size_t>(rank)]; });
+  EXPECT_EQ(failures, comm::none_failed(2));
+  // 31 test samples in batches of 11: 6 + 5 three times, but for the last of 9.
+  const auto expected = [](const std::vector<std::string>& batches) {
+    std::vector<std::string> calls{"run 0 1 6 6",
+                                   "epoch 0 0",
+                                   "(1",
+                                   ")1",
+                                   "(2",
+                                   ")2",
+                                   "(3",
+                                   ")3",
+                                   "(4",
+                                   ")4",
+                                   "report 4 batch 4",
+                                   "(5",
+                                   ")5",
+                                   "saving last 5",
+                                   "saved last 5",
+                                   "(6",
+                                   ")6",
+                                   "report 6 batch 6",
+                                   "evaluation 6"};
+    calls.insert(calls.end(), batches.begin(), batches.end());
+    for (const char* more :
+         {"evaluated 6", "end of epoch 1", "saving last 6", "saved last 6", "saving best 6", "saved best 6", "end 6"}) {
+      calls.emplace_back(more);
+    }
+    return calls;
+  };
+  EXPECT_EQ(records[0].calls, expected({"batch of 6", "batch of 6", "batch of 5"}));
+  EXPECT_EQ(records[1].calls, expected({"batch of 5", "batch of 5", "batch of 4"}));
+}
+
+TEST_F(TrainingRunTest, SeveralObserversAreToldInTheirOrder) {
+  Record first;
+  Record second;
+  RunObservers both;
+  both.add(first).add(second);
+  EXPECT_EQ(run_on(
+                1, [](RunOptions&, int) {}, [&](RunObserver*& observer, int) { observer = &both; }),
+            comm::none_failed(1));
+  EXPECT_GT(first.calls.size(), 30U);
+  EXPECT_EQ(first.calls, second.calls);
+}
+
+/// Keeps the events of rank 0.
+class Keep final : public RunObserver {
+ public:
+  void on_report(const ReportEvent& e) override { reports.push_back(e); }
+  void on_epoch_end(const EpochEvent& e) override { epochs.push_back(e); }
+  std::vector<ReportEvent> reports;
+  std::vector<EpochEvent> epochs;
+};
+
+TEST_F(TrainingRunTest, MetricsOfOnesOwnAreReducedAndShownEverywhere) {
+  Keep keep;
+  std::ostringstream out;
+  Console console(out, {.samples = "pictures"});
+  MetricsLog log(path("metrics.jsonl"), false, "pictures");
+  RunObservers observers;
+  observers.add(keep).add(console).add(log);
+  std::vector<RunResult> results;
+  const auto failures = run_on(
+      3,
+      [&](RunOptions& run, int rank) {
+        run.checkpoint_dir = path("run");
+        run.metrics = {
+            {.name = "double_loss",
+             .of_report = [](const ReportEvent& e) { return 2 * e.loss; },
+             .of_evaluation = [](const EvaluationEvent& e) { return 2 * e.loss; }},
+            {.name = "mean_of_amounts",
+             .of_evaluation = [rank](const EvaluationEvent&) { return MetricPart(10.0 * (rank + 1), rank + 1.5); }},
+            {.name = "mean_of_ranks", .of_report = [rank](const ReportEvent&) { return MetricPart(rank * rank); }}};
+      },
+      [&](RunObserver*& observer, int rank) {
+        if (rank == 0) {
+          observer = &observers;
+        }
+      },
+      &results);
+  ASSERT_EQ(failures, comm::none_failed(3));
+  ASSERT_EQ(keep.reports.size(), 4U);
+  for (const ReportEvent& report : keep.reports) {
+    EXPECT_EQ(report.metrics.at("double_loss"), 2 * report.loss) << "equal on all ranks: not a bit is lost";
+    EXPECT_DOUBLE_EQ(report.metrics.at("mean_of_ranks"), 5.0 / 3);
+    EXPECT_EQ(report.metrics.count("mean_of_amounts"), 0U);
+  }
+  ASSERT_EQ(keep.epochs.size(), 2U);
+  const MetricValues& last = keep.epochs[1].test.metrics;
+  EXPECT_EQ(last.at("double_loss"), 2 * keep.epochs[1].test.loss);
+  EXPECT_DOUBLE_EQ(last.at("mean_of_amounts"), 60 / 7.5);
+  for (const RunResult& result : results) {
+    EXPECT_EQ(result.progress.metrics, last) << "on every rank";
+  }
+  EXPECT_EQ(read_checkpoint_state(path("run/last")).progress.metrics, last);
+  expect_holds(out.str(), "  mean_of_ranks 1.667");
+  expect_holds(out.str(), "  mean_of_amounts 8");
+  expect_holds(out.str(), "pictures/s");
+  std::istringstream lines(file_text(path("metrics.jsonl")));
+  int seen = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json json = parse_json(line, "metrics.jsonl");
+    const bool epoch = json.get<std::string>("event", line) == "epoch";
+    EXPECT_EQ(json.get<double>("double_loss", line), 2 * json.get<double>(epoch ? "test_loss" : "loss", line));
+    EXPECT_GT(json.get<double>("pictures_per_second", line), 0);
+    seen += epoch ? 10 : 1;
+  }
+  EXPECT_EQ(seen, 24) << "4 reports, 2 epochs";
+}
+
+/// Counts right answers itself, from the outputs.
+class RightAnswers final : public RunObserver {
+ public:
+  void on_evaluation_begin(const EvaluationBegin&) override { right = samples = 0; }
+  void on_evaluation_batch(const EvaluationBatch& e) override {
+    const std::int64_t classes = e.output.shape[1];
+    const std::span<float> logits = e.output.span<float>();
+    const std::span<std::int32_t> labels = e.batch.view(StateField::labels).span<std::int32_t>();
+    for (std::int64_t i = 0; i < e.batch.valid; ++i) {
+      const float* row = logits.data() + i * classes;
+      right += std::max_element(row, row + classes) - row == labels[static_cast<std::size_t>(i)] ? 1 : 0;
+      ++samples;
+    }
+  }
+  double right = 0;
+  double samples = 0;
+};
+
+TEST_F(TrainingRunTest, OutputsOfAnEvaluationAreThereForSumsOfOnesOwn) {
+  std::vector<RightAnswers> counts(2);
+  std::vector<RunResult> results;
+  const auto failures = run_on(
+      2,
+      [&](RunOptions& run, int rank) {
+        run.epochs = 4;
+        run.metrics = {{.name = "right", .of_evaluation = [&, rank](const EvaluationEvent&) {
+                          const RightAnswers& own = counts[static_cast<std::size_t>(rank)];
+                          return MetricPart(own.right, own.samples);
+                        }}};
+      },
+      [&](RunObserver*& observer, int rank) { observer = &counts[static_cast<std::size_t>(rank)]; }, &results);
+  ASSERT_EQ(failures, comm::none_failed(2));
+  EXPECT_EQ(counts[0].samples + counts[1].samples, 31);
+  EXPECT_GT(counts[0].right, 0);
+  EXPECT_EQ(results[0].progress.metrics.at("right"), results[0].progress.test_accuracy);
+}
+
+TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
+  // The metric of evaluation 1, 2, 3.
+  const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
+    std::vector<RunResult> results;
+    Keep keep;
+    int evaluation = 0;
+    const auto failures = run_on(
+        1,
+        [&](RunOptions& run, int) {
+          run.epochs = 3;
+          run.best = by;
+          run.metrics = {{.name = "own", .of_evaluation = [&](const EvaluationEvent&) {
+                            return values.at(static_cast<std::size_t>(evaluation++));
+                          }}};
+        },
+        [&](RunObserver*& observer, int) { observer = &keep; }, &results);
+    EXPECT_EQ(failures, comm::none_failed(1));
+    std::string best;
+    for (const EpochEvent& epoch : keep.epochs) {
+      best += epoch.best ? '*' : '.';
+    }
+    return std::pair(best, results[0].progress.best);
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  using Found = std::pair<std::string, std::optional<double>>;
+  EXPECT_EQ(best_of({.metric = "own"}, {1, 3, 2}), Found("**.", 3));
+  EXPECT_EQ(best_of({.metric = "own", .lowest = true}, {2, 3, 1}), Found("*.*", 1));
+  EXPECT_EQ(best_of({.metric = "own", .lowest = true}, {nan, 3, 3}), Found(".*.", 3)) << "NaN is never the best";
+  EXPECT_EQ(best_of({.metric = "own"}, {nan, nan, nan}), Found("...", std::nullopt));
+  const auto [best, loss] = best_of({.metric = "test_loss"}, {0, 0, 0});
+  EXPECT_EQ(best[0], '*');
+  EXPECT_GT(loss, 0.0);
+}
+
+TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
+  RunProgress progress;
+  progress.best_by = "test_loss";
+  progress.best = -5;  // no loss reaches it
+  const auto best_after = [&](const std::string& metric) {
+    std::vector<RunResult> results;
+    EXPECT_EQ(run_on(
+                  1, [&](RunOptions& run, int) { run.best.metric = metric; }, {}, &results, nullptr, progress),
+              comm::none_failed(1));
+    return results[0].progress;
+  };
+  EXPECT_EQ(best_after("test_loss").best, -5);
+  EXPECT_EQ(best_after("").best_by, "test_accuracy");
+  EXPECT_GE(best_after("").best, 0.0);
+}
+
+TEST_F(TrainingRunTest, OptionsThatCannotBeAreOneSentence) {
+  const auto metric = [](const EvaluationEvent&) { return MetricPart(1); };
+  const auto refused = [&](const std::function<void(RunOptions&, int)>& change, const std::string& words) {
+    expect_all_say(run_on(2, change), words);
+  };
+  refused([](RunOptions& run, int) { run.epochs = -1; }, "epochs is -1, expected at least 0");
+  refused([](RunOptions& run, int) { run.epochs = std::int64_t{1} << 62; }, "fewer than 2^63 steps");
+  refused([](RunOptions& run, int) { run.log_every = 0; }, "log_every is 0, expected at least 1");
+  refused([&](RunOptions& run, int) { run.metrics = {{.name = "loss", .of_evaluation = metric}}; }, "'loss'");
+  refused([&](RunOptions& run, int) { run.metrics = {{.name = "Bits", .of_evaluation = metric}}; }, "'Bits'");
+  refused([&](RunOptions& run, int) { run.metrics = {{.name = "", .of_evaluation = metric}}; }, "''");
+  refused([&](RunOptions& run, int) { run.metrics = {{.name = "x_per_second", .of_evaluation = metric}}; }, "'x_per");
+  refused(
+      [&](RunOptions& run, int) {
+        run.metrics = {{.name = "a", .of_evaluation = metric}, {.name = "a", .of_evaluation = metric}};
+      },
+      "'a'");
+  refused([&](RunOptions& run, int) { run.metrics = {{.name = "a"}}; }, "metric a has no function");
+  refused([&](RunOptions& run, int) { run.best.metric = "bits"; }, "'bits', expected test_accuracy, test_loss or");
+  refused([&](RunOptions& run, int rank) { run.metrics = {{.name = rank == 0 ? "a" : "b", .of_evaluation = metric}}; },
+          "metric a of evaluations");
+}
+
+TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSteps) {
+  Keep at_once;
+  EXPECT_EQ(run_on(
+                1, [](RunOptions& run, int) { run.log_every = 1; },
+                [&](RunObserver*& observer, int) { observer = &at_once; }),
+            comm::none_failed(1));
+
+  // The same on a stream that computes in a thread of its own, as a GPU does.
+  class Late final : public RunObserver {
+   public:
+    explicit Late(Stream& stream) {
+      stream.on_synchronisation([this](const Synchronisation&) { ++waits_; });
+    }
+    void on_step_end(const StepEvent& e) override { step_ = e.step; }
+    void on_report(const ReportEvent& e) override {
+      keep.on_report(e);
+      steps_late.push_back(step_ - e.step);
+      waits_until_report.push_back(waits_);
+    }
+    Keep keep;
+    std::vector<std::int64_t> steps_late;
+    std::vector<int> waits_until_report;
+
+   private:
+    std::int64_t step_ = 0;
+    std::atomic<int> waits_{0};
+  };
+  Stream worker = Stream::host_worker("device");
+  Late late(worker);
+  EXPECT_EQ(run_on(
+                1, [](RunOptions& run, int) { run.log_every = 1; },
+                [&](RunObserver*& observer, int) { observer = &late; }, nullptr, &worker),
+            comm::none_failed(1));
+  worker.on_synchronisation({});
+
+  ASSERT_EQ(late.keep.reports.size(), at_once.reports.size());
+  for (std::size_t i = 0; i < at_once.reports.size(); ++i) {
+    const ReportEvent& a = at_once.reports[i];
+    const ReportEvent& b = late.keep.reports[i];
+    EXPECT_EQ(std::tie(a.epoch, a.step, a.batch, a.loss, a.accuracy, a.learning_rate),
+              std::tie(b.epoch, b.step, b.batch, b.loss, b.accuracy, b.learning_rate))
+        << i;
+    EXPECT_GT(b.samples_per_second, 0);
+  }
+  EXPECT_EQ(late.steps_late, (std::vector<std::int64_t>{2, 2, 2, 2, 1, 0, 2, 2, 2, 2, 1, 0}));
+  // Between the reports of an epoch nobody waits for the stream; the last ones wait for its end.
+  EXPECT_EQ(late.waits_until_report[0], late.waits_until_report[3]);
+  EXPECT_EQ(late.waits_until_report[6], late.waits_until_report[9]);
+}
+
+TEST_F(TrainingRunTest, ACheckpointBetweenReportsChangesNoNumber) {
+  Keep plain;
+  Keep saved;
+  for (Keep* keep : {&plain, &saved}) {
+    Stream worker = Stream::host_worker("device");
+    EXPECT_EQ(run_on(
+                  1,
+                  [&](RunOptions& run, int) {
+                    run.log_every = 2;
+                    run.checkpoint_dir = keep == &saved ? path("run") : "";
+                    run.checkpoint_every = 3;
+                  },
+                  [&](RunObserver*& observer, int) { observer = keep; }, nullptr, &worker),
+              comm::none_failed(1));
+  }
+  ASSERT_EQ(plain.reports.size(), 6U);
+  ASSERT_EQ(saved.reports.size(), 6U);
+  for (std::size_t i = 0; i < plain.reports.size(); ++i) {
+    EXPECT_EQ(plain.reports[i].loss, saved.reports[i].loss);
+    EXPECT_EQ(plain.reports[i].step, saved.reports[i].step);
+  }
+}
+
+TEST_F(TrainingRunTest, ReadsTheStateOfVersionsBefore) {
+  std::filesystem::create_directories(path("last"));
+  testing::put_file(path("last/state.json"), R"({
+    "format": 1, "best_accuracy": 0.5, "test_accuracy": -1, "epoch": 1, "batch": 2, "step": 8, "samples_seen": [3.0],
+    "identity": {"model": "mlp", "classes": 4, "height": 12, "width": 12, "hidden": [20, 10], "seed": 7, "ranks": 1,
+                 "threads": 1, "global_batch": 11, "options": {"dtype": "f32"}, "choices": {}, "buckets": [3]}})");
+  const CheckpointState state = read_checkpoint_state(path("last"));
+  EXPECT_EQ(state.identity.options.at("hidden"), "20,10");
+  EXPECT_EQ(state.identity.seed, 7U);
+  EXPECT_EQ(state.progress.best_by, "test_accuracy");
+  EXPECT_EQ(state.progress.best, 0.5);
+  EXPECT_FALSE(state.progress.test_accuracy.has_value());
+  EXPECT_EQ(state.progress.position.step, 8);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,594 @@
+// Whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime, its
+// kernels on the emulation (environment.cpp: what either of them objects to fails the test).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/inference.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/synchronisation.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+#include <lockstep/emulation/launch.hpp>
+
+#include "control.hpp"
+#include "tests/comm/local_ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+#if LOCKSTEP_HAS_NCCL
+#include <lockstep/comm/gpu_communicator.hpp>
+
+#include "nccl_control.hpp"
+#endif
+
+namespace lockstep::nn {
+namespace {
+
+using Texts = std::vector<std::string>;
+using Bytes = std::vector<std::byte>;
+
+constexpr std::int64_t kClasses = 4;
+
+Model mlp() {
+  ModelBuilder builder = ModelBuilder::for_images("mlp", {8, 8, 3});
+  const NodeId x = builder.linear("fc1", builder.input(), 12, {.activation = ops::Activation::relu});
+  builder.linear("fc2", x, kClasses);
+  return builder.build();
+}
+
+/// What a residual network has: convolution, batch norm, an addition, a pool, a product.
+Model cnn() {
+  ModelBuilder builder = ModelBuilder::for_images("cnn", {8, 8, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .stride = 2, .pad = 1});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  const NodeId shortcut = x;
+  x = builder.conv2d("conv2", x, 8, {.kernel = 3, .stride = 1, .pad = 1});
+  x = builder.batch_norm("bn2", x, {.relu = true, .residual = shortcut});
+  x = builder.global_average_pool("pool", x);
+  builder.linear("fc", x, kClasses);
+  return builder.build();
+}
+
+/// 3 batches an epoch, the last image left over; 7 test images.
+DataSplit small_data() {
+  DataOptions options;
+  options.seed = 5;
+  options.synthetic = {
+      .train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = static_cast<int>(kClasses)};
+  return open_data(options);
+}
+
+struct RunSetup {
+  Model (*model)() = cnn;
+  int steps = 4;
+  std::uint64_t seed = 1;
+  CudaGraph graph = CudaGraph::automatic;
+  OptimizerOptions optimizer{};
+  DType dtype = DType::f32;
+  std::int64_t accumulate = 1;
+};
+
+TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
+  TrainerOptions options;
+  options.global_batch = 4;
+  options.accumulate = setup.accumulate;
+  options.seed = setup.seed;
+  options.plan.dtype = setup.dtype;
+  options.plan.augment = {
+      .pad = 1, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = setup.seed};
+  options.optimizer = setup.optimizer;
+  options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
+  options.schedule.total_steps = 8;
+  options.buckets.bucket_bytes = 1000;  // several buckets
+  if (device.kind == DeviceKind::cuda) {
+    options.cuda_graph = setup.graph;
+    // The libraries of a GPU are no part of this: our own kernels.
+    CpuContext host;
+    PlanOptions plain = options.plan;
+    plain.dtype = DType::f32;
+    options.plan.choices = Plan(host, setup.model(), Mode::train, options.global_batch, plain).choices();
+    for (auto& [call, choice] : options.plan.choices) {
+      choice = "cuda";
+    }
+  }
+  return options;
+}
+
+Bytes bytes_of(Context& context, const TensorView& view) {
+  Bytes bytes(view.bytes());
+  copy(context, view, TensorView(bytes.data(), view.dtype, Device::cpu(), view.shape));
+  context.synchronize();
+  return bytes;
+}
+
+/// All that a run leaves behind.
+struct Outcome {
+  std::map<std::string, Bytes> bits;  ///< parameters, gradients, optimizer state, statistics, metrics
+  std::vector<float> parameters;
+  Metrics trained;
+  Metrics evaluated;
+};
+
+void keep(Outcome& outcome, const std::string& name, const Metrics& metrics) {
+  const double values[] = {metrics.loss_sum, metrics.correct, metrics.samples};
+  Bytes& bytes = outcome.bits[name];
+  bytes.resize(sizeof values);
+  std::memcpy(bytes.data(), values, sizeof values);
+}
+
+Outcome outcome_of(Trainer& trainer) {
+  Outcome outcome;
+  ParameterSet& set = trainer.parameters();
+  Context& context = trainer.context();
+  outcome.trained = trainer.take_metrics();
+  keep(outcome, "training metrics", outcome.trained);
+  outcome.evaluated = trainer.evaluate();
+  keep(outcome, "evaluation metrics", outcome.evaluated);
+  outcome.bits["values"] = bytes_of(context, set.values());
+  outcome.bits["weights"] = bytes_of(context, set.weights());
+  outcome.bits["gradients"] = bytes_of(context, set.gradients());
+  for (const std::string& name : set.state_names()) {
+    outcome.bits[name] = bytes_of(context, set.state(name));
+  }
+  for (const std::string& name : set.counter_names()) {
+    outcome.bits[name] = bytes_of(context, set.counter(name));
+  }
+  if (set.buffer_arena().numel() > 0) {
+    outcome.bits["statistics"] = bytes_of(context, set.buffer_arena());
+    outcome.bits["averaged statistics"] = bytes_of(context, set.evaluation_buffer_arena());
+  }
+  const Bytes& values = outcome.bits["values"];
+  outcome.parameters.resize(values.size() / sizeof(float));
+  std::memcpy(outcome.parameters.data(), values.data(), values.size());
+  return outcome;
+}
+
+/// A trainer of one rank, started, and then what `body` does with it. What was thrown, or "".
+std::string try_trainer(Context& context, Stream communication, const RunSetup& setup,
+                        const std::function<void(Trainer&, comm::Communicator& control)>& body) {
+  const DataSplit data = small_data();
+  const Model model = setup.model();
+  return comm::run_ranks(1,
+                         [&](comm::Communicator& grad) {
+                           const auto control = grad.split(0, grad.rank());
+                           Trainer trainer(context, {grad, *control, communication}, model, data,
+                                           options_of(setup, data, context.device()));
+                           trainer.start();
+                           body(trainer, *control);
+                         })
+      .front();
+}
+
+void with_trainer(Context& context, Stream communication, const RunSetup& setup,
+                  const std::function<void(Trainer&, comm::Communicator& control)>& body) {
+  EXPECT_EQ(try_trainer(context, std::move(communication), setup, body), "");
+}
+
+void steps(Trainer& trainer, int count) {
+  for (int i = 0; i < count; ++i) {
+    trainer.step();
+  }
+}
+
+Outcome train(Context& context, Stream communication, const RunSetup& setup) {
+  Outcome outcome;
+  with_trainer(context, std::move(communication), setup, [&](Trainer& trainer, comm::Communicator&) {
+    steps(trainer, setup.steps);
+    outcome = outcome_of(trainer);
+  });
+  return outcome;
+}
+
+/// In f32 where the host has no f16.
+Outcome train_on_host(RunSetup setup) {
+  if (setup.dtype == DType::f16) {
+    setup.dtype = DType::f32;
+    setup.optimizer.loss_scale = {};
+  }
+  CpuContext context({.threads = 1});
+  return train(context, Stream::host_inline(), setup);
+}
+
+Outcome train_on_gpu(const RunSetup& setup) {
+  CudaContext context(Device::cuda(0));
+  return train(context, Stream::cuda(Device::cuda(0), -1), setup);
+}
+
+/// |a - b| / |b|; infinity unless both are finite and of one size.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double d = i < a.size() ? double{a[i]} - double{b[i]} : HUGE_VAL;
+    difference += d * d;
+    size += double{b[i]} * double{b[i]};
+  }
+  const double result = std::sqrt(difference / size);
+  return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
+}
+
+/// Names of what differs.
+Texts differences(const Outcome& a, const Outcome& b) {
+  Texts names;
+  EXPECT_EQ(a.bits.size(), b.bits.size());
+  for (const auto& [name, bytes] : a.bits) {
+    const auto other = b.bits.find(name);
+    if (other == b.bits.end() || other->second != bytes) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+OptimizerOptions adam() {
+  OptimizerOptions options;
+  options.kind = OptimizerKind::adam;
+  return options;
+}
+
+OptimizerOptions scaled(double initial) {
+  OptimizerOptions options;
+  options.loss_scale.kind = LossScale::Kind::dynamic;
+  options.loss_scale.initial = initial;
+  options.loss_scale.rule.backoff = 1.0 / 256;
+  return options;
+}
+
+struct Case {
+  std::string name;
+  RunSetup setup;
+  double parameters;  ///< tolerances
+  double loss;
+};
+
+std::vector<Case> cases() {
+  return {{"mlp, sgd", {.model = mlp}, 1e-5, 1e-5},
+          {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
+          {"cnn, sgd", {}, 1e-4, 1e-4},
+          {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
+          {"cnn, sgd, two passes", {.accumulate = 2}, 1e-4, 1e-4},
+          {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
+          {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
+}
+
+TEST(CudaTraining, ComesToWhatTheHostComesTo) {
+  for (const Case& c : cases()) {
+    SCOPED_TRACE(c.name);
+    const Outcome host = train_on_host(c.setup);
+    const Outcome gpu = train_on_gpu(c.setup);
+    EXPECT_LT(distance(gpu.parameters, host.parameters), c.parameters);
+    EXPECT_NEAR(gpu.trained.loss(), host.trained.loss(), c.loss * host.trained.loss());
+    EXPECT_EQ(gpu.trained.samples, host.trained.samples);
+    EXPECT_EQ(gpu.evaluated.samples, host.evaluated.samples);
+    EXPECT_NEAR(gpu.evaluated.loss(), host.evaluated.loss(), c.loss * host.evaluated.loss());
+
+    RunSetup other = c.setup;  // the control
+    other.seed = 2;
+    const Outcome different = train_on_host(other);
+    EXPECT_GT(distance(gpu.parameters, different.parameters), 3 * c.parameters);
+  }
+}
+
+TEST(CudaTraining, ACapturedStepGivesTheSameBits) {
+  for (Case c : cases()) {
+    SCOPED_TRACE(c.name);
+    c.setup.graph = CudaGraph::off;
+    const std::int64_t none = standin::calls("cudaGraphLaunch");
+    const Outcome plain = train_on_gpu(c.setup);
+    EXPECT_EQ(standin::calls("cudaGraphLaunch"), none);
+    c.setup.graph = CudaGraph::on;
+    const Outcome captured = train_on_gpu(c.setup);
+    EXPECT_EQ(standin::calls("cudaGraphLaunch") - none, 3 * c.setup.accumulate);  // the first step runs as it is
+    EXPECT_EQ(differences(plain, captured), Texts{});
+
+    if (c.name == "mlp, sgd") {  // the control: a step that was left out would be seen
+      c.setup.steps = 3;
+      const Texts seen = differences(train_on_gpu(c.setup), captured);
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), "values"), 1);
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), "training metrics"), 1);
+    }
+  }
+}
+
+void new_machine(std::uint64_t seed, int devices = 1) {
+  standin::reset({.devices = devices, .bytes_per_device = std::size_t{1} << 30, .seed = seed});
+  emulation::set_schedule(emulation::Schedule::random(seed));
+}
+
+TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    const RunSetup setup{.steps = 3, .graph = graph, .accumulate = 2};
+    const Outcome first = train_on_gpu(setup);
+    for (std::uint64_t seed = 1; seed <= 4; ++seed) {  // every style
+      EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed - 1;
+      new_machine(seed);
+      EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
+    }
+  }
+}
+
+/// Steps of one's own: micro-batches of unequal sizes in every way to give them, samples counted with the gradients,
+/// inputs on the device in another order of axes, weights of the loss of a kind, steps from which there is nothing to
+/// learn and which change nothing; then what Inference makes of the result. Parameters and predictions.
+std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weights) {
+  ModelBuilder b("own", {3});
+  b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
+  const Model model = b.build();
+  TrainStepOptions options{.max_batch = 4, .cuda_graph = graph};
+  options.plan.loss = Loss::mse;
+  options.plan.weights = weights;
+  options.optimizer = adam();
+  options.optimizer.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024, .rule = {.interval = 4}};
+  options.weight_decay = 0.01;
+  InferenceOptions inferring{.max_batch = 5};
+  if (context.device().kind == DeviceKind::cuda) {  // the libraries of a GPU are no part of this
+    CpuContext host;
+    const Choices calls = Plan(host, model, Mode::train, 4, options.plan).choices();
+    const Choices forward = Plan(host, model, Mode::infer, 4, options.plan).choices();
+    for (const Choices* each : {&calls, &forward}) {
+      for (const auto& [call, choice] : *each) {
+        options.plan.choices[call] = "cuda";
+        inferring.plan.choices[call] = "cuda";
+      }
+    }
+  }
+  TrainStep step(context, model, options);
+  std::vector<float> x(3 * 7);  // (3 features, 7 samples)
+  std::vector<double> y(7 * 2);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(static_cast<float>(i));
+  }
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    y[i] = std::cos(static_cast<double>(i));
+  }
+  const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
+  copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
+  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // of all elements
+  std::vector<float> w(14), nothing(14, 0);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    w[i] = static_cast<float>(i % 4) * 1e-3F;
+  }
+  copy(context, TensorView(std::span<float>{w}, {2, 7}), weights_on_device);
+  const auto batch = [&](std::int64_t begin, std::int64_t end, bool counts = true) {
+    Batch made;
+    made.fields = {{StateField::values, on_device.view().slice(1, begin, end), "cn"},
+                   {StateField::targets, TensorView(std::span<double>{y}, {7, 2}).slice(0, begin, end)}};
+    if (weights == LossWeights::none) {
+      made.valid = counts ? Batch::kAllRows : 0;
+    } else if (weights == LossWeights::element && counts) {
+      made.fields.push_back({StateField::weights, weights_on_device.view().slice(1, begin, end), "cn"});
+    } else {
+      const bool wide = weights == LossWeights::element;
+      const TensorView all = TensorView(std::span<float>{counts ? w : nothing}, {7, 2});
+      made.fields.push_back({StateField::weights, (wide ? all : all.slice(1, 0, 1).reshape({7})).slice(0, begin, end)});
+    }
+    return made;
+  };
+  const auto lasting = [&] {
+    std::vector<Bytes> all;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      all.push_back(bytes_of(context, each.view));
+    }
+    return all;
+  };
+  std::vector<float> result;
+  for (int i = 0; i < 3; ++i) {
+    step.update(batch(0, 4), 0.1);
+    step.add(batch(0, 3));
+    step.update(batch(3, 7), 0.1);
+    step.add(batch(0, 1));
+    step.add(batch(1, 5));
+    step.update(0.1);
+    result.push_back(static_cast<float>(step.wait_loss().value));
+    const std::vector<Bytes> before = lasting();
+    step.add(batch(0, 3, false));
+    step.update(batch(3, 7, false), 0.1);
+    EXPECT_THROW((void)step.wait_loss(), DataError);
+    EXPECT_EQ(lasting(), before);
+  }
+  EXPECT_EQ(step.steps(), 12);
+  EXPECT_EQ(step.loss().step, 12);
+  EXPECT_EQ(step.take_trained().samples, 3 * (4 + 7 + 5));
+  const Bytes values = bytes_of(context, step.parameters().values());
+  const std::size_t losses = result.size();
+  result.resize(losses + values.size() / sizeof(float));
+  std::memcpy(result.data() + losses, values.data(), values.size());
+  Inference predict(context, model, step.parameters(), inferring);
+  std::vector<float> out(5 * 2);
+  predict.run(on_device.view().slice(1, 2, 7), TensorView(std::span<float>{out}, {5, 2}), "cn");
+  context.synchronize();
+  result.insert(result.end(), out.begin(), out.end());
+  return result;
+}
+
+TEST(CudaTraining, StepsOfOnesOwn) {
+  for (const LossWeights weights : {LossWeights::none, LossWeights::sample, LossWeights::element}) {
+    SCOPED_TRACE(name_of(weights));
+    CpuContext host({.threads = 1});
+    const std::vector<float> expected = own_steps(host, CudaGraph::automatic, weights);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      new_machine(seed);
+      std::vector<std::vector<float>> both;
+      for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+        CudaContext gpu(Device::cuda(0));
+        both.push_back(own_steps(gpu, graph, weights));
+        EXPECT_LT(distance(both.back(), expected), 1e-5) << "seed " << seed;
+        EXPECT_EQ(both.back(), both.front()) << "captured, seed " << seed;
+      }
+      EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
+    }
+  }
+}
+
+/// The control: each wait for a batch that is left out is seen for some order. Two in a pass: the copies wait for the
+/// pass that had their memory before, and the pass for the copies. The other waits of a step are the reducer's, which
+/// has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
+TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
+  const RunSetup setup{.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2};
+  const Outcome whole = train_on_gpu(setup);
+  EXPECT_EQ(standin::violations(), Texts{});
+  for (int forgotten = 1; forgotten <= 4; ++forgotten) {
+    int seen = 0;
+    for (std::uint64_t seed = 0; seed < 24 && seen == 0; ++seed) {
+      new_machine(seed);
+      Outcome outcome;
+      std::string failure;
+      {
+        CudaContext context(Device::cuda(0));
+        failure =
+            try_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+              steps(trainer, 2);
+              standin::forget_wait(forgotten, "cudaStreamWaitEvent");
+              trainer.step();
+              EXPECT_TRUE(standin::wait_forgotten());
+              trainer.step();
+              outcome = outcome_of(trainer);
+            });
+      }
+      seen += failure.empty() && standin::violations().empty() && differences(outcome, whole).empty() ? 0 : 1;
+    }
+    EXPECT_GT(seen, 0) << "wait " << forgotten;
+  }
+  new_machine(0);
+}
+
+TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    const testing::TemporaryFolder folder;
+    const RunSetup setup{.graph = graph, .optimizer = adam()};
+    RunIdentity identity;
+    identity.model = "cnn";
+    CudaContext context(Device::cuda(0));
+    const auto communication = [] { return Stream::cuda(Device::cuda(0), -1); };
+    Outcome through;
+    with_trainer(context, communication(), setup, [&](Trainer& trainer, comm::Communicator& control) {
+      steps(trainer, 2);
+      (void)trainer.take_metrics();
+      RunProgress progress;
+      progress.position = trainer.position();
+      progress.samples_seen = trainer.samples_seen();
+      save_checkpoint(folder / "last", trainer, control, identity, progress);
+      steps(trainer, 3);
+      through = outcome_of(trainer);
+    });
+    for (const int more : {3, 2}) {
+      Outcome resumed;
+      with_trainer(context, communication(), setup, [&](Trainer& trainer, comm::Communicator& control) {
+        RunProgress progress;
+        EXPECT_EQ(resume_checkpoint(folder / "last", trainer, control, identity, progress), "");
+        steps(trainer, more);
+        resumed = outcome_of(trainer);
+      });
+      EXPECT_EQ(differences(resumed, through).empty(), more == 3);
+    }
+  }
+}
+
+TEST(CudaTraining, StepsNeitherAllocateNorWaitForTheDevice) {
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    CudaContext context(Device::cuda(0));
+    Texts waits;
+    const RunSetup setup{.graph = graph};
+    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+      steps(trainer, 2);  // captures
+      context.on_synchronisation(
+          [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
+      const std::int64_t events = standin::calls("cudaEventSynchronize");
+      const std::size_t before = standin::call_log().size();
+      steps(trainer, 5);
+      const Texts log = standin::call_log();
+      for (std::size_t i = before; i < log.size(); ++i) {
+        const std::string& call = log[i];
+        for (const char* part : {"Malloc", "Free", "StreamSynchronize", "DeviceSynchronize", "Create", "Instantiate"}) {
+          EXPECT_EQ(call.find(part), std::string::npos) << call;
+        }
+      }
+      if (graph == CudaGraph::on) {  // otherwise the reducer reads the times of events that are complete
+        EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);  // for the step before the last one
+      }
+      EXPECT_EQ(waits, Texts{});
+      context.synchronize();  // the control
+      EXPECT_EQ(waits, Texts{"synchronize: requested"});
+      context.on_synchronisation({});
+    });
+  }
+}
+
+TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
+  Outcome outcomes[2];
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    const RunSetup setup{.graph = graph, .optimizer = scaled(16777216), .dtype = DType::f16};
+    CudaContext context(Device::cuda(0));
+    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+      const auto values = [&] { return bytes_of(context, trainer.parameters().values()); };
+      const Bytes initial = values();
+      steps(trainer, 1);
+      EXPECT_EQ(trainer.skipped_updates(), 1);
+      EXPECT_EQ(values(), initial);
+      steps(trainer, 3);
+      EXPECT_EQ(trainer.skipped_updates(), 1);
+      EXPECT_NE(values(), initial);
+      float scale = 0;
+      const Bytes bytes = bytes_of(context, trainer.parameters().loss_scale());
+      ASSERT_EQ(bytes.size(), sizeof scale);
+      std::memcpy(&scale, bytes.data(), sizeof scale);
+      EXPECT_EQ(scale, 65536);
+      outcomes[graph == CudaGraph::on ? 1 : 0] = outcome_of(trainer);
+    });
+  }
+  EXPECT_TRUE(std::isfinite(outcomes[0].trained.loss()));
+  EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
+}
+
+#if LOCKSTEP_HAS_NCCL
+/// Without batch norm, which sees a rank's share, two ranks come to what one comes to.
+TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
+  const RunSetup setup{.model = mlp, .graph = CudaGraph::on};
+  const Outcome one = train_on_gpu(setup);
+  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+    new_machine(seed, 2);
+    nccl_standin::reset();
+    const DataSplit data = small_data();
+    const Model model = setup.model();
+    Outcome outcomes[2];
+    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& world) {
+      const Device device = Device::cuda(world.rank());
+      cudaSetDevice(device.index);
+      const auto control = world.split(0, world.rank());
+      const auto grad = comm::make_nccl_communicator(world, device);
+      CudaContext context(device);
+      Stream communication = Stream::cuda(device, -1);
+      Trainer trainer(context, {*grad, *control, communication}, model, data, options_of(setup, data, device));
+      EXPECT_EQ(trainer.graph_obstacle(), "");
+      trainer.start();
+      steps(trainer, setup.steps);
+      trainer.require_same_state();
+      outcomes[world.rank()] = outcome_of(trainer);
+    });
+    EXPECT_EQ(failures, comm::none_failed(2));
+    EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
+    EXPECT_LT(distance(outcomes[0].parameters, one.parameters), 1e-5);
+    EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);
+    EXPECT_NEAR(outcomes[0].trained.loss(), one.trained.loss(), 1e-5 * one.trained.loss());
+    EXPECT_EQ(standin::violations(), Texts{});
+    EXPECT_EQ(nccl_standin::leaks(), Texts{});
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep::nn

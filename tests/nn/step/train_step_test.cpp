@@ -1,0 +1,373 @@
+// TrainStep: the same update however a batch is cut into micro-batches and ranks, against a step put together by hand.
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/data/partition.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/net.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::to_doubles;
+
+constexpr std::int64_t kFeatures = 5;
+constexpr std::int64_t kOutputs = 2;
+constexpr double kRate = 0.05;
+
+Model regression() {
+  ModelBuilder b("regression", {kFeatures});
+  b.linear("2", b.linear("1", b.input(), 7, {.activation = ops::Activation::tanh}), kOutputs);
+  return b.build();
+}
+
+/// Normal inputs, and targets that follow from them.
+struct Data {
+  explicit Data(std::int64_t n, std::uint64_t seed = 3) : x(static_cast<std::size_t>(n * kFeatures)), rows(n) {
+    Random random(seed, RandomUse::test);
+    for (double& value : x) {
+      value = random.normal();
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double* row = x.data() + i * kFeatures;
+      y.push_back(row[0] - 0.5 * row[1]);
+      y.push_back(0.3 * row[2] * row[3]);
+    }
+  }
+  [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t count) {
+    Batch made;
+    made.fields = {{StateField::values, TensorView(std::span(x), {rows, kFeatures}).slice(0, begin, begin + count)},
+                   {StateField::targets, TensorView(std::span(y), {rows, kOutputs}).slice(0, begin, begin + count)}};
+    return made;
+  }
+  std::vector<double> x;  // (rows, kFeatures)
+  std::vector<double> y;  // (rows, kOutputs)
+  std::int64_t rows;
+};
+
+TrainStepOptions options_of(std::int64_t max_batch, OptimizerKind kind = OptimizerKind::sgd) {
+  TrainStepOptions options{.max_batch = max_batch, .seed = 11};
+  options.plan.dtype = DType::f64;
+  options.plan.loss = Loss::mse;
+  options.optimizer.kind = kind;
+  options.weight_decay = 0.01;
+  return options;
+}
+
+/// `steps` updates from the whole batch, put together by hand from plan and optimizer. The oracle.
+struct ByHand {
+  ByHand(Data& data, int steps, OptimizerOptions optimizer_options, double weight_decay) {
+    CpuContext context;
+    const Model model = regression();
+    const PlanOptions plan_options{.dtype = DType::f64, .loss = Loss::mse};
+    ParameterSet set(context, model, DType::f64, {.weight_decay = weight_decay});
+    Optimizer optimizer(context, set, optimizer_options);
+    Plan plan(context, model, Mode::train, data.rows, plan_options);
+    StepState state(context, data.rows, step_layout(model, plan_options));
+    const Buffer workspace(plan.workspace_bytes(), context);
+    set.initialise(context, 11);
+    plan.bind(set, state, workspace);
+    for (int step = 0; step < steps; ++step) {
+      std::memcpy(state.view(StateField::values).data, data.x.data(), data.x.size() * sizeof(double));
+      std::memcpy(state.view(StateField::targets).data, data.y.data(), data.y.size() * sizeof(double));
+      state.set(context, {.learning_rate = kRate,
+                          .sample_weight = 1.0 / static_cast<double>(data.rows),
+                          .valid = data.rows,
+                          .epoch = 0});
+      plan.run(context);
+      losses.push_back(state.metrics(context).loss_sum / static_cast<double>(data.rows));
+      optimizer.update(context, state.view(StateField::learning_rate));
+    }
+    parameters = to_doubles(set.values());
+  }
+  std::vector<double> losses;
+  std::vector<double> parameters;
+};
+
+void expect_near(const TensorView& got, std::vector<double>& expected, double tolerance, const std::string& what) {
+  testing::expect_close(got, TensorView(std::span(expected), got.shape), tolerance, what);
+}
+
+TEST(TrainStep, CountsItsSamples) {
+  Data data(13);
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    for (const double clip : {0.0, 0.1}) {
+      TrainStepOptions options = options_of(20, kind);
+      options.optimizer.clip_norm = clip;
+      ByHand oracle(data, 4, options.optimizer, options.weight_decay);
+      CpuContext context;
+      TrainStep step(context, regression(), options);
+      for (int i = 0; i < 4; ++i) {
+        step.update(data.batch(0, 13), kRate);
+        const StepLoss loss = step.wait_loss();
+        EXPECT_EQ(loss.step, i + 1);
+        EXPECT_NEAR(loss.value, oracle.losses[static_cast<std::size_t>(i)], 1e-12);
+      }
+      expect_near(step.parameters().values(), oracle.parameters, 1e-12, concat(name_of(kind), ' ', clip));
+    }
+  }
+}
+
+TEST(TrainStep, WithALossScale) {
+  Data data(13);
+  TrainStepOptions options = options_of(13);
+  ByHand oracle(data, 3, options.optimizer, options.weight_decay);
+  options.optimizer.loss_scale = {.kind = LossScale::Kind::fixed, .initial = 512};
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  for (int i = 0; i < 3; ++i) {
+    step.update(data.batch(0, 13), kRate);
+  }
+  step.synchronize();
+  expect_near(step.parameters().values(), oracle.parameters, 1e-12, "fixed scale");
+}
+
+TEST(TrainStep, MicroBatchesOfAnyNumber) {
+  Data data(13);
+  TrainStepOptions options = options_of(8);
+  ByHand oracle(data, 3, options.optimizer, options.weight_decay);
+  const std::vector<std::vector<std::int64_t>> cuts{{0, 8, 13}, {0, 1, 2, 7, 13}, {0, 5, 5, 13}};
+  for (const std::vector<std::int64_t>& cut : cuts) {
+    for (const bool joined : {false, true}) {  // the last micro-batch in update(batch, rate)
+      CpuContext context;
+      TrainStep step(context, regression(), options);
+      for (int i = 0; i < 3; ++i) {
+        for (std::size_t part = 0; part + 1 < cut.size(); ++part) {
+          const Batch batch = data.batch(cut[part], cut[part + 1] - cut[part]);
+          if (joined && part + 2 == cut.size()) {
+            step.update(batch, kRate);
+          } else {
+            step.add(batch);
+          }
+        }
+        if (!joined) {
+          step.update(kRate);
+        }
+        EXPECT_NEAR(step.wait_loss().value, oracle.losses[static_cast<std::size_t>(i)], 1e-12);
+      }
+      expect_near(step.parameters().values(), oracle.parameters, 1e-12, "cut");
+      EXPECT_EQ(step.steps(), 3);
+      EXPECT_EQ(step.loss().step, 3);
+    }
+  }
+}
+
+TEST(TrainStep, RanksWithUnequalParts) {
+  Data whole(13);
+  TrainStepOptions options = options_of(13);
+  options.optimizer.clip_norm = 0.2;
+  ByHand oracle(whole, 4, options.optimizer, options.weight_decay);
+  for (const int ranks : {2, 3}) {
+    for (const bool overlap : {false, true}) {
+      const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+        Data data(13);
+        std::vector<double> expected = oracle.parameters;
+        CpuContext context;
+        Stream stream = overlap ? Stream::host_worker("reduce") : Stream::host_inline();
+        TrainStepOptions mine = options;
+        mine.buckets.bucket_bytes = 64;
+        TrainStep step(context, {grad, stream}, regression(), mine);
+        // Rank 0 has one sample, the last one the rest; with three ranks the second has none.
+        const bool first = grad.rank() == 0;
+        const bool last = grad.rank() == grad.size() - 1;
+        for (int i = 0; i < 4; ++i) {
+          if (last) {
+            step.add(data.batch(1, 5));
+            step.update(data.batch(6, 7), kRate);
+          } else {
+            step.update(data.batch(0, first ? 1 : 0), kRate);
+          }
+        }
+        step.synchronize();
+        expect_near(step.parameters().values(), expected, 1e-12, concat(ranks, " ranks"));
+      });
+      EXPECT_EQ(failures, comm::none_failed(ranks));
+    }
+  }
+}
+
+TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
+  Data data(4);
+  Batch none = data.batch(0, 4);
+  none.valid = 0;
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    CpuContext context;
+    TrainStep step(context, regression(), options_of(4, kind));  // with momentum and weight decay
+    step.update(data.batch(0, 4), kRate);
+    step.synchronize();
+    std::vector<std::vector<double>> before;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      before.push_back(to_doubles(each.view));
+    }
+    step.update(none, kRate);
+    EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
+              "step 2 had no samples that count on any rank; it changed nothing");
+    std::size_t at = 0;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      EXPECT_EQ(to_doubles(each.view), before[at++]) << each.name;
+    }
+    step.update(data.batch(0, 4), kRate);
+    EXPECT_TRUE(std::isfinite(step.wait_loss().value));
+    EXPECT_NE(to_doubles(step.parameters().values()), before[0]) << "control";
+  }
+}
+
+TEST(TrainStep, AbandonForgets) {
+  Data data(13);
+  TrainStepOptions options = options_of(13);
+  ByHand oracle(data, 2, options.optimizer, options.weight_decay);
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  for (int i = 0; i < 2; ++i) {
+    step.add(data.batch(2, 9));
+    step.abandon();
+    step.update(data.batch(0, 13), kRate);
+    EXPECT_NEAR(step.wait_loss().value, oracle.losses[static_cast<std::size_t>(i)], 1e-12);
+  }
+  expect_near(step.parameters().values(), oracle.parameters, 1e-12, "abandoned");
+  EXPECT_NEAR(step.take_trained().samples, 26, 0);
+}
+
+// Neither an evaluation nor micro-batches that were given up are part of a step's loss, whenever it is asked for.
+TEST(TrainStep, TheLossIsThatOfTheStepAlone) {
+  Data data(13);
+  Data other(9, 77);
+  TrainStepOptions options = options_of(13);
+  ByHand oracle(data, 4, options.optimizer, options.weight_decay);
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  for (int i = 0; i < 4; ++i) {
+    step.evaluate(other.batch(0, 9));
+    step.add(data.batch(0, 6));
+    if (i % 2 == 0) {
+      (void)step.loss();
+    }
+    step.update(data.batch(6, 7), kRate);
+    step.add(other.batch(0, 4));  // before the loss of the step was taken
+    if (i == 1) {
+      (void)step.loss();
+    }
+    step.abandon();
+    EXPECT_NEAR(step.wait_loss().value, oracle.losses[static_cast<std::size_t>(i)], 1e-12) << i;
+    EXPECT_EQ(step.loss().step, i + 1);
+  }
+  EXPECT_EQ(step.take_trained().samples, 4 * 13);
+  EXPECT_EQ(step.take_evaluated().samples, 4 * 9);
+}
+
+TEST(TrainStep, WithoutSamplesIsAnErrorAlsoWhereTheLossWasAskedForBetween) {
+  Data data(4);
+  CpuContext context;
+  TrainStep step(context, regression(), options_of(4));
+  Batch none = data.batch(0, 4);
+  none.valid = 0;
+  step.add(none);
+  (void)step.loss();
+  step.update(kRate);
+  EXPECT_THROW((void)step.wait_loss(), DataError);
+}
+
+TEST(TrainStep, TheCountIsNotRounded) {
+  TrainStepOptions options = options_of(4);
+  options.plan.dtype = DType::f32;
+  options.reduce_dtype = DType::bf16;
+  CpuContext context;
+  EXPECT_THROW(TrainStep(context, regression(), options), UsageError);
+  options.count_samples = false;
+  EXPECT_NO_THROW(TrainStep(context, regression(), options));
+}
+
+TEST(TrainStep, TakesFieldsInAnyOrderOfAxes) {
+  Data data(6);
+  TrainStepOptions options = options_of(6);
+  ByHand oracle(data, 1, options.optimizer, options.weight_decay);
+  std::vector<float> turned(data.x.size());  // (2, features, 3): samples n = 3 a + b
+  for (std::int64_t n = 0; n < 6; ++n) {
+    for (std::int64_t c = 0; c < kFeatures; ++c) {
+      turned[static_cast<std::size_t>((n / 3 * kFeatures + c) * 3 + n % 3)] =
+          static_cast<float>(data.x[static_cast<std::size_t>(n * kFeatures + c)]);
+    }
+  }
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  step.update({{StateField::values, TensorView(std::span(turned), {2, kFeatures, 3}), "ncn"},
+               {StateField::targets, TensorView(std::span(data.y), {6, kOutputs})}},
+              kRate);
+  EXPECT_NEAR(step.wait_loss().value, oracle.losses[0], 1e-6);
+  expect_near(step.parameters().values(), oracle.parameters, 1e-6, "f32 inputs, turned");
+}
+
+TEST(TrainStep, BadInputIsSaidInTheUsersWordsAndChangesNothing) {
+  Data data(13);
+  const TrainStepOptions options = options_of(8);
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  const std::vector<double> before = to_doubles(step.parameters().values());
+  EXPECT_EQ(error_of<UsageError>([&] { step.add(data.batch(0, 9)); }),
+            "the batch has 9 samples, expected at most 8 (max_batch)");
+  EXPECT_EQ(error_of<StateError>([&] { step.update(kRate); }),
+            "train step: update() without a batch, expected add() before");
+  EXPECT_EQ(error_of<UsageError>([&] {
+              step.update({{StateField::values, TensorView(std::span(data.x), {13, kFeatures}).slice(0, 0, 4)}}, kRate);
+            }),
+            "the batch has no field 'targets', model regression needs it");
+  EXPECT_EQ(error_of<ShapeError>([&] {
+              Batch batch = data.batch(0, 4);
+              batch.fields[0].view = batch.fields[0].view.slice(1, 0, 3);
+              step.add(batch);
+            }),
+            "the input has 3 features, model regression takes 5");
+  EXPECT_EQ(error_of<ShapeError>([&] {
+              Batch batch = data.batch(0, 4);
+              batch.fields[1].view = batch.fields[1].view.slice(0, 0, 3);
+              step.add(batch);
+            }),
+            "the batch has 4 samples in values and 3 in targets, expected as many in each");
+  EXPECT_EQ(error_of<UsageError>([&] {
+              Batch batch = data.batch(0, 4);
+              batch.valid = 5;
+              step.add(batch);
+            }),
+            "the batch has 4 samples, of which 5 are to count, expected 0 to 4");
+  EXPECT_THROW(
+      {
+        Batch batch = data.batch(0, 4);
+        batch.global_valid = 4;
+        step.add(batch);
+      },
+      UsageError);
+  EXPECT_EQ(to_doubles(step.parameters().values()), before);
+  EXPECT_EQ(step.steps(), 0);
+  step.update(data.batch(0, 4), kRate);
+  EXPECT_EQ(step.wait_loss().step, 1) << "nothing of it stays";
+  EXPECT_THROW(TrainStep(context, regression(), options_of(0)), UsageError);
+}
+
+TEST(TrainStep, OneMicroBatchWhereOneWasAnnounced) {
+  Data data(4);
+  TrainStepOptions options = options_of(4);
+  options.microbatches = 1;
+  CpuContext context;
+  TrainStep step(context, regression(), options);
+  step.add(data.batch(0, 2));
+  EXPECT_THROW(step.add(data.batch(2, 2)), StateError);
+  step.update(kRate);
+  EXPECT_EQ(step.wait_loss().step, 1);
+}
+
+}  // namespace
+}  // namespace lockstep::nn

@@ -1,0 +1,355 @@
+#include <atomic>
+#include <thread>
+
+#include "tests/runtime/cuda/support.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::error_text;
+using testing::Pinned;
+
+using CudaStreamTest = testing::CudaTest;
+using CudaStreamPairTest = testing::CudaPairTest;
+
+constexpr std::int64_t kCount = 1031;
+
+/// Two streams take turns: a fills a buffer, b fetches it, a fills it again with the next number, ... What b fetched,
+/// as the number of wrong turns. Each of the two event waits of a turn can be left out.
+int wrong_turns(Device device_a, Device device_b, bool b_waits, bool a_waits) {
+  constexpr int kTurns = 4;
+  CudaContext a(device_a);
+  CudaContext b(device_b);
+  const Tensor shared = Tensor::zeros(a, Shape{kCount}, DType::f32);
+  a.synchronize();
+  std::vector<std::unique_ptr<Pinned>> in;
+  std::vector<std::unique_ptr<Pinned>> out;
+  for (int i = 0; i < kTurns; ++i) {
+    in.push_back(std::make_unique<Pinned>(a, kCount, static_cast<float>(i + 1)));
+    out.push_back(std::make_unique<Pinned>(b, kCount, -1.0F));
+  }
+  const bool one_device = device_a == device_b;
+  const Tensor far = one_device ? Tensor() : Tensor::zeros(b, Shape{kCount}, DType::f32);
+  Event filled(device_a);
+  Event fetched(device_b);
+  for (std::size_t i = 0; i < kTurns; ++i) {
+    if (a_waits) {
+      a.stream().wait(fetched);
+    }
+    copy(a, *in[i], shared);
+    a.stream().record(filled);
+    if (b_waits) {
+      b.stream().wait(filled);
+    }
+    if (one_device) {
+      copy(b, shared, *out[i]);
+    } else {
+      copy(b, shared, far);
+      copy(b, far, *out[i]);
+    }
+    b.stream().record(fetched);
+  }
+  b.synchronize();
+  a.synchronize();
+  int wrong = 0;
+  for (std::size_t i = 0; i < kTurns; ++i) {
+    wrong += out[i]->holds(static_cast<float>(i + 1)) ? 0 : 1;
+  }
+  return wrong;
+}
+
+TEST_F(CudaStreamTest, EventsOrderTwoStreams) {
+  for_seeds([](std::uint64_t seed) {
+    EXPECT_EQ(wrong_turns(Device::cuda(0), Device::cuda(0), true, true), 0) << "seed " << seed;
+  });
+}
+
+TEST_F(CudaStreamPairTest, EventsOrderStreamsOfTwoDevices) {
+  for_seeds(
+      [](std::uint64_t seed) {
+        EXPECT_EQ(wrong_turns(Device::cuda(0), Device::cuda(1), true, true), 0) << "seed " << seed;
+      },
+      2);
+}
+
+#if LOCKSTEP_CUDA_STANDIN
+TEST_F(CudaStreamTest, AMissingWaitIsSeenForSomeSeed) {
+  int late_reader = 0;
+  int early_writer = 0;
+  for_seeds([&](std::uint64_t) {
+    late_reader += wrong_turns(Device::cuda(0), Device::cuda(0), false, true) > 0 ? 1 : 0;
+    early_writer += wrong_turns(Device::cuda(0), Device::cuda(0), true, false) > 0 ? 1 : 0;
+  });
+  EXPECT_GT(late_reader, 20);
+  EXPECT_GT(early_writer, 20);
+}
+#endif
+
+TEST_F(CudaStreamTest, AnEventNeverRecordedIsComplete) {
+  Stream stream = Stream::cuda(Device::cuda(0));
+  Stream host = Stream::host_worker("host");
+  Event event(Device::cuda(0));
+  EXPECT_TRUE(event.complete());
+  event.synchronize();
+  stream.wait(event);
+  host.wait(event);
+  stream.wait(Event(Device::cpu()));
+  stream.synchronize();
+  host.synchronize();
+}
+
+TEST_F(CudaStreamTest, AnEventBelongsToItsDevice) {
+  Stream stream = Stream::cuda(Device::cuda(0));
+  Event host_event(Device::cpu());
+  EXPECT_THROW(stream.record(host_event), DeviceError);
+  Event event(Device::cuda(0));
+  Stream host = Stream::host_inline();
+  EXPECT_THROW(host.record(event), DeviceError);
+}
+
+TEST_F(CudaStreamTest, PollingSeesCompletion) {
+  for_seeds([](std::uint64_t) {
+    CudaContext context(Device::cuda(0));
+    const Pinned in(context, kCount, 2.0F);
+    const Pinned out(context, kCount);
+    const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+    Event event(context.device());
+    copy(context, in, device);
+    copy(context, device, out);
+    context.stream().record(event);
+    while (!event.complete()) {
+    }
+    EXPECT_TRUE(out.holds(2.0F));
+  });
+}
+
+TEST_F(CudaStreamTest, Seconds) {
+  CudaContext context(Device::cuda(0));
+  Event first(context.device(), Event::Timing::on);
+  Event second(context.device(), Event::Timing::on);
+  EXPECT_THROW(static_cast<void>(second.seconds_since(first)), StateError);  // never recorded
+  context.stream().record(first);
+  const Tensor zeros = Tensor::zeros(context, Shape{1 << 20}, DType::f32);
+  context.stream().record(second);
+  second.synchronize();
+  EXPECT_GT(second.seconds_since(first), 0);
+  EXPECT_LT(first.seconds_since(second), 0);
+  const Event without(context.device());
+  EXPECT_THROW(static_cast<void>(second.seconds_since(without)), StateError);
+}
+
+/// A worker reads what a CUDA stream fetched; with the wait in between or without.
+bool worker_sees_copy(bool wait) {
+  CudaContext context(Device::cuda(0));
+  const Pinned in(context, kCount, 6.0F);
+  const Pinned out(context, kCount);
+  const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+  Event event(context.device());
+  Stream worker = Stream::host_worker("reader");
+  copy(context, in, device);
+  copy(context, device, out);
+  context.stream().record(event);
+  if (wait) {
+    worker.wait(event);
+  }
+  bool seen = false;
+  worker.enqueue([&] { seen = out.holds(6.0F); });
+  worker.synchronize();
+  context.synchronize();
+  return seen;
+}
+
+TEST_F(CudaStreamTest, AWorkerWaitsForACudaEvent) {
+  for_seeds([](std::uint64_t seed) { EXPECT_TRUE(worker_sees_copy(true)) << "seed " << seed; });
+}
+
+#if LOCKSTEP_CUDA_STANDIN
+TEST_F(CudaStreamTest, AWorkerThatDoesNotWaitIsSeenForSomeSeed) {
+  int unseen = 0;
+  for_seeds([&](std::uint64_t) { unseen += worker_sees_copy(false) ? 0 : 1; });
+  EXPECT_GT(unseen, 20);
+}
+#endif
+
+TEST_F(CudaStreamTest, AnInlineStreamWaitsForACudaEvent) {
+  for_seeds([](std::uint64_t) {
+    CudaContext context(Device::cuda(0));
+    const Pinned in(context, kCount, 6.0F);
+    const Pinned out(context, kCount);
+    const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+    Event event(context.device());
+    copy(context, in, device);
+    copy(context, device, out);
+    context.stream().record(event);
+    Stream here = Stream::host_inline();
+    here.wait(event);
+    EXPECT_TRUE(out.holds(6.0F));
+  });
+}
+
+/// A CUDA stream copies what a worker writes, once `go` is given; with the wait in between or without.
+bool copy_sees_worker(bool wait) {
+  CudaContext context(Device::cuda(0));
+  const Pinned in(context, kCount, -1.0F);
+  const Pinned out(context, kCount);
+  const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+  std::atomic<bool> go{false};
+  Stream worker = Stream::host_worker("writer");
+  worker.enqueue([&] {
+    while (!go) {
+      std::this_thread::yield();
+    }
+    for (float& element : in.span()) {
+      element = 9.0F;
+    }
+  });
+  Event written(Device::cpu());
+  worker.record(written);
+  if (wait) {
+    context.stream().wait(written);
+  }
+  copy(context, in, device);
+  copy(context, device, out);
+  if (!wait) {
+    context.synchronize();  // nothing holds the copies back: they run before the worker may
+  }
+  go = true;
+  context.synchronize();
+  worker.synchronize();
+  return out.holds(9.0F);
+}
+
+TEST_F(CudaStreamTest, ACudaStreamWaitsForAHostEvent) {
+  for_seeds([](std::uint64_t seed) { EXPECT_TRUE(copy_sees_worker(true)) << "seed " << seed; });
+}
+
+TEST_F(CudaStreamTest, ACudaStreamThatDoesNotWaitForTheHostCopiesTooEarly) {
+  EXPECT_FALSE(copy_sees_worker(false));
+}
+
+TEST_F(CudaStreamTest, ThereAndBackThroughAWorker) {
+  // Like an all-reduce on the host: the compute stream hands a buffer to a worker and goes on with its result.
+  for_seeds([](std::uint64_t seed) {
+    CudaContext context(Device::cuda(0));
+    const Pinned staged(context, kCount, 1.0F);
+    const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+    Stream worker = Stream::host_worker("reduce");
+    Event ready(context.device());
+    Event reduced(Device::cpu());
+    copy(context, staged, device);
+    for (int i = 0; i < 5; ++i) {
+      copy(context, device, staged);
+      context.stream().record(ready);
+      worker.wait(ready);
+      worker.enqueue([&staged] {
+        for (float& element : staged.span()) {
+          element *= 2;
+        }
+      });
+      worker.record(reduced);
+      context.stream().wait(reduced);
+      copy(context, staged, device);
+    }
+    const Pinned out(context, kCount);
+    copy(context, device, out);
+    context.synchronize();
+    EXPECT_TRUE(out.holds(32.0F)) << "seed " << seed;
+  });
+}
+
+TEST_F(CudaStreamTest, AWorkerWaitsForTheRecordBeforeItsWaitNotForALaterOne) {
+  for_seeds([](std::uint64_t) {
+    CudaContext context(Device::cuda(0));
+    Stream worker = Stream::host_worker("waiter");
+    Event event(context.device());
+    Event passed(Device::cpu());
+    std::atomic<bool> go{false};
+    worker.enqueue([&] {
+      while (!go) {
+        std::this_thread::yield();
+      }
+    });
+    context.stream().record(event);
+    worker.wait(event);
+    worker.record(passed);
+    context.stream().wait(passed);
+    context.stream().record(event);  // completes only after the worker has passed its own wait
+    go = true;
+    worker.synchronize();
+    context.synchronize();
+    EXPECT_TRUE(event.complete());
+  });
+}
+
+TEST_F(CudaStreamTest, AFailedWorkerPoisonsStreamsThatWaitForIt) {
+  for_seeds([](std::uint64_t) {
+    Stream first = Stream::cuda(Device::cuda(0));
+    Stream second = Stream::cuda(Device::cuda(0));
+    Stream good = Stream::cuda(Device::cuda(0));
+    Stream worker = Stream::host_worker("thrower");
+    Stream reader = Stream::host_worker("reader");
+    worker.enqueue([] { throw DataError("a task failed"); });
+    Event failed(Device::cpu());
+    worker.record(failed);
+    Event before(Device::cuda(0));
+    Event after(Device::cuda(0));
+    first.record(before);
+    first.wait(failed);
+    first.record(after);
+    second.wait(after);
+    reader.wait(after);
+    good.wait(before);
+    const auto text = [](Stream& stream) { return error_text<DataError>([&] { stream.synchronize(); }); };
+    EXPECT_EQ(text(first), "a task failed");
+    EXPECT_EQ(text(first), "a task failed");
+    EXPECT_EQ(text(second), "a task failed");
+    EXPECT_EQ(text(reader), "a task failed");
+    good.synchronize();
+    before.synchronize();
+    EXPECT_TRUE(after.complete());
+    EXPECT_EQ(error_text<DataError>([&] { after.synchronize(); }), "a task failed");
+  });
+}
+
+TEST_F(CudaStreamTest, AnEventMayDieWhileItIsAwaited) {
+  for_seeds([](std::uint64_t) {
+    CudaContext a(Device::cuda(0));
+    CudaContext b(Device::cuda(0));
+    Stream worker = Stream::host_worker("waiter");
+    const Pinned in(a, kCount, 3.0F);
+    const Pinned out(b, kCount);
+    const Tensor device = Tensor::empty(a, Shape{kCount}, DType::f32);
+    copy(a, in, device);
+    {
+      Event event(a.device());
+      a.stream().record(event);
+      b.stream().wait(event);
+      worker.wait(event);
+    }
+    copy(b, device, out);
+    b.synchronize();
+    worker.synchronize();
+    EXPECT_TRUE(out.holds(3.0F));
+    a.synchronize();
+  });
+}
+
+TEST_F(CudaStreamTest, ABorrowedStreamMayOutliveItsWrapperWithAHostWaitQueued) {
+  for_seeds([](std::uint64_t) {
+    cudaStream_t theirs = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithPriority(&theirs, cudaStreamNonBlocking, 0), cudaSuccess);
+    {
+      Stream worker = Stream::host_worker("late");
+      worker.enqueue([] { std::this_thread::yield(); });
+      Event event(Device::cpu());
+      worker.record(event);
+      Stream borrowed = Stream::borrow_cuda(Device::cuda(0), theirs);
+      borrowed.wait(event);
+    }
+    EXPECT_EQ(cudaStreamSynchronize(theirs), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(theirs), cudaSuccess);
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,291 @@
+#include <lockstep/runtime/files/atomic_folder.hpp>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+#include "tests/support/files.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::count_entries;
+using testing::error_of;
+using testing::expect_holds;
+using testing::get_file;
+using testing::TemporaryFolder;
+using Replace = AtomicFolder::Replace;
+
+constexpr int kFiles = 3;
+
+// Version v: three files that all say v, of different lengths.
+void write_version(const std::string& path, int version, Replace replace) {
+  AtomicFolder folder(path, replace);
+  for (int i = 0; i < kFiles; ++i) {
+    write_file(folder.file("part" + std::to_string(i)),
+               std::to_string(version) + std::string(static_cast<std::size_t>(10'000 * i), '.'));
+  }
+  folder.commit();
+}
+
+// The version of a complete folder; -1 when it is missing, mixed or incomplete.
+int version_of(const std::string& folder) {
+  if (folder.empty() || count_entries(folder) != kFiles) {
+    return -1;
+  }
+  int version = -1;
+  for (int i = 0; i < kFiles; ++i) {
+    const std::string text = get_file(folder + "/part" + std::to_string(i));
+    const int found = text.empty() ? -1 : std::atoi(text.c_str());
+    if (text.size() != std::to_string(found).size() + static_cast<std::size_t>(10'000 * i) ||
+        (i > 0 && found != version)) {
+      return -1;
+    }
+    version = found;
+  }
+  return version;
+}
+
+class AtomicFolderTest : public ::testing::TestWithParam<Replace> {};
+INSTANTIATE_TEST_SUITE_P(Both, AtomicFolderTest, ::testing::Values(Replace::swap, Replace::two_renames),
+                         [](const auto& tested) { return tested.param == Replace::swap ? "Swap" : "TwoRenames"; });
+
+TEST_P(AtomicFolderTest, ReplacesAndLeavesNothingBehind) {
+  const TemporaryFolder root;
+  const std::string path = root / "deep/run/last/";  // parents are made, the slash does not matter
+  for (int version = 0; version < 3; ++version) {
+    write_version(path, version, GetParam());
+    EXPECT_EQ(version_of(find_folder(path)), version);
+    EXPECT_EQ(find_folder(path), root / "deep/run/last");
+    EXPECT_EQ(count_entries(root / "deep/run"), 1U);
+  }
+}
+
+TEST_P(AtomicFolderTest, WithoutCommitNothingChanges) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  {
+    AtomicFolder folder(path, GetParam());
+    write_file(folder.file("part0"), "x");
+  }
+  EXPECT_EQ(count_entries(root.path()), 0U);
+  write_version(path, 7, GetParam());
+  try {
+    AtomicFolder folder(path, GetParam());
+    write_file(folder.file("part0"), "x");
+    throw DataError("stop");
+  } catch (const DataError&) {
+  }
+  EXPECT_EQ(version_of(path), 7);
+  EXPECT_EQ(count_entries(root.path()), 1U);
+}
+
+// A child writes versions without end and is killed at a random moment; then there is always a complete folder, no
+// older than the last one that the child has announced, and the next writer clears up.
+TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  write_version(path, 0, GetParam());
+  int last = 0;
+  Random random(static_cast<std::uint64_t>(GetParam()), RandomUse::test);
+  for (int round = 0; round < 30; ++round) {
+    int announce[2];
+    ASSERT_EQ(::pipe(announce), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      ::close(announce[0]);
+      try {
+        for (int version = last + 1;; ++version) {
+          write_version(path, version, GetParam());
+          if (::write(announce[1], &version, sizeof(version)) != sizeof(version)) {
+            ::_exit(1);
+          }
+        }
+      } catch (...) {
+        ::_exit(2);
+      }
+    }
+    ::close(announce[1]);
+    int announced = last;
+    ASSERT_EQ(::read(announce[0], &announced, sizeof(announced)), static_cast<ssize_t>(sizeof(announced)));
+    // The moment of death: some time within the next versions.
+    ::usleep(random.below(4000));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself with " << WEXITSTATUS(status);
+    for (int more = 0; ::read(announce[0], &more, sizeof(more)) == static_cast<ssize_t>(sizeof(more));) {
+      announced = more;
+    }
+    ::close(announce[0]);
+    const int found = version_of(find_folder(path));
+    EXPECT_GE(found, announced) << "round " << round;
+    EXPECT_LE(found, announced + 1) << "round " << round;
+    last = found;
+  }
+  recover_folder(path);
+  EXPECT_EQ(version_of(path), last);
+  EXPECT_EQ(count_entries(root.path()), 1U);
+}
+
+// The check above can fail: a folder with a file missing, cut short or of another version is no version.
+TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  write_version(path, 3, Replace::swap);
+  ASSERT_EQ(version_of(path), 3);
+  const std::string part = get_file(path + "/part1");
+  testing::put_file(path + "/part1", part.substr(0, 100));
+  EXPECT_EQ(version_of(path), -1);
+  testing::put_file(path + "/part1", "4" + part.substr(1));
+  EXPECT_EQ(version_of(path), -1);
+  std::filesystem::remove(path + "/part1");
+  EXPECT_EQ(version_of(path), -1);
+}
+
+// What a kill between two renames leaves.
+TEST(AtomicFolder, FindsAndRecoversTheOldName) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  write_version(path, 4, Replace::swap);
+  std::filesystem::rename(path, path + ".old-host-1-0");
+  std::filesystem::create_directory(path + ".tmp-host-1-0");
+  EXPECT_EQ(find_folder(path), path + ".old-host-1-0");
+  EXPECT_EQ(version_of(find_folder(path)), 4);
+  recover_folder(path);
+  EXPECT_EQ(find_folder(path), path);
+  EXPECT_EQ(version_of(path), 4);
+  EXPECT_EQ(count_entries(root.path()), 1U);
+  // A neighbour whose name only begins alike stays.
+  write_version(root / "last2", 5, Replace::swap);
+  write_version(path, 6, Replace::swap);
+  EXPECT_EQ(version_of(root / "last2"), 5);
+  EXPECT_EQ(find_folder(root / "none"), "");
+}
+
+TEST(AtomicFolder, BadPathsAreRefused) {
+  const TemporaryFolder root;
+  write_file(root / "file", "x");
+  expect_holds(error_of<DataError>([&] { AtomicFolder(root / "file"); }), "is not a folder");
+  expect_holds(error_of<DataError>([&] { AtomicFolder(root / "file/last"); }), root / "file");
+  for (const char* path : {"", "/", "."}) {
+    expect_holds(error_of<DataError>([&] { AtomicFolder{path}; }), "expected a path");
+  }
+  AtomicFolder folder(root / "last");
+  for (const char* name : {"", ".", "..", "a/b", "../a"}) {
+    expect_holds(error_of<DataError>([&] { (void)folder.file(name); }), "expected a plain name");
+  }
+  folder.commit();
+  expect_holds(error_of<StateError>([&] { folder.commit(); }), "twice");
+}
+
+// In a child that gives up root's rights, if it has them: root may write everywhere.
+TEST(AtomicFolder, UnwritableFolderIsNamed) {
+  const TemporaryFolder root;
+  namespace fs = std::filesystem;
+  fs::permissions(root.path(),
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    if (::geteuid() == 0 && ::setuid(kNobody) != 0) {
+      ::_exit(77);
+    }
+    try {
+      AtomicFolder(root / "last");
+    } catch (const DataError& error) {
+      const std::string text = error.what();
+      ::_exit(text.find(root / "last") == 0 && text.find("cannot be made: Permission denied") != std::string::npos
+                  ? 42
+                  : 43);
+    } catch (...) {
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  fs::permissions(root.path(), fs::perms::owner_all);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) {
+    GTEST_SKIP() << "runs as root and cannot become another user";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+}
+
+// /proc takes no new folders, whoever asks.
+TEST(AtomicFolder, FileSystemsThatRefuseAreNamed) {
+  expect_holds(error_of<DataError>([] { AtomicFolder("/proc/lockstep-test/last"); }), "/proc/lockstep-test");
+}
+
+// In a child, because the limit stays for the whole process.
+TEST(AtomicFolder, NoSpaceLeavesTheOldFolder) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  write_version(path, 1, Replace::swap);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{5000, 5000};  // files end at 5000 bytes: write() gives less, then EFBIG
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      write_version(path, 2, Replace::swap);
+    } catch (const DataError& error) {
+      ::_exit(std::string(error.what()).find("cannot be written") != std::string::npos ? 42 : 43);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_EQ(version_of(path), 1);
+  EXPECT_EQ(count_entries(root.path()), 1U);
+}
+
+TEST(OutputFile, NeverOverwritesAndLeavesNoHalfFile) {
+  const TemporaryFolder root;
+  const std::string path = root / "file";
+  {
+    OutputFile file(path);
+    file.write("half");
+  }
+  EXPECT_FALSE(file_exists(path));
+  OutputFile file(path);
+  file.write("whole");
+  file.finish();
+  expect_holds(error_of<StateError>([&] { file.finish(); }), "twice");
+  expect_holds(error_of<StateError>([&] { file.write("x"); }), "after finish");
+  expect_holds(error_of<DataError>([&] { OutputFile{path}; }), path + ": cannot be created: File exists");
+  EXPECT_EQ(read_file(path, 5), "whole");
+  expect_holds(error_of<DataError>([&] { (void)read_file(path, 4); }), "has 5 bytes, expected at most 4");
+}
+
+TEST(InputFile, ErrorsNameThePathAndTheByte) {
+  const TemporaryFolder root;
+  expect_holds(error_of<DataError>([&] { InputFile{root / "none"}; }), "none: cannot be opened: No such file");
+  expect_holds(error_of<DataError>([&] { InputFile{root.path()}; }), "is not a regular file");
+  write_file(root / "file", "0123456789");
+  const InputFile file(root / "file");
+  std::string text(4, ' ');
+  file.read(3, std::as_writable_bytes(std::span(text)));
+  EXPECT_EQ(text, "3456");
+  expect_holds(error_of<DataError>([&] { file.read(8, std::as_writable_bytes(std::span(text))); }),
+               "ends at byte 10, expected 2 more");
+}
+
+}  // namespace
+}  // namespace lockstep
