@@ -108,8 +108,8 @@ struct PlanOptions {
   LossWeights weights = LossWeights::none;
   int top_k = 0;  ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
   std::uint64_t dropout_seed = 0;
-  /// In training: parameter gradients are added to what their arena holds. A batch in several passes is a plan without
-  /// this for the first pass and one with it for the others.
+  /// In training: parameter gradients are added to what their arena holds. A batch in several micro-batches is a plan
+  /// without this for the first one and one with it for the others.
   bool accumulate = false;
   Choices choices = {};  ///< where a call has none, the provider's first guess is taken
   /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.

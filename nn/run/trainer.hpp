@@ -126,7 +126,7 @@ class Trainer {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
-  /// (nn/plan/pass_plans.hpp), of the micro-batches after the first and of evaluation_plan().
+  /// (nn/plan/microbatch_plans.hpp), of the micro-batches after the first and of evaluation_plan().
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();

@@ -14,7 +14,7 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/hash.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -325,7 +325,7 @@ struct TrainStep::Impl {
   SyncGuard idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  PassPlans plans;
+  MicrobatchPlans plans;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> gradient_written;

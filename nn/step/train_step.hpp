@@ -141,7 +141,7 @@ class TrainStep {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   [[nodiscard]] const StepLayout& layout() const;
-  /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/pass_plans.hpp).
+  /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/microbatch_plans.hpp).
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] comm::GradientReducer& reducer();
   [[nodiscard]] Optimizer& optimizer();

@@ -72,7 +72,7 @@ TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
   EXPECT_NE(file_text(path("adam/last/model.safetensors")), file_text(path("adamw/last/model.safetensors")));
 }
 
-TEST_F(TrainerTest, ARunInPassesIsResumedBitForBit) {
+TEST_F(TrainerTest, ARunInMicrobatchesIsResumedBitForBit) {
   train({.ranks = 2, .dir = path("whole"), .accumulate = 3});
   train({.ranks = 2, .steps = 8, .dir = path("part"), .accumulate = 3});
   train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .accumulate = 3});

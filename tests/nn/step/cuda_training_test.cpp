@@ -260,7 +260,7 @@ std::vector<Case> cases() {
           {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
           {"cnn, sgd", {}, 1e-4, 1e-4},
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
-          {"cnn, sgd, two passes", {.accumulate = 2}, 1e-4, 1e-4},
+          {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
@@ -434,9 +434,9 @@ TEST(CudaTraining, StepsOfOnesOwn) {
   }
 }
 
-/// The control: each wait for a batch that is left out is seen for some order. Two in a pass: the copies wait for the
-/// pass that had their memory before, and the pass for the copies. The other waits of a step are the reducer's, which
-/// has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
+/// The control: each wait for a batch that is left out is seen for some order. Two in a micro-batch: the copies wait
+/// for the micro-batch that had their memory before, and the micro-batch for the copies. The other waits of a step are
+/// the reducer's, which has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   const RunSetup setup{.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2};
   const Outcome whole = train_on_gpu(setup);
