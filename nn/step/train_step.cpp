@@ -114,7 +114,8 @@ struct TrainStep::Impl {
         ranks(several != nullptr ? *several : StepRanks{*alone, ctx.stream()}),
         options(o),
         weight(power_of_two_weight(checked_batch(o), ranks.grad.size())),
-        parameters(ctx, model, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all}),
+        parameters(ctx, model, o.plan.dtype,
+                   {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .lent = o.lent}),
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
@@ -383,6 +384,9 @@ StepLoss TrainStep::wait_loss() {
 }
 std::int64_t TrainStep::steps() const {
   return impl_->steps;
+}
+std::int64_t TrainStep::added() const {
+  return impl_->added;
 }
 
 std::int64_t TrainStep::microbatches() const {

@@ -45,6 +45,7 @@ struct TrainStepOptions {
   /// says how many there are (Batch::global_valid), and there are no weights of the loss (PlanOptions::weights).
   bool count_samples = true;
   std::uint64_t seed = 1;  ///< of the parameters
+  ParameterArenas lent{};  ///< memory for the parameters that outlives the step; it is overwritten
   PlanOptions plan{};
   OptimizerOptions optimizer{};
   double weight_decay = 0;
@@ -111,6 +112,7 @@ class TrainStep {
   /// The same after a wait for all steps.
   [[nodiscard]] StepLoss wait_loss();
   [[nodiscard]] std::int64_t steps() const;         ///< updates made
+  [[nodiscard]] std::int64_t added() const;         ///< micro-batches since the last update
   [[nodiscard]] std::int64_t microbatches() const;  ///< of all steps, on this rank; they number samples without ids
   [[nodiscard]] int ranks() const;                  ///< that train together
   /// Counts on from a saved state (nn/step/state_file.hpp). StateError between add() and update().
