@@ -97,7 +97,8 @@ __global__ void __launch_bounds__(kJoinBlock)
   const std::int64_t more = kJoinBlock - places * alike;
   for (std::int64_t i = threadIdx.x; i < rows; i += kJoinBlock) {
     const PositionLoss one = losses[i];
-    const double weight = weights != nullptr && one.outcome != 0 ? static_cast<double>(weights[place]) : 1.0;
+    const bool known = one.outcome == 1 || one.outcome == 2;
+    const double weight = weights != nullptr && known ? static_cast<double>(weights[place]) : 1.0;
     place += places;
     rest += more;
     if (rest >= alike) {
