@@ -102,7 +102,7 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"total_steps", text(options.schedule.total_steps)},
                                            {"milestones", milestones},
                                            {"gamma", text(options.schedule.gamma)},
-                                           {"optimizer", text(name_of(options.optimizer.kind))},
+                                           {"optimizer", name_of(options.optimizer)},
                                            {"clip_norm", text(options.optimizer.clip_norm)},
                                            {"skip_non_finite", text(options.optimizer.skip_non_finite)},
                                            {"weight_decay", text(options.weight_decay)},
@@ -135,6 +135,10 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
     texts["tf32"] = text(options.plan.tf32);
   }
   const OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.rule) {
+    texts["optimizer_settings"] = optimizer.rule->settings();
+    return texts;
+  }
   if (optimizer.kind == OptimizerKind::sgd || optimizer.kind == OptimizerKind::lars) {
     texts["momentum"] = text(optimizer.momentum);
     texts["nesterov"] = text(optimizer.nesterov);

@@ -125,6 +125,7 @@ Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
                                       {StateField::targets, TensorView(std::span(train.y), {kSize, 1})},
                                       {StateField::weights, w}});
   TrainerOptions options = regression_options();
+  options.global_batch = 10;
   options.plan.weights = kind;
   options.accumulate = accumulate;
   Outcome outcome;

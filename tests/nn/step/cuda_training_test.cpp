@@ -372,9 +372,12 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
     } else if (weights == LossWeights::element && counts) {
       made.fields.push_back({StateField::weights, weights_on_device.view().slice(1, begin, end), "cn"});
     } else {
-      const bool wide = weights == LossWeights::element;
-      const TensorView all = TensorView(std::span<float>{counts ? w : nothing}, {7, 2});
-      made.fields.push_back({StateField::weights, (wide ? all : all.slice(1, 0, 1).reshape({7})).slice(0, begin, end)});
+      TensorView own = TensorView(std::span<float>{counts ? w : nothing}, {7, 2});
+      if (weights == LossWeights::sample) {  // every second number
+        own.shape = Shape{7};
+        own.strides = Strides{2};
+      }
+      made.fields.push_back({StateField::weights, own.slice(0, begin, end)});
     }
     return made;
   };
