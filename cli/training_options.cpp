@@ -28,8 +28,8 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   add("--steps", o.steps, "stop after N steps; 0: no limit");
   add("--batch-size", o.batch_size,
       "samples of one update, of all ranks together; " + std::to_string(o.default_batch) + " if neither is given");
-  add("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one pass");
-  add("--accumulate", o.accumulate, "passes an update: gradients add up, memory is that of one pass");
+  add("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one micro-batch");
+  add("--accumulate", o.accumulate, "micro-batches an update: gradients add up, memory is that of one");
   add("--dtype", o.dtype,
       "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights in 16 "
       "bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")

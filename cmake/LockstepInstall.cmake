@@ -14,7 +14,6 @@ if(TARGET lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)
 endif()
 
-option(LOCKSTEP_INSTALL "Generate the install target" ${PROJECT_IS_TOP_LEVEL})
 if(NOT LOCKSTEP_INSTALL)
   return()
 endif()
@@ -45,7 +44,11 @@ set(_known
   "ZLIB::ZLIB=ZLIB"
   "CUDA::[a-zA-Z_]+=CUDAToolkit"
   "nlohmann_json::nlohmann_json=nlohmann_json")
-foreach(_floor IN LISTS _floors)
+set(_linked ${_floors})
+if(TARGET lockstep_comm_mpi)
+  list(APPEND _linked comm_mpi)
+endif()
+foreach(_floor IN LISTS _linked)
   get_target_property(_links lockstep_${_floor} INTERFACE_LINK_LIBRARIES)
   foreach(_link IN LISTS _links)
     string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" _link "${_link}")
@@ -79,10 +82,10 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
   ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package})
+  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package} COMPONENT Development)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
   DESTINATION ${_package})
-install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development)
 if(TARGET train_resnet)
   install(TARGETS train_resnet RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <lockstep/kernels/backend.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -70,45 +71,21 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                                const TensorView& dresidual);
 
 namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
-std::size_t batch_norm_workspace_bytes(const CpuContext&, const TensorView& x);
-void batch_norm_stats(CpuContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
-                      const TensorView& workspace);
-void batch_norm_finalize(CpuContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,
-                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
-                         const TensorView& coefficients);
-void batch_norm_finalize_inference(CpuContext&, const TensorView& running_mean, const TensorView& running_var,
-                                   const TensorView& weight, const TensorView& bias, double epsilon,
-                                   const TensorView& coefficients);
-void batch_norm_apply(CpuContext&, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
-                      bool relu, const TensorView& y, const TensorView& mask);
-void batch_norm_backward_reduce(CpuContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
-                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
-                                GradMode mode, const TensorView& sums, const TensorView& dweight,
-                                const TensorView& dbias, const TensorView& workspace);
-void batch_norm_backward_apply(CpuContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
-                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
-                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
-                               const TensorView& dresidual);
+OnContext<CpuContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
+OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CpuContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
+OnContext<CpuContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
+OnContext<CpuContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
+OnContext<CpuContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
+OnContext<CpuContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
 
-std::size_t batch_norm_workspace_bytes(const CudaContext&, const TensorView& x);
-void batch_norm_stats(CudaContext&, const TensorView& x, const TensorView& valid, const TensorView& stats,
-                      const TensorView& workspace);
-void batch_norm_finalize(CudaContext&, const TensorView& stats, const TensorView& weight, const TensorView& bias,
-                         double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
-                         const TensorView& coefficients);
-void batch_norm_finalize_inference(CudaContext&, const TensorView& running_mean, const TensorView& running_var,
-                                   const TensorView& weight, const TensorView& bias, double epsilon,
-                                   const TensorView& coefficients);
-void batch_norm_apply(CudaContext&, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
-                      bool relu, const TensorView& y, const TensorView& mask);
-void batch_norm_backward_reduce(CudaContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
-                                const TensorView& x, const TensorView& coefficients, const TensorView& valid,
-                                GradMode mode, const TensorView& sums, const TensorView& dweight,
-                                const TensorView& dbias, const TensorView& workspace);
-void batch_norm_backward_apply(CudaContext&, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
-                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
-                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
-                               const TensorView& dresidual);
+OnContext<CudaContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
+OnContext<CudaContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CudaContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
+OnContext<CudaContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
+OnContext<CudaContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
+OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
+OnContext<CudaContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
 }  // namespace backend
 
 }  // namespace lockstep::ops

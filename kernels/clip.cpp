@@ -15,10 +15,11 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
     DType dtype;
     bool required;
   };
-  const std::array<Scalar, 7> all{{{{s.factor, "factor"}, s.factor.dtype, true},
+  const std::array<Scalar, 8> all{{{{s.factor, "factor"}, s.factor.dtype, true},
                                    {{s.skip, "skip"}, DType::i32, true},
                                    {{s.squared_norm, "squared_norm"}, DType::f64, false},
                                    {{s.loss_scale, "loss_scale"}, s.factor.dtype, false},
+                                   {{s.divisor, "divisor"}, s.factor.dtype, false},
                                    {{s.step, "step"}, DType::i64, false},
                                    {{s.skipped, "skipped"}, DType::i64, false},
                                    {{s.norm, "norm"}, DType::f64, false}}};

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <lockstep/kernels/clip.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
 namespace lockstep::ops {
@@ -20,11 +21,12 @@ struct LossScaleOptions {
 };
 
 /// After clip_factor() has decided about an update:
-///   skip != 0:  scale = max(scale * backoff, least), good = 0
-///   else:       good = good + 1, and when that is interval:  scale = min(scale * growth, most), good = 0
-/// in f64, rounded to the type of scale. skip: i32 scalar; scale: f32 or f64 scalar; good: i64 scalar. They share no
-/// memory. Nothing here comes from the host, so that a captured step replays rightly. No workspace.
-/// UsageError: options out of range.
+///   skip no_weight:  nothing
+///   else not 0:      scale = max(scale * backoff, least), good = 0
+///   0:               good = good + 1, and when that is interval:  scale = min(scale * growth, most), good = 0
+/// in f64, rounded to the type of scale. skip: i32 scalar, a value of Skip (clip.hpp); scale: f32 or f64 scalar; good:
+/// i64 scalar. They share no memory. Nothing here comes from the host, so that a captured step replays rightly. No
+/// workspace. UsageError: options out of range.
 void loss_scale_update(Context& context, const LossScaleOptions& options, const TensorView& skip,
                        const TensorView& scale, const TensorView& good);
 

@@ -63,6 +63,15 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
                       " is not contiguous");
 }
 
+/// Weights of a loss, where they are given: contiguous, of type dtype, of the shape of the elements that the loss
+/// compares, (N, ...), or one a sample, (N).
+inline void require_weights(std::string_view op, const TensorView& weights, DType dtype, const Shape& elements) {
+  if (weights.given()) {
+    require_tensor(op, {weights, "weights"}, dtype,
+                   weights.shape.rank() == 1 && elements.rank() > 1 ? Shape{elements[0]} : elements);
+  }
+}
+
 /// ShapeError when `out` shares memory with one of the others; a view that is not given shares none.
 inline void require_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
   for (const Operand& other : others) {

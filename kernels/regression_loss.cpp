@@ -13,10 +13,12 @@ std::size_t regression_loss_workspace_bytes(const Context& context, const Tensor
 }
 
 void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
-                     const TensorView& target, const TensorView& valid, const TensorView& scale,
-                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace) {
+                     const TensorView& target, const TensorView& weights, const TensorView& valid,
+                     const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
+                     const TensorView& workspace) {
   constexpr std::string_view kOp = "regression_loss";
-  require_on(context.device(), kOp, {&prediction, &target, &valid, &scale, &dprediction, &metrics, &workspace});
+  require_on(context.device(), kOp,
+             {&prediction, &target, &weights, &valid, &scale, &dprediction, &metrics, &workspace});
   require<UsageError>(options.kind <= RegressionLoss::huber, kOp, ": kind is ", static_cast<int>(options.kind),
                       ", expected mse, l1 or huber");
   require<UsageError>(options.kind != RegressionLoss::huber || (options.delta > 0 && std::isfinite(options.delta)), kOp,
@@ -25,6 +27,7 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
   const Shape& shape = prediction.shape;
   require<ShapeError>(shape.rank() >= 1 && (shape[0] == 0 || prediction.numel() > 0), kOp, ": prediction is ", shape,
                       ", expected (N, ...) with an element for each sample");
+  require_weights(kOp, weights, accumulation_dtype(prediction.dtype), shape);
   if (valid.given()) {
     require_scalar(kOp, {valid, "valid"}, DType::i64);
   }
@@ -35,11 +38,13 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
   if (dprediction.given()) {
     require_alike(kOp, {{prediction, "prediction"}, {dprediction, "dprediction"}});
     require_same_or_apart(kOp, {dprediction, "dprediction"}, {prediction, "prediction"});
-    require_apart(kOp, {dprediction, "dprediction"}, {{target, "target"}, {valid, "valid"}, {scale, "scale"}});
+    require_apart(kOp, {dprediction, "dprediction"},
+                  {{target, "target"}, {weights, "weights"}, {valid, "valid"}, {scale, "scale"}});
   }
   require_apart(kOp, {metrics, "metrics"},
                 {{prediction, "prediction"},
                  {target, "target"},
+                 {weights, "weights"},
                  {valid, "valid"},
                  {scale, "scale"},
                  {dprediction, "dprediction"}});
@@ -48,15 +53,17 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
     require_apart(kOp, {workspace, "workspace"},
                   {{prediction, "prediction"},
                    {target, "target"},
+                   {weights, "weights"},
                    {valid, "valid"},
                    {scale, "scale"},
                    {dprediction, "dprediction"},
                    {metrics, "metrics"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::regression_loss(c, options, prediction, target, valid, scale, dprediction,
-                                                             metrics, workspace)) {
-             backend::regression_loss(c, options, prediction, target, valid, scale, dprediction, metrics, workspace);
+           [=](auto& c) -> decltype(backend::regression_loss(c, options, prediction, target, weights, valid, scale,
+                                                             dprediction, metrics, workspace)) {
+             backend::regression_loss(c, options, prediction, target, weights, valid, scale, dprediction, metrics,
+                                      workspace);
            });
 }
 

@@ -20,10 +20,11 @@ std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const 
 }
 
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
-                           const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace) {
+                           const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                           double smoothing, const TensorView& dlogits, const TensorView& metrics,
+                           const TensorView& workspace) {
   constexpr std::string_view kOp = "softmax_cross_entropy";
-  require_on(context.device(), kOp, {&logits, &labels, &valid, &scale, &dlogits, &metrics, &workspace});
+  require_on(context.device(), kOp, {&logits, &labels, &weights, &valid, &scale, &dlogits, &metrics, &workspace});
   require_logits(kOp, logits);
   require_compute_dtype(kOp, "logits", logits);
   Shape positions;
@@ -33,6 +34,7 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   require<ShapeError>(labels.shape == positions, kOp, ": labels are ", labels.shape, ", logits ", logits.shape,
                       ", expected one label a position, ", positions);
   require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");
+  require_weights(kOp, weights, accumulation_dtype(logits.dtype), positions);
   if (valid.given()) {
     require_scalar(kOp, {valid, "valid"}, DType::i64);
   }
@@ -54,24 +56,32 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
   }
   if (dlogits.given()) {
     require_same_or_apart(kOp, {dlogits, "dlogits"}, {logits, "logits"});
-    require_apart(kOp, {dlogits, "dlogits"}, {{labels, "labels"}, {valid, "valid"}, {scale, "scale"}});
+    require_apart(kOp, {dlogits, "dlogits"},
+                  {{labels, "labels"}, {weights, "weights"}, {valid, "valid"}, {scale, "scale"}});
   }
   require_apart(kOp, {metrics, "metrics"},
-                {{logits, "logits"}, {labels, "labels"}, {valid, "valid"}, {scale, "scale"}, {dlogits, "dlogits"}});
+                {{logits, "logits"},
+                 {labels, "labels"},
+                 {weights, "weights"},
+                 {valid, "valid"},
+                 {scale, "scale"},
+                 {dlogits, "dlogits"}});
   if (const std::size_t bytes = softmax_cross_entropy_workspace_bytes(context, logits); bytes > 0) {
     require_workspace(kOp, workspace, bytes, 8);
     require_apart(kOp, {workspace, "workspace"},
                   {{logits, "logits"},
                    {labels, "labels"},
+                   {weights, "weights"},
                    {valid, "valid"},
                    {scale, "scale"},
                    {dlogits, "dlogits"},
                    {metrics, "metrics"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits,
-                                                                   metrics, workspace)) {
-             backend::softmax_cross_entropy(c, logits, labels, valid, scale, smoothing, dlogits, metrics, workspace);
+           [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, weights, valid, scale, smoothing,
+                                                                   dlogits, metrics, workspace)) {
+             backend::softmax_cross_entropy(c, logits, labels, weights, valid, scale, smoothing, dlogits, metrics,
+                                            workspace);
            });
 }
 

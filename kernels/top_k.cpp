@@ -11,28 +11,30 @@ std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logi
   return context.device().kind == DeviceKind::cpu ? 0 : static_cast<std::size_t>(logits.shape[0]);
 }
 
-void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& valid, int k,
-                   const TensorView& result, const TensorView& workspace) {
+void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace) {
   constexpr std::string_view kOp = "top_k_correct";
-  require_on(context.device(), kOp, {&logits, &labels, &valid, &result, &workspace});
+  require_on(context.device(), kOp, {&logits, &labels, &weights, &valid, &result, &workspace});
   require_alike(kOp, {{logits, "logits"}});
   const std::size_t bytes = top_k_workspace_bytes(context, logits);
   require_tensor(kOp, {labels, "labels"}, DType::i32, Shape{logits.shape[0]});
+  require_weights(kOp, weights, accumulation_dtype(logits.dtype), labels.shape);
   if (valid.given()) {
     require_scalar(kOp, {valid, "valid"}, DType::i64);
   }
   require_scalar(kOp, {result, "result"}, DType::f64);
   require<UsageError>(k >= 1 && k <= logits.shape[1], kOp, ": k is ", k, ", logits are ", logits.shape,
                       ", expected 1 to ", logits.shape[1]);
-  require_apart(kOp, {result, "result"}, {{logits, "logits"}, {labels, "labels"}, {valid, "valid"}});
+  require_apart(kOp, {result, "result"},
+                {{logits, "logits"}, {labels, "labels"}, {weights, "weights"}, {valid, "valid"}});
   if (bytes > 0) {
     require_workspace(kOp, workspace, bytes, 1);
     require_apart(kOp, {workspace, "workspace"},
-                  {{logits, "logits"}, {labels, "labels"}, {valid, "valid"}, {result, "result"}});
+                  {{logits, "logits"}, {labels, "labels"}, {weights, "weights"}, {valid, "valid"}, {result, "result"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::top_k_correct(c, logits, labels, valid, k, result, workspace)) {
-             backend::top_k_correct(c, logits, labels, valid, k, result, workspace);
+           [=](auto& c) -> decltype(backend::top_k_correct(c, logits, labels, weights, valid, k, result, workspace)) {
+             backend::top_k_correct(c, logits, labels, weights, valid, k, result, workspace);
            });
 }
 

@@ -7,9 +7,11 @@
 
 namespace lockstep::ops {
 
-/// result += number of samples whose label is among the k largest logits: top-k accuracy, as of Krizhevsky et al. 2012.
+/// result += sum of the weights of the samples whose label is among the k largest logits: top-k accuracy, as of
+/// Krizhevsky et al. 2012.
 ///
 ///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
+///   weights:   (N) contiguous, of the type of logits, f32 beside 16-bit types; not given: 1, a number of samples
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   k:         1 .. K, else a UsageError
 ///   result:    f64 scalar
@@ -17,18 +19,18 @@ namespace lockstep::ops {
 ///
 /// Of equal logits the one of the lower index is larger. A NaN is larger than every number, but a label is never found
 /// at a NaN, nor outside [0, K). Nothing is sorted: a label's rank is the number of logits that are larger. Counts are
-/// exact below 2^53; deterministic.
-void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& valid, int k,
-                   const TensorView& result, const TensorView& workspace);
+/// exact below 2^53. Weights are added up in f64 in a fixed order. Deterministic.
+void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 
 /// 0 on the host.
 [[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of top_k.cpp
-void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
-                   int k, const TensorView& result, const TensorView& workspace);
-void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
-                   int k, const TensorView& result, const TensorView& workspace);
+void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
+void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 }  // namespace backend
 
 }  // namespace lockstep::ops

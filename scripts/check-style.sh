@@ -42,13 +42,13 @@ fi
 lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' |
   check "headers include <lockstep/FLOOR/name.hpp>"
 
-lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand)' runtime kernels comm nn examples |
+lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand)' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/(cuda|cudnn|nccl|cublaslt)/' || true; } |
   check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt"
-lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn examples |
+lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
-lines_with '#include [<"]mpi\.h' runtime kernels comm nn examples |
-  { grep -vE '^[^:]*/mpi/' || true; } | check "mpi.h only in folders named mpi"
+lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
+  { grep -vE '^[^:]*/mpi/|/lockstep_mpi[.]h:' || true; } | check "mpi.h only in folders named mpi"
 
 lines_with '(^|[^A-Za-z0-9_.$}])/(work|root|home)/' '*' | check "no path of somebody's machine"
 lines_with '\b(TODO|FIXME|XXX)\b' '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.cmake' '*.sh' '*CMakeLists.txt' |

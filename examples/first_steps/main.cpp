@@ -11,8 +11,7 @@
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
-#include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/print.hpp>
@@ -84,74 +83,37 @@ void show_tensors(Context& first, Context& second) {
              X.device(), " and second on ", second.device()));
 }
 
-/// A network with its parameters on the context's device, for batches of two.
-class Network {
- public:
-  Network(Context& context, const nn::Model& model)
-      : context_(context),
-        parameters_(context, model, DType::f32),
-        state_(context, kBatch, nn::step_layout(model, kOptions)),
-        plan_(context, model, nn::Mode::infer, kBatch, kOptions),
-        workspace_(plan_.workspace_bytes(), context) {
-    parameters_.initialise(context, 1);
-    plan_.bind(parameters_, state_, workspace_);
-  }
-
-  [[nodiscard]] const TensorView& operator()(const TensorView& input) {
-    copy(context_, input, state_.view(nn::StateField::values));
-    state_.set(context_, {.valid = kBatch});
-    plan_.run(context_);
-    return plan_.output();
-  }
-  [[nodiscard]] Context& context() { return context_; }
-  [[nodiscard]] nn::ParameterSet& parameters() { return parameters_; }
-
- private:
-  static constexpr std::int64_t kBatch = 2;
-  inline static const nn::PlanOptions kOptions{.loss = nn::Loss::mse};
-  Context& context_;
-  nn::ParameterSet parameters_;
-  nn::StepState state_;
-  nn::Plan plan_;
-  Buffer workspace_;
-};
-
-void show_network(Context& first) {
+void show_network(Context& context) {
   title("A network of one layer, which infers its inputs");
   nn::ModelBuilder builder("net", Shape{3});
   builder.linear("0", builder.input(), 1);
   const nn::Model model = builder.build();
-  std::unique_ptr<Context> host = make_context(Device::cpu());
-  Context* where = &first;
-  std::unique_ptr<Network> net;
-  try {
-    net = std::make_unique<Network>(first, model);
-  } catch (const UnsupportedError& error) {
-    say(concat(error.what(), "; so this one is on the CPU"));
-    where = host.get();
-    net = std::make_unique<Network>(*where, model);
-  }
-  const Tensor X = Tensor::ones(*where, Shape{2, 3}, DType::f32);
-  say("net(X) =\n" + to_string(*where, (*net)(X)));
+  nn::ParameterSet parameters(context, model, DType::f32);
+  parameters.initialise(context, 1);
+  nn::Inference net(context, model, parameters, {.max_batch = 2});
+  const Tensor X = Tensor::ones(context, Shape{2, 3}, DType::f32);
+  const Tensor y = Tensor::empty(context, Shape{2, 1}, DType::f32);
+  net.run(X, y);
+  say("net(X) =\n" + to_string(context, y));
 
   title("Where its parameters live");
-  nn::ParameterSet& parameters = net->parameters();
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const TensorView value = parameters.value(static_cast<int>(i));
-    require<DeviceError>(value.device == where->device(), "a parameter is on ", value.device);
+    require<DeviceError>(value.device == context.device(), "a parameter is on ", value.device);
     say(concat(parameters.parameters()[i].spec.name, ": ", value));
   }
 
   title("Reading and writing a parameter by name");
   CpuContext cpu;
   const Tensor weight = Tensor::empty(cpu, Shape{1, 3}, DType::f32);
-  parameters.read(*where, "0.weight", weight);
+  parameters.read(context, "0.weight", weight);
   say("0.weight = " + to_string(cpu, weight));
-  parameters.write(*where, "0.weight", Tensor::arange(cpu, 1, 4, 1, DType::f32).view().reshape(Shape{1, 3}));
-  parameters.write(*where, "0.bias", Tensor::full(cpu, Shape{1}, 0.5, DType::f32));
-  parameters.read(*where, "0.weight", weight);
+  parameters.write(context, "0.weight", Tensor::arange(cpu, 1, 4, 1, DType::f32).view().reshape(Shape{1, 3}));
+  parameters.write(context, "0.bias", Tensor::full(cpu, Shape{1}, 0.5, DType::f32));
+  parameters.read(context, "0.weight", weight);
   say("0.weight = " + to_string(cpu, weight) + " after writing 1, 2, 3, and 0.bias = 0.5");
-  say("net(X) =\n" + to_string(*where, (*net)(X)));
+  net.run(X, y);
+  say("net(X) =\n" + to_string(context, y));
 }
 
 }  // namespace

@@ -246,55 +246,51 @@ void map(F f, const T* from, std::int64_t count, T* to) {
   }
 }
 
-template <class T>
-void map_values(Activation kind, const T* from, std::int64_t count, T* to) {
-  const auto with = [=]<class Function>(Function) {
-    map([](const Lanes<T>& x) { return Function::template value<T>(x); }, from, count, to);
-  };
+/// f(Function{}) of a kind that registers compute.
+template <class F>
+void with_function(Activation kind, F&& f) {
   switch (kind) {
-    case Activation::gelu:
-      std::transform(from, from + count, to, [](T x) { return Gelu::value(x); });
-      return;
     case Activation::gelu_tanh:
-      return with(GeluTanh{});
+      return f(GeluTanh{});
     case Activation::silu:
-      return with(Silu{});
+      return f(Silu{});
     case Activation::tanh:
-      return with(Tanh{});
+      return f(Tanh{});
     case Activation::sigmoid:
-      return with(Sigmoid{});
+      return f(Sigmoid{});
     case Activation::relu:
-      return with(Relu{});
+      return f(Relu{});
+    case Activation::gelu:
     case Activation::identity:
-      if (to != from) {
-        std::copy_n(from, count, to);
-      }
       return;
   }
 }
 
 template <class T>
+void map_values(Activation kind, const T* from, std::int64_t count, T* to) {
+  if (kind == Activation::gelu) {
+    std::transform(from, from + count, to, [](T x) { return Gelu::value(x); });
+  } else if (kind == Activation::identity) {
+    if (to != from) {
+      std::copy_n(from, count, to);
+    }
+  } else {
+    with_function(kind, [=]<class Function>(Function) {
+      map([](const Lanes<T>& x) { return Function::template value<T>(x); }, from, count, to);
+    });
+  }
+}
+
+template <class T>
 void map_slopes(Activation kind, const T* from, std::int64_t count, T* to) {
-  const auto with = [=]<class Function>(Function) {
-    map([](const Lanes<T>& x) { return Function::template slope<T>(x); }, from, count, to);
-  };
-  switch (kind) {
-    case Activation::gelu:
-      std::transform(from, from + count, to, [](T x) { return Gelu::slope(x); });
-      return;
-    case Activation::gelu_tanh:
-      return with(GeluTanh{});
-    case Activation::silu:
-      return with(Silu{});
-    case Activation::tanh:
-      return with(Tanh{});
-    case Activation::sigmoid:
-      return with(Sigmoid{});
-    case Activation::relu:
-      return with(Relu{});
-    case Activation::identity:
-      std::fill_n(to, count, T(1));
-      return;
+  if (kind == Activation::gelu) {
+    std::transform(from, from + count, to, [](T x) { return Gelu::slope(x); });
+  } else if (kind == Activation::identity) {
+    std::fill_n(to, count, T(1));
+  } else {
+    with_function(kind, [=]<class Function>(Function) {
+      map([](const Lanes<T>& x) { return Function::template slope<T>(x); }, from, count, to);
+    });
   }
 }
 

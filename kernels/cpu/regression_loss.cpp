@@ -38,19 +38,36 @@ T slope_of(T d, T delta) {
   }
 }
 
-/// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count).
+/// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count). weights: one for
+/// `alike` elements, or null.
 template <RegressionLoss kKind, class T>
-double run(const CpuContext& context, const T* prediction, const T* target, std::int64_t count, std::int64_t counted,
-           double delta, Value<T> factor, T* gradient, double* partial) {
+double run(const CpuContext& context, const T* prediction, const T* target, const Value<T>* weights, std::int64_t alike,
+           std::int64_t count, std::int64_t counted, double delta, Value<T> factor, T* gradient, double* partial) {
+  using V = Value<T>;
+  const auto element = [=](std::int64_t i, V weight) {
+    const V difference = value_of(prediction[i]) - value_of(target[i]);
+    const bool counts = weight != 0;
+    if (gradient != nullptr) {
+      const V slope = slope_of<kKind>(difference, static_cast<V>(delta)) * (factor * weight);
+      gradient[i] = counts ? T(slope) : T{0};
+    }
+    return counts ? static_cast<double>(weight) * loss_of<kKind>(difference, delta) : 0.0;
+  };
   return chunk_sum(context, count, kSumChunk, partial, [=](std::int64_t begin, std::int64_t end) {
     const std::int64_t middle = std::clamp(counted, begin, end);
-    const double sum = lane_sum(begin, middle, [=](std::int64_t i) {
-      const Value<T> difference = value_of(prediction[i]) - value_of(target[i]);
-      if (gradient != nullptr) {
-        gradient[i] = T(slope_of<kKind>(difference, static_cast<Value<T>>(delta)) * factor);
+    double sum = 0;
+    if (weights == nullptr) {
+      sum = lane_sum(begin, middle, [=](std::int64_t i) { return element(i, V{1}); });
+    } else if (alike == 1) {
+      sum = lane_sum(begin, middle, [=](std::int64_t i) { return element(i, weights[i]); });
+    } else {
+      for (std::int64_t first = begin; first < middle;) {
+        const std::int64_t sample = first / alike;
+        const std::int64_t last = std::min((sample + 1) * alike, middle);
+        sum += lane_sum(first, last, [=](std::int64_t i) { return element(i, weights[sample]); });
+        first = last;
       }
-      return loss_of<kKind>(difference, delta);
-    });
+    }
     if (gradient != nullptr) {
       std::fill(gradient + middle, gradient + end, T{0});
     }
@@ -61,8 +78,9 @@ double run(const CpuContext& context, const T* prediction, const T* target, std:
 }  // namespace
 
 void regression_loss(CpuContext& context, const RegressionLossOptions& options, const TensorView& prediction,
-                     const TensorView& target, const TensorView& valid, const TensorView& scale,
-                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace) {
+                     const TensorView& target, const TensorView& weights, const TensorView& valid,
+                     const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
+                     const TensorView& workspace) {
   const std::int64_t samples = prediction.shape[0];
   if (samples == 0) {
     return;
@@ -75,8 +93,10 @@ void regression_loss(CpuContext& context, const RegressionLossOptions& options, 
     const double step = scale.given() ? static_cast<double>(*scale.as<Value<T>>()) : 1.0;
     const auto factor = static_cast<Value<T>>(step / static_cast<double>(features));
     const auto call = [&]<RegressionLoss kKind>(std::integral_constant<RegressionLoss, kKind>) {
-      return run<kKind>(context, prediction.as<T>(), target.as<T>(), count, counting * features, options.delta, factor,
-                        dprediction.given() ? dprediction.as<T>() : nullptr, static_cast<double*>(workspace.data));
+      return run<kKind>(context, prediction.as<T>(), target.as<T>(), weights.given() ? weights.as<Value<T>>() : nullptr,
+                        weights.shape == prediction.shape ? 1 : features, count, counting * features, options.delta,
+                        factor, dprediction.given() ? dprediction.as<T>() : nullptr,
+                        static_cast<double*>(workspace.data));
     };
     *metrics.as<double>() += visit_kind(options.kind, call) / static_cast<double>(features);
   });

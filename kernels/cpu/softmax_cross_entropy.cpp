@@ -13,17 +13,18 @@ namespace {
 constexpr std::int64_t kBlock = 256;           // positions whose losses wait on the stack for the ordered sum
 constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
 
+/// What a position adds to the metrics.
 struct PositionResult {
   double loss = 0;
-  bool counts = false;
-  bool correct = false;
+  double correct = 0;
+  double bad_labels = 0;
 };
 
 /// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null. The
 /// exponentials wait in d, unless that would round them: then they are computed twice.
 template <class T>
-PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, Value<T> scale,
-                            T* d) {
+PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
+                            Value<T> scale, T* d) {
   using V = Value<T>;
   const auto less = [](T a, T b) { return value_of(a) < value_of(b); };
   const std::int64_t best = std::max_element(x, x + classes, less) - x;  // the first of equals
@@ -56,12 +57,13 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
   if (smoothing > 0) {  // without it a logit of -inf must not make 0 * inf
     loss -= smoothing / static_cast<double>(classes) * shifts;
   }
-  return {loss, true, best == label};
+  return {weight * loss, best == label ? weight : 0};
 }
 
 template <class T>
-void run(const CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
-         const TensorView& scale, double smoothing, const TensorView& dlogits, const TensorView& metrics) {
+void run(const CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+         const TensorView& valid, const TensorView& scale, double smoothing, const TensorView& dlogits,
+         const TensorView& metrics) {
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape.back();
   const std::int64_t rows = logits.numel() / classes;
@@ -69,6 +71,8 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const T* x = logits.as<T>();                                    // (N * P, K)
   T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one for `alike` positions
+  const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);
   const Value<T> factor = (scale.given() ? *scale.as<Value<T>>() : 1) / static_cast<Value<T>>(positions);
@@ -83,12 +87,15 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t n = first + i;
         T* row = d == nullptr ? nullptr : d + n * classes;
-        const bool takes_part = n < counting && label[n] >= 0 && label[n] < classes;
-        if (takes_part) {
-          results[static_cast<std::size_t>(i)] =
-              one_position(x + n * classes, classes, label[n], smoothing, factor, row);
+        const Value<T> own = weight == nullptr ? Value<T>{1} : weight[n / alike];
+        const bool takes_part = n < counting && own != 0;
+        const bool known = label[n] >= 0 && label[n] < classes;
+        PositionResult& result = results[static_cast<std::size_t>(i)];
+        if (takes_part && known) {
+          result =
+              one_position(x + n * classes, classes, label[n], smoothing, static_cast<double>(own), factor * own, row);
         } else {
-          results[static_cast<std::size_t>(i)] = {};
+          result = {.bad_labels = takes_part ? 1.0 : 0.0};
           if (row != nullptr) {
             std::fill(row, row + classes, T{0});
           }
@@ -98,8 +105,8 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
     for (std::int64_t i = 0; i < std::min(count, counting - first); ++i) {
       const PositionResult& result = results[static_cast<std::size_t>(i)];
       loss += result.loss;
-      correct += result.correct ? 1 : 0;
-      bad_labels += result.counts ? 0 : 1;
+      correct += result.correct;
+      bad_labels += result.bad_labels;
     }
   }
   double* out = metrics.as<double>();
@@ -111,10 +118,11 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
 }  // namespace
 
 void softmax_cross_entropy(CpuContext& context, const TensorView& logits, const TensorView& labels,
-                           const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics, const TensorView& /*workspace*/) {
+                           const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                           double smoothing, const TensorView& dlogits, const TensorView& metrics,
+                           const TensorView& /*workspace*/) {
   visit_element(logits.dtype, "softmax_cross_entropy", [&]<class T>(std::type_identity<T>) {
-    run<T>(context, logits, labels, valid, scale, smoothing, dlogits, metrics);
+    run<T>(context, logits, labels, weights, valid, scale, smoothing, dlogits, metrics);
   });
 }
 

@@ -1,7 +1,7 @@
 #include <lockstep/kernels/top_k.hpp>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/element.hpp>
@@ -11,6 +11,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
+constexpr std::int64_t kBlock = 4096;   // samples whose outcomes wait on the stack for the ordered sum
 
 /// How many of x (K) are larger than the one at the label: all of them when that one is NaN, as nothing is below it.
 template <class T>
@@ -28,27 +29,36 @@ std::int64_t rank_of(const T* x, std::int64_t classes, std::int32_t label) {
 
 }  // namespace
 
-void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
-                   int k, const TensorView& result, const TensorView& /*workspace*/) {
+void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& /*workspace*/) {
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
   const auto* label = labels.as<std::int32_t>();  // (N)
   const std::int64_t counting =
       valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
-  std::atomic<std::int64_t> correct = 0;
+  double correct = 0;
   visit_element(logits.dtype, "top_k_correct", [&]<class T>(std::type_identity<T>) {
     const T* x = logits.as<T>();  // (N, K)
+    const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / classes);
-    parallel_ranges(context, counting, grain, [&](std::int64_t begin, std::int64_t end) {
-      std::int64_t found = 0;
-      for (std::int64_t n = begin; n < end; ++n) {
-        const bool known = label[n] >= 0 && label[n] < classes;
-        found += known && rank_of(x + n * classes, classes, label[n]) < k ? 1 : 0;
+    std::array<bool, kBlock> found;
+    for (std::int64_t first = 0; first < counting; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, counting - first);
+      parallel_ranges(context, count, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const std::int64_t n = first + i;
+          found[static_cast<std::size_t>(i)] =
+              label[n] >= 0 && label[n] < classes && rank_of(x + n * classes, classes, label[n]) < k;
+        }
+      });
+      for (std::int64_t i = 0; i < count; ++i) {
+        if (found[static_cast<std::size_t>(i)]) {
+          correct += weight == nullptr ? 1 : static_cast<double>(weight[first + i]);
+        }
       }
-      correct += found;
-    });
+    }
   });
-  *result.as<double>() += static_cast<double>(correct.load());
+  *result.as<double>() += correct;
 }
 
 }  // namespace lockstep::ops::backend

@@ -1,52 +1,42 @@
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 
+#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/machine/shared_library.hpp>
 
 namespace lockstep::ops::cublaslt {
 namespace {
 
-struct Loaded {
-  Api api;
-  std::string problem;
-};
+using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
-  Loaded loaded;
-  try {
-    // By name, which the environment of a program decides; then where it was when this was built. Never unloaded:
-    // its CUDA modules outlive every owner that we could name.
-    const SharedLibrary library({concat("libcublasLt.so.", CUBLAS_VER_MAJOR), LOCKSTEP_CUBLASLT_LIBRARY},
-                                Unload::never);
-    Api& api = loaded.api;
-    library.get(api.get_version, "cublasLtGetVersion");
-    library.get(api.get_status_string, "cublasLtGetStatusString");
-    library.get(api.create, "cublasLtCreate");
-    library.get(api.destroy, "cublasLtDestroy");
-    library.get(api.matmul, "cublasLtMatmul");
-    library.get(api.desc_create, "cublasLtMatmulDescCreate");
-    library.get(api.desc_destroy, "cublasLtMatmulDescDestroy");
-    library.get(api.desc_set, "cublasLtMatmulDescSetAttribute");
-    library.get(api.layout_create, "cublasLtMatrixLayoutCreate");
-    library.get(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
-    library.get(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
-    library.get(api.preference_create, "cublasLtMatmulPreferenceCreate");
-    library.get(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-    library.get(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-    library.get(api.algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    library.get(api.algo_init, "cublasLtMatmulAlgoInit");
-    library.get(api.algo_check, "cublasLtMatmulAlgoCheck");
-    library.get(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
-    library.get(api.algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
-    if (api.get_version() / 10000 != CUBLAS_VER_MAJOR) {
-      loaded.problem =
-          concat("cuBLASLt is version ", api.get_version(), ", this program was built with ", CUBLAS_VERSION);
-    }
-  } catch (const UnsupportedError& error) {
-    loaded.problem = concat("cuBLASLt cannot be loaded: ", error.what());
-  }
-  return loaded;
+  return detail::load_api<Api>("cuBLASLt", {concat("libcublasLt.so.", CUBLAS_VER_MAJOR), LOCKSTEP_CUBLASLT_LIBRARY},
+                               [](const SharedLibrary& library, Api& api) -> std::string {
+                                 library.get(api.get_version, "cublasLtGetVersion");
+                                 library.get(api.get_status_string, "cublasLtGetStatusString");
+                                 library.get(api.create, "cublasLtCreate");
+                                 library.get(api.destroy, "cublasLtDestroy");
+                                 library.get(api.matmul, "cublasLtMatmul");
+                                 library.get(api.desc_create, "cublasLtMatmulDescCreate");
+                                 library.get(api.desc_destroy, "cublasLtMatmulDescDestroy");
+                                 library.get(api.desc_set, "cublasLtMatmulDescSetAttribute");
+                                 library.get(api.layout_create, "cublasLtMatrixLayoutCreate");
+                                 library.get(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
+                                 library.get(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
+                                 library.get(api.preference_create, "cublasLtMatmulPreferenceCreate");
+                                 library.get(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
+                                 library.get(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
+                                 library.get(api.algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
+                                 library.get(api.algo_init, "cublasLtMatmulAlgoInit");
+                                 library.get(api.algo_check, "cublasLtMatmulAlgoCheck");
+                                 library.get(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
+                                 library.get(api.algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
+                                 if (api.get_version() / 10000 != CUBLAS_VER_MAJOR) {
+                                   return concat("cuBLASLt is version ", api.get_version(),
+                                                 ", this program was built with ", CUBLAS_VERSION);
+                                 }
+                                 return {};
+                               });
 }
 
 const Loaded& loaded() {

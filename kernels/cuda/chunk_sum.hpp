@@ -68,30 +68,44 @@ __global__ void __launch_bounds__(kSumBlock)
   }
 }
 
-/// result = or += the sum of partial / divisor. One block. partial: (chunks).
+/// The sum of partial (chunks) in every thread of one block: a thread adds up every kThreads-th, the threads are joined
+/// in order.
 template <int kThreads>
-__global__ void __launch_bounds__(kThreads)
-    join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
+__device__ double joined_sum(const double* partial, std::int64_t chunks) {
   double sum = 0;
   for (std::int64_t i = threadIdx.x; i < chunks; i += kThreads) {
     sum += partial[i];
   }
-  sum = block_sum<kThreads>(sum) / divisor;
+  return block_sum<kThreads>(sum);
+}
+
+/// result = or += the sum of partial / divisor. One block. partial: (chunks).
+template <int kThreads>
+__global__ void __launch_bounds__(kThreads)
+    join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
+  const double sum = joined_sum<kThreads>(partial, chunks) / divisor;
   if (threadIdx.x == 0) {
     *result = (add ? *result : 0.0) + sum;
   }
 }
 
-/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number a chunk.
+/// Enqueues the sums over the chunks of `count` elements of T. partial: one number a chunk. Returns how many there are.
 template <std::int64_t kChunk, class T, class Term>
-void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
-               double divisor, bool add, double* result) {
+std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial) {
   constexpr int kWidth = kPerVector<T>;
   const std::int64_t chunks = (count + kChunk - 1) / kChunk;
   if (chunks > 0) {
     launch(aligned ? chunk_sums_kernel<kChunk, kWidth, true, Term> : chunk_sums_kernel<kChunk, kWidth, false, Term>,
            dim3(blocks_for(chunks, 1)), dim3(kSumBlock), 0, context.stream(), term, count, chunks, partial);
   }
+  return chunks;
+}
+
+/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number a chunk.
+template <std::int64_t kChunk, class T, class Term>
+void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
+               double divisor, bool add, double* result) {
+  const std::int64_t chunks = partial_sums<kChunk, T>(context, term, count, aligned, partial);
   launch(join_sums_kernel<kSumBlock>, dim3(1), dim3(kSumBlock), 0, context.stream(), partial, chunks, divisor, add,
          result);
 }

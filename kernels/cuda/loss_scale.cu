@@ -10,7 +10,11 @@ __global__ void loss_scale_kernel(double growth, double backoff, std::int64_t in
                                   const std::int32_t* skip, T* scale, std::int64_t* good) {
   const auto value = static_cast<double>(*scale);
   const std::int64_t count = *good + 1;
-  if (*skip != 0) {
+  const auto why = static_cast<Skip>(*skip);
+  if (why == Skip::no_weight) {
+    return;
+  }
+  if (why != Skip::no) {
     const double smaller = value * backoff;
     *scale = static_cast<T>(smaller < least ? least : smaller);
     *good = 0;

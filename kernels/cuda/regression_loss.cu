@@ -6,11 +6,13 @@ namespace lockstep::ops::backend {
 namespace {
 
 /// Adds up the losses of a piece and writes its gradient: prediction, target, gradient (or null; may be prediction):
-/// (N, F). valid, scale: scalars or null.
-template <class T, RegressionLoss kKind>
+/// (N, F). weights: one for `alike` elements; not read without kWeighted. valid, scale: scalars or null.
+template <class T, RegressionLoss kKind, bool kWeighted>
 struct Loss {
   const T* prediction;
   const T* target;
+  const float* weights;
+  std::int64_t alike;
   const std::int64_t* valid;
   const float* scale;
   T* gradient;
@@ -20,7 +22,7 @@ struct Loss {
   std::int64_t counted = 0;  ///< elements, the first ones
   float factor = 0;
 
-  static constexpr int kUnroll = 2;
+  static constexpr int kUnroll = kWeighted ? 1 : 2;
 
   __device__ void start() {
     const std::int64_t rows = valid == nullptr || *valid > samples ? samples : *valid;
@@ -29,18 +31,42 @@ struct Loss {
     factor = static_cast<float>(step / static_cast<double>(features));
   }
 
-  __device__ void add(float difference, double& sum) const {
+  __device__ void add(float difference, float weight, double& sum) const {
     const auto d = static_cast<double>(difference);
+    const auto w = static_cast<double>(weight);
     if constexpr (kKind == RegressionLoss::mse) {
-      sum = fma(d, d, sum);
+      sum = fma(kWeighted ? w * d : d, d, sum);
     } else {
       const double size = fabs(d);
-      if constexpr (kKind == RegressionLoss::l1) {
-        sum += size;
-      } else {
-        sum += size <= delta ? 0.5 * d * d : delta * (size - 0.5 * delta);
+      double loss = size;
+      if constexpr (kKind == RegressionLoss::huber) {
+        loss = size <= delta ? 0.5 * d * d : delta * (size - 0.5 * delta);
+      }
+      sum += kWeighted ? w * loss : loss;
+    }
+  }
+
+  /// The weights of kCount elements from `first` on. One division for all of them.
+  template <int kCount>
+  __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
+    gpu::Pack<float, kCount> own;
+    if (kWeighted && alike == 1) {
+      return gpu::load<kCount>(weights + first);
+    }
+    std::int64_t sample = kWeighted ? first / alike : 0;
+    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements of this sample from here on
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      own.at[j] = 1.0F;
+      if (kWeighted) {
+        own.at[j] = first + j >= counted ? 0.0F : weights[sample];
+        if (--rest == 0) {
+          ++sample;
+          rest = alike;
+        }
       }
     }
+    return own;
   }
 
   /// The derivative at d. The comparisons let NaN through.
@@ -61,12 +87,13 @@ struct Loss {
     if (first < counted) {
       const auto predictions = gpu::load<kCount>(prediction + first);
       const auto targets = gpu::load<kCount>(target + first);
+      const auto own = weights_of<kCount>(first);
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        const bool counts = first + j < counted;
+        const bool counts = first + j < counted && !(kWeighted && own.at[j] == 0.0F);
         const float d = counts ? gpu::to_float(predictions.at[j]) - gpu::to_float(targets.at[j]) : 0.0F;
-        add(d, sum);
-        slopes.at[j] = gpu::from_float<T>(counts ? slope(d) * factor : 0.0F);
+        add(d, counts ? own.at[j] : 0.0F, sum);
+        slopes.at[j] = gpu::from_float<T>(counts ? slope(d) * (kWeighted ? factor * own.at[j] : factor) : 0.0F);
       }
     } else {  // not read
 #pragma unroll
@@ -83,8 +110,9 @@ struct Loss {
 }  // namespace
 
 void regression_loss(CudaContext& context, const RegressionLossOptions& options, const TensorView& prediction,
-                     const TensorView& target, const TensorView& valid, const TensorView& scale,
-                     const TensorView& dprediction, const TensorView& metrics, const TensorView& workspace) {
+                     const TensorView& target, const TensorView& weights, const TensorView& valid,
+                     const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
+                     const TensorView& workspace) {
   const std::int64_t samples = prediction.shape[0];
   if (samples == 0) {
     return;
@@ -92,17 +120,27 @@ void regression_loss(CudaContext& context, const RegressionLossOptions& options,
   const std::int64_t features = prediction.numel() / samples;
   gpu::visit_element(prediction.dtype, "regression_loss", [&]<class T>(std::type_identity<T>) {
     visit_kind(options.kind, [&]<RegressionLoss kKind>(std::integral_constant<RegressionLoss, kKind>) {
-      const Loss<T, kKind> loss{gpu::data<T>(prediction),
-                                gpu::data<T>(target),
-                                gpu::data<std::int64_t>(valid),
-                                gpu::data<float>(scale),
-                                gpu::data<T>(dprediction),
-                                samples,
-                                features,
-                                options.delta};
-      const bool aligned = gpu::aligned_to_vectors(loss.prediction, loss.target, loss.gradient);
-      gpu::chunk_sum<kSumChunk, T>(context, loss, samples * features, aligned, gpu::data<double>(workspace),
-                                   static_cast<double>(features), true, gpu::data<double>(metrics));
+      const auto run = [&]<bool kWeighted>(std::bool_constant<kWeighted>) {
+        const Loss<T, kKind, kWeighted> loss{gpu::data<T>(prediction),
+                                             gpu::data<T>(target),
+                                             gpu::data<float>(weights),
+                                             weights.shape == prediction.shape ? 1 : features,
+                                             gpu::data<std::int64_t>(valid),
+                                             gpu::data<float>(scale),
+                                             gpu::data<T>(dprediction),
+                                             samples,
+                                             features,
+                                             options.delta};
+        const bool aligned = gpu::aligned_to_vectors(loss.prediction, loss.target, loss.gradient) &&
+                             (loss.alike != 1 || gpu::aligned_to_vectors(loss.weights));
+        gpu::chunk_sum<kSumChunk, T>(context, loss, samples * features, aligned, gpu::data<double>(workspace),
+                                     static_cast<double>(features), true, gpu::data<double>(metrics));
+      };
+      if (weights.given()) {
+        run(std::true_type{});
+      } else {
+        run(std::false_type{});
+      }
     });
   });
 }

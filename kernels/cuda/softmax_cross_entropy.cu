@@ -11,27 +11,31 @@ constexpr int kJoinBlock = 256;
 
 /// One warp a row: its largest logit, the sum of exponentials, the gradient. The row comes from memory once and from a
 /// cache twice: it is 2 to 4 KiB for 1000 classes. exp() runs twice, so that a 16-bit gradient in place is as exact as
-/// one apart. logits, dlogits (or null): (N * P, K), labels, losses: (N * P); valid, scale: scalars or null.
+/// one apart. logits, dlogits (or null): (N * P, K), labels, losses: (N * P); weights: one for `alike` positions, or
+/// null; valid, scale: scalars or null.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
-    rows_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, const float* scale,
-                std::int64_t samples, std::int64_t positions, std::int64_t classes, float peak, float spread,
-                T* dlogits, PositionLoss* losses) {
+    rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
+                const std::int64_t* valid, const float* scale, std::int64_t samples, std::int64_t positions,
+                std::int64_t classes, float peak, float spread, T* dlogits, PositionLoss* losses) {
   const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / gpu::kWarp;
   const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * kRows;
   const std::int64_t rows = samples * positions;
   const std::int64_t given = valid != nullptr ? *valid : samples;
   const std::int64_t counting = given <= 0 ? 0 : (given < samples ? given * positions : rows);
-  const float factor = (scale != nullptr ? *scale : 1.0F) / static_cast<float>(positions);
+  const float share = (scale != nullptr ? *scale : 1.0F) / static_cast<float>(positions);
   for (std::int64_t row = warp; row < rows; row += warps) {
     const T* x = logits + row * classes;
     const std::int32_t label = labels[row];
     const bool known = label >= 0 && label < classes;
-    const bool takes_part = row < counting && known;
+    const float weight = weights != nullptr ? weights[row / alike] : 1.0F;
+    const bool counts = row < counting && weight != 0.0F;
+    const bool takes_part = counts && known;
+    const float factor = share * weight;
     float largest = -INFINITY;
     float total = 0;
-    PositionLoss result{0.0F, row < counting ? 3 : 0};
+    PositionLoss result{0.0F, counts ? 3 : 0};
     if (takes_part) {
       gpu::visit_row<gpu::kWarp, kCount>(
           classes, lane,
@@ -78,17 +82,31 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block: a thread adds up every 256th position in f64, the threads are joined in order. losses: (N * P), metrics:
-/// (3).
+/// One block: a thread adds up every 256th position in f64, the threads are joined in order. losses: (N * P), weights
+/// as above, metrics: (3).
 __global__ void __launch_bounds__(kJoinBlock)
-    metrics_kernel(const PositionLoss* losses, std::int64_t rows, double positions, double* metrics) {
+    metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
+                   double positions, double* metrics) {
   double loss = 0;
   double right = 0;
   double bad = 0;
+  // i / alike and what is left over, without a division a position.
+  std::int64_t place = threadIdx.x / alike;
+  std::int64_t rest = threadIdx.x - place * alike;
+  const std::int64_t places = kJoinBlock / alike;
+  const std::int64_t more = kJoinBlock - places * alike;
   for (std::int64_t i = threadIdx.x; i < rows; i += kJoinBlock) {
     const PositionLoss one = losses[i];
-    loss += static_cast<double>(one.loss);
-    right += one.outcome == 2 ? 1.0 : 0.0;
+    const bool known = one.outcome == 1 || one.outcome == 2;
+    const double weight = weights != nullptr && known ? static_cast<double>(weights[place]) : 1.0;
+    place += places;
+    rest += more;
+    if (rest >= alike) {
+      rest -= alike;
+      ++place;
+    }
+    loss += weight * static_cast<double>(one.loss);
+    right += one.outcome == 2 ? weight : 0.0;
     bad += one.outcome == 3 ? 1.0 : 0.0;
   }
   loss = gpu::block_sum<kJoinBlock>(loss);
@@ -104,8 +122,9 @@ __global__ void __launch_bounds__(kJoinBlock)
 }  // namespace
 
 void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const TensorView& labels,
-                           const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace) {
+                           const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                           double smoothing, const TensorView& dlogits, const TensorView& metrics,
+                           const TensorView& workspace) {
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape.back();
   const std::int64_t rows = logits.numel() / classes;
@@ -113,6 +132,7 @@ void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const
     return;
   }
   const std::int64_t positions = rows / samples;
+  const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   auto* losses = static_cast<PositionLoss*>(workspace.data);
   const auto peak = static_cast<float>(1 - smoothing);
   const auto spread = static_cast<float>(smoothing / static_cast<double>(classes));
@@ -121,12 +141,14 @@ void softmax_cross_entropy(CudaContext& context, const TensorView& logits, const
     auto* d = static_cast<T*>(dlogits.data);  // null when not given
     gpu::visit_pieces<T>(gpu::aligned_to_vectors(x, d), classes, [&]<int kCount>(std::integral_constant<int, kCount>) {
       gpu::launch(rows_kernel<T, kCount>, dim3(gpu::blocks_for(rows, kRows)), dim3(kBlock), 0, context.stream(), x,
-                  static_cast<const std::int32_t*>(labels.data), static_cast<const std::int64_t*>(valid.data),
-                  static_cast<const float*>(scale.data), samples, positions, classes, peak, spread, d, losses);
+                  static_cast<const std::int32_t*>(labels.data), static_cast<const float*>(weights.data), alike,
+                  static_cast<const std::int64_t*>(valid.data), static_cast<const float*>(scale.data), samples,
+                  positions, classes, peak, spread, d, losses);
     });
   });
-  gpu::launch(metrics_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), losses, rows,
-              static_cast<double>(positions), metrics.as<double>());
+  gpu::launch(metrics_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), losses,
+              static_cast<const float*>(weights.data), alike, rows, static_cast<double>(positions),
+              metrics.as<double>());
 }
 
 }  // namespace lockstep::ops::backend

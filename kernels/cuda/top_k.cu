@@ -58,13 +58,15 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block, so that nothing has to be joined. found: (N).
+/// One block, so that nothing has to be joined. found: (N); weights: (N) or null.
 __global__ void __launch_bounds__(kJoinBlock)
-    count_kernel(const std::uint8_t* found, std::int64_t samples, double* result) {
+    count_kernel(const std::uint8_t* found, const float* weights, std::int64_t samples, double* result) {
   double sum = 0;
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < samples; i += kJoinBlock) {
-    sum += found[i];
+    if (found[i] != 0) {
+      sum += weights != nullptr ? static_cast<double>(weights[i]) : 1.0;
+    }
   }
   sum = gpu::block_sum<kJoinBlock>(sum);
   if (threadIdx.x == 0) {
@@ -74,8 +76,8 @@ __global__ void __launch_bounds__(kJoinBlock)
 
 }  // namespace
 
-void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& valid,
-                   int k, const TensorView& result, const TensorView& workspace) {
+void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
+                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace) {
   const std::int64_t samples = logits.shape[0];
   if (samples == 0) {
     return;
@@ -86,7 +88,8 @@ void top_k_correct(CudaContext& context, const TensorView& logits, const TensorV
                 gpu::data<T>(logits), gpu::data<std::int32_t>(labels), gpu::data<std::int64_t>(valid), samples,
                 logits.shape[1], k, found);
   });
-  gpu::launch(count_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), found, samples, gpu::data<double>(result));
+  gpu::launch(count_kernel, dim3(1), dim3(kJoinBlock), 0, context.stream(), found, gpu::data<float>(weights), samples,
+              gpu::data<double>(result));
 }
 
 }  // namespace lockstep::ops::backend

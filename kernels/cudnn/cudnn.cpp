@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
+#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
-#include <lockstep/runtime/machine/shared_library.hpp>
 
 namespace lockstep::ops::cudnn {
 namespace {
@@ -14,35 +14,25 @@ namespace {
 /// Properties of devices and the workspace of an engine configuration are there from here on.
 constexpr std::size_t kOldest = 90800;
 
-struct Loaded {
-  Api api;
-  std::string problem;
-};
+using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
-  Loaded loaded;
-  try {
-    // By name, which the environment of a program decides; then where it was when this was built. Never unloaded:
-    // its threads and CUDA modules outlive every owner that we could name.
-    const SharedLibrary library({"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY}, Unload::never);
-    Api& api = loaded.api;
-    library.get(api.get_version, "cudnnGetVersion");
-    library.get(api.get_error_string, "cudnnGetErrorString");
-    library.get(api.get_last_error_string, "cudnnGetLastErrorString");
-    library.get(api.create, "cudnnCreate");
-    library.get(api.destroy, "cudnnDestroy");
-    library.get(api.set_stream, "cudnnSetStream");
-    library.get(api.create_descriptor, "cudnnBackendCreateDescriptor");
-    library.get(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-    library.get(api.set_attribute, "cudnnBackendSetAttribute");
-    library.get(api.get_attribute, "cudnnBackendGetAttribute");
-    library.get(api.finalize, "cudnnBackendFinalize");
-    library.get(api.execute, "cudnnBackendExecute");
-    loaded.problem = version_problem(CUDNN_VERSION, api.get_version());
-  } catch (const UnsupportedError& error) {
-    loaded.problem = concat("cuDNN cannot be loaded: ", error.what());
-  }
-  return loaded;
+  return detail::load_api<Api>("cuDNN", {"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY},
+                               [](const SharedLibrary& library, Api& api) {
+                                 library.get(api.get_version, "cudnnGetVersion");
+                                 library.get(api.get_error_string, "cudnnGetErrorString");
+                                 library.get(api.get_last_error_string, "cudnnGetLastErrorString");
+                                 library.get(api.create, "cudnnCreate");
+                                 library.get(api.destroy, "cudnnDestroy");
+                                 library.get(api.set_stream, "cudnnSetStream");
+                                 library.get(api.create_descriptor, "cudnnBackendCreateDescriptor");
+                                 library.get(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
+                                 library.get(api.set_attribute, "cudnnBackendSetAttribute");
+                                 library.get(api.get_attribute, "cudnnBackendGetAttribute");
+                                 library.get(api.finalize, "cudnnBackendFinalize");
+                                 library.get(api.execute, "cudnnBackendExecute");
+                                 return version_problem(CUDNN_VERSION, api.get_version());
+                               });
 }
 
 const Loaded& loaded() {

@@ -11,8 +11,8 @@ struct Partition {
 };
 
 /// Part `index` of [0, total) in `parts` parts, in order, that differ by at most 1: the first total mod parts have one
-/// more. This is how a batch is cut into ranks, a rank's share into passes, a batch into devices. UsageError unless
-/// total >= 0 and 0 <= index < parts.
+/// more. This is how a batch is cut into ranks, a rank's share into micro-batches, a batch into devices. UsageError
+/// unless total >= 0 and 0 <= index < parts.
 [[nodiscard]] Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index);
 
 }  // namespace lockstep::nn

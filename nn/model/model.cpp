@@ -192,6 +192,10 @@ const Shape& ModelBuilder::shape(NodeId node) const {
 
 Model ModelBuilder::build() {
   require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
+  const Node& last = model_.nodes_.back();
+  require<ShapeError>(last.channels == last.shape.back(), "model ", model_.name_, ": its output has ", last.channels,
+                      " channels, which are stored as ", last.shape.back(),
+                      "; end it with a layer that makes channels of its own, a convolution or a linear layer");
   model_.require_training();
   return std::exchange(model_, Model{});
 }

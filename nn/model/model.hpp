@@ -148,7 +148,8 @@ class ModelBuilder {
   /// which nothing trains.
   void freeze(const std::string& prefix);
 
-  /// The model whose output is the node added last. The builder is empty afterwards.
+  /// The model whose output is the node added last. The builder is empty afterwards. ShapeError when that output has
+  /// padded channels: it follows an input of three channels, and no layer has made channels of its own.
   [[nodiscard]] Model build();
   [[nodiscard]] const Shape& shape(NodeId node) const;
 

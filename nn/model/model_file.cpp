@@ -110,7 +110,7 @@ SafetensorsFile open_model_file(const std::string& path) {
     return SafetensorsFile(path);
   }
   const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames it has another name
-  require<DataError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
+  require<FileError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
                      " or a folder with one");
   return SafetensorsFile(folder + "/" + kModelFile);
 }

@@ -84,8 +84,8 @@ class ParameterSet {
 
   [[nodiscard]] TensorView values() const;     ///< the arena, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< (trainable_numel)
-  /// gradients() and kArenaStep elements behind them, zero when made: the first holds the sum of the sample weights
-  /// where a step counts its samples (step/train_step.hpp). This is what is summed over ranks.
+  /// gradients() and kArenaStep elements behind them, zero when made: the first holds the sum of the weights of
+  /// samples where a step counts or weighs them (step/train_step.hpp). This is what is summed over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< that element, a scalar
   [[nodiscard]] TensorView weights() const;     ///< values() in the type of the plans: the same memory unless rounds()

@@ -11,8 +11,8 @@
 #include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/kernels/momentum.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/sgd.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 
 namespace lockstep::nn {
 
@@ -44,6 +44,10 @@ std::string_view name_of(OptimizerKind kind) {
   return kNames[static_cast<std::size_t>(kind)];
 }
 
+std::string name_of(const OptimizerOptions& options) {
+  return options.rule ? options.rule->name() : std::string(name_of(options.kind));
+}
+
 OptimizerKind parse_optimizer(std::string_view name) {
   const auto* found = std::find(kNames.begin(), kNames.end(), name);
   require<UsageError>(found != kNames.end(), "optimizer is '", name, "', expected sgd, adam, adamw or lars");
@@ -60,7 +64,16 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
   }
   std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
-  if (is_adam(options.kind)) {
+  if (options.rule) {
+    const std::string name = options.rule->name();
+    require<UsageError>(!name.empty() && std::find(kNames.begin(), kNames.end(), name) == kNames.end(),
+                        "optimizer: a rule has the name '", name, "', expected one that is not taken");
+    for (const std::string& state : options.rule->states()) {
+      rule_states_.push_back(parameters.add_state(context, state));
+    }
+    rule_range_.resize(rule_states_.size());
+    step_ = parameters.add_counter(context, "step");
+  } else if (is_adam(options.kind)) {
     ops::require_adam_options("optimizer", adam_options(options), parameters.dtype());
     first_moment_ = parameters.add_state(context, "exp_avg");
     second_moment_ = parameters.add_state(context, "exp_avg_sq");
@@ -79,13 +92,12 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
-  memory_ = Buffer(6 * kSlot + workspace, context);
+  memory_ = Buffer(5 * kSlot + workspace, context);
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
   factor_ = scalar(0, parameters.dtype());
   skip_ = scalar(1, DType::i32);
-  divided_ = scalar(5, parameters.dtype());
   if (measures()) {
     squared_norm_ = scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
@@ -93,7 +105,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     ops::fill(context, 0, skipped_);
   }
   workspace_ =
-      TensorView(memory_.data() + 6 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
 }
 
 void Optimizer::begin(Context& context) {
@@ -101,14 +113,10 @@ void Optimizer::begin(Context& context) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
   }
   if (has_factor() || counts()) {
-    TensorView multiplied_by = divisor_.given() ? divisor_ : parameters_.loss_scale();
-    if (divisor_.given() && parameters_.loss_scale().given()) {
-      ops::scale(context, parameters_.loss_scale(), divisor_, divided_);
-      multiplied_by = divided_;
-    }
     ops::clip_factor(context, options_.clip_norm,
                      {.squared_norm = squared_norm_,
-                      .loss_scale = multiplied_by,
+                      .loss_scale = parameters_.loss_scale(),
+                      .divisor = divisor_,
                       .factor = factor_,
                       .skip = skip_,
                       .step = step_,
@@ -123,16 +131,24 @@ void Optimizer::begin(Context& context) {
 
 void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
   const auto range = [&](const TensorView& arena) { return arena.given() ? arena.slice(0, begin, end) : TensorView(); };
-  const bool by_tensor = options_.kind == OptimizerKind::lars;
-  const ops::ArenaUpdate update{.segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
-                                .begin = begin,
-                                .learning_rate = learning_rate,
-                                .factor = has_factor() ? factor_ : TensorView(),
-                                .skip = has_factor() ? skip_ : TensorView(),
-                                .parameters = range(parameters_.values()),
-                                .gradients = range(parameters_.gradients()),
-                                .copy = parameters_.rounds() ? range(parameters_.weights()) : TensorView()};
-  if (is_adam(options_.kind)) {
+  const bool by_tensor = options_.kind == OptimizerKind::lars && !options_.rule;
+  const ops::ArenaUpdate update{
+      .segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
+      .begin = begin,
+      .learning_rate = learning_rate,
+      .factor = has_factor() ? factor_ : TensorView(),
+      .skip = has_factor() ? skip_ : TensorView(),
+      .parameters = range(parameters_.values()),
+      .gradients = range(parameters_.gradients()),
+      .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView()};
+  if (options_.rule) {
+    std::transform(rule_states_.begin(), rule_states_.end(), rule_range_.begin(), range);
+    ops::require_arena_update(context, options_.rule->name(), update, {});
+    options_.rule->update(context, update, {.arenas = rule_range_, .step = step_});
+    if (parameters_.rounds()) {
+      ops::strided_copy(context, update.parameters, range(parameters_.weights()));
+    }
+  } else if (is_adam(options_.kind)) {
     ops::adam_update(context, adam_options(options_), update, step_, range(first_moment_), range(second_moment_));
   } else if (by_tensor) {
     ops::lars_update(context, lars_options(options_), update, range(momentum_), workspace_);

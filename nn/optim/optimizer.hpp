@@ -1,11 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/loss_scale.hpp>
+#include <lockstep/nn/optim/update_rule.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 
 namespace lockstep::nn {
@@ -18,20 +22,22 @@ enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars };
 /// Rules and ranges of the values: kernels/sgd.hpp, adam.hpp, lars.hpp.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
-  double momentum = 0.9;             ///< sgd, lars
-  bool nesterov = false;             ///< sgd, lars
-  double beta1 = 0.9;                ///< adam, adamw
-  double beta2 = 0.999;              ///< adam, adamw
-  double epsilon = 1e-8;             ///< adam, adamw, lars
-  double trust_coefficient = 0.001;  ///< lars
-  double clip_norm = 0;              ///< largest norm of all gradients together; 0: as they come
-  bool skip_non_finite = false;      ///< without clip_norm too: no update from gradients with NaN or infinity
-  LossScale loss_scale{};            ///< of the plan; unless off it skips what is not finite, too
+  double momentum = 0.9;                     ///< sgd, lars
+  bool nesterov = false;                     ///< sgd, lars
+  double beta1 = 0.9;                        ///< adam, adamw
+  double beta2 = 0.999;                      ///< adam, adamw
+  double epsilon = 1e-8;                     ///< adam, adamw, lars
+  double trust_coefficient = 0.001;          ///< lars
+  double clip_norm = 0;                      ///< largest norm of all gradients together; 0: as they come
+  bool skip_non_finite = false;              ///< without clip_norm too: no update from gradients with NaN or infinity
+  LossScale loss_scale{};                    ///< of the plan; unless off it skips what is not finite, too
+  std::shared_ptr<const UpdateRule> rule{};  ///< one's own, instead of `kind` and its numbers
 };
+[[nodiscard]] std::string name_of(const OptimizerOptions& options);  ///< of the rule, if there is one, else of the kind
 
 /// Updates of a ParameterSet's arena, and of its weights in 16 bits in the same pass. Its states are arenas of the set,
 /// named as in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and
-/// the counter "step" (adam, adamw: updates made).
+/// the counter "step" (adam, adamw: updates made). A rule of one's own has its own states and that counter.
 ///
 /// With a loss scale (nn/optim/loss_scale.hpp) gradients are divided by it in the pass that updates, and the scale is
 /// decided for the next step, all on the device.
@@ -45,6 +51,7 @@ class Optimizer {
  public:
   /// Adds the states and the loss scale. UsageError for options out of range. divisor: a scalar of parameters.dtype()
   /// on the device by which gradients are divided in the pass that updates; not given: they are taken as they are.
+  /// Where it is not a positive, finite number the update is left out as a whole, and the loss scale stays too.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
 
@@ -62,7 +69,7 @@ class Optimizer {
   /// With one of the three the norm of the gradients of the last update, before it was clipped and without the loss
   /// scale: f64 scalar on the device.
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
-  /// Likewise the updates left out since the constructor: i64 scalar on the device.
+  /// Likewise the updates left out since the constructor because of that norm: i64 scalar on the device.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
   [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
 
@@ -79,9 +86,10 @@ class Optimizer {
   TensorView momentum_;
   TensorView first_moment_;
   TensorView second_moment_;
+  std::vector<TensorView> rule_states_;
+  std::vector<TensorView> rule_range_;  ///< of the range at hand
   TensorView step_;
-  Buffer memory_;       ///< of the scalars and the workspace below
-  TensorView divided_;  ///< the divisor times the loss scale, where there are both
+  Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
   TensorView squared_norm_;

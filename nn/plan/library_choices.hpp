@@ -68,7 +68,7 @@ struct ChoiceReport {
   std::vector<std::string> refused{};
 };
 
-/// Times the calls (Plan::library_plans(), PassPlans::library_plans()) that `table` says nothing about under
+/// Times the calls (Plan::library_plans(), MicrobatchPlans::library_plans()) that `table` says nothing about under
 /// choice_key(), and adds what it finds there.
 /// Returns a choice for every call. Inputs are random numbers; buffers for the largest call come from the context's
 /// memory and go back. A candidate that its library refuses to plan or to run, or that

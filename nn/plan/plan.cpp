@@ -4,12 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include <lockstep/kernels/regression_loss.hpp>
-#include <lockstep/kernels/scale.hpp>
-#include <lockstep/kernels/softmax_cross_entropy.hpp>
-#include <lockstep/kernels/top_k.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
-#include <lockstep/nn/plan/memory_plan.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 
@@ -19,127 +14,6 @@ namespace {
 
 TensorView as_view(const Buffer& workspace) {
   return {workspace.data(), DType::u8, workspace.device(), {static_cast<std::int64_t>(workspace.bytes())}};
-}
-
-int root_of(const std::vector<SlotInfo>& slots, int index) {
-  while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
-    index = slots[static_cast<std::size_t>(index)].alias_of;
-  }
-  return index;
-}
-
-/// Decodes and normalises the images, or takes the input as it is.
-SlotId plan_input(PlanBuilder& builder, const Model& model) {
-  switch (model.input_kind()) {
-    case InputKind::values:
-      return builder.state(StateField::values);
-    case InputKind::tokens:
-      return builder.state(StateField::tokens);
-    case InputKind::images:
-      break;
-  }
-  ops::AugmentDesc desc = builder.options().augment;
-  if (!builder.training()) {
-    desc.pad = 0;
-    desc.flip = false;
-  }
-  const SlotId images = builder.state(StateField::images);
-  const SlotId ids = builder.state(StateField::sample_ids);
-  const SlotId epoch = builder.state(StateField::epoch);
-  const SlotId valid = builder.state(StateField::valid);
-  const SlotId out = builder.activation("input", builder.batched(stored_input_shape(model.input_shape())));
-  builder.call("augment", {images, ids, epoch, valid}, {out}, 0, [=](Context& context, const Frame& frame) {
-    ops::augment(context, desc, frame[images], frame[ids], frame[epoch], frame[valid], frame[out]);
-  });
-  return out;
-}
-
-ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
-  switch (options.loss) {
-    case Loss::l1:
-      return {.kind = ops::RegressionLoss::l1};
-    case Loss::huber:
-      return {.kind = ops::RegressionLoss::huber, .delta = options.huber_delta};
-    case Loss::mse:
-    case Loss::cross_entropy:
-      break;
-  }
-  return {.kind = ops::RegressionLoss::mse};
-}
-
-/// What a loss adds to: the metrics without the count of the top k.
-TensorView loss_metrics(const TensorView& metrics) {
-  return metrics.slice(0, 0, StepState::kMetrics - 1);
-}
-
-void plan_top_k(PlanBuilder& builder, SlotId logits) {
-  const Shape shape = builder.prototype(logits).shape;
-  const int k = builder.options().top_k;
-  require<UsageError>(shape.rank() == 2 && k <= shape[1], "plan: top_k is ", k, ", the output of the model is ", shape,
-                      ", expected one row of at least so many classes a sample");
-  const SlotId labels = builder.state(StateField::labels);
-  const SlotId valid = builder.state(StateField::valid);
-  const SlotId metrics = builder.state(StateField::metrics);
-  const SlotId workspace = builder.scratch(ops::top_k_workspace_bytes(builder.context(), builder.prototype(logits)));
-  builder.call("top_k_correct", {logits, labels, valid, metrics}, {metrics, workspace}, 0,
-               [=](Context& context, const Frame& frame) {
-                 const TensorView count = frame[metrics].slice(0, StepState::kMetrics - 1, StepState::kMetrics);
-                 ops::top_k_correct(context, frame[logits], frame[labels], frame[valid], k, count, frame[workspace]);
-               });
-}
-
-/// What multiplies the gradient of a sample: 1 / (global number of samples), times the loss scale when there is one.
-SlotId plan_scale(PlanBuilder& builder) {
-  const SlotId scale = builder.state(StateField::sample_weight);
-  if (!builder.training() || !builder.options().scaled_loss) {
-    return scale;
-  }
-  const SlotId factor = builder.loss_scale();
-  const SlotId scaled = builder.statistics("scaled sample_weight", Shape{});
-  builder.call("scale", {factor, scale}, {scaled}, 0, [=](Context& context, const Frame& frame) {
-    ops::scale(context, frame[factor], frame[scale], frame[scaled]);
-  });
-  return scaled;
-}
-
-/// Loss, accuracy and, when training, the gradient of the output, which takes its place unless the last layer reads it
-/// again.
-SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
-  const SlotId valid = builder.state(StateField::valid);
-  const SlotId scale = plan_scale(builder);
-  const SlotId metrics = builder.state(StateField::metrics);
-  SlotId gradient;
-  if (builder.training()) {
-    const Shape shape = builder.prototype(output).shape;
-    gradient = model.nodes().back().layer->backward_reads_output() ? builder.activation("d(output)", shape)
-                                                                   : builder.alias(output, "d(output)", shape);
-  }
-  if (builder.options().loss != Loss::cross_entropy) {
-    const SlotId target = builder.state(StateField::targets);
-    const ops::RegressionLossOptions desc = regression_desc(builder.options());
-    const SlotId workspace =
-        builder.scratch(ops::regression_loss_workspace_bytes(builder.context(), builder.prototype(output)));
-    builder.call(std::string(name_of(builder.options().loss)), {output, target, valid, scale, metrics},
-                 {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
-                   ops::regression_loss(context, desc, frame[output], frame[target], frame[valid], frame[scale],
-                                        frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
-                 });
-    return gradient;
-  }
-  const SlotId logits = output;
-  const SlotId labels = builder.state(StateField::labels);
-  const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
-  const SlotId workspace =
-      builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
-  builder.call("softmax_cross_entropy", {logits, labels, valid, scale, metrics}, {gradient, metrics, workspace}, 0,
-               [=](Context& context, const Frame& frame) {
-                 ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[valid], frame[scale],
-                                            smoothing, frame[gradient], loss_metrics(frame[metrics]), frame[workspace]);
-               });
-  if (!builder.training() && builder.options().top_k > 0) {
-    plan_top_k(builder, logits);
-  }
-  return gradient;
 }
 
 }  // namespace
@@ -176,7 +50,8 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
           .input_kind = model.input_kind(),
           .input = model.input_shape(),
           .output = model.output_shape(),
-          .regression = options.loss != Loss::cross_entropy};
+          .regression = options.loss != Loss::cross_entropy,
+          .weights = options.weights};
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
@@ -192,73 +67,7 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");
   require_computed_on(context.device(), options.dtype);
-  PlanBuilder builder(context, model, mode, batch, options, contents_);
-  const auto& nodes = model.nodes();
-
-  builder.nodes_[0].output = plan_input(builder, model);
-  for (std::size_t i = 1; i < nodes.size(); ++i) {
-    builder.current_ = static_cast<int>(i);
-    nodes[i].layer->plan(builder);
-    require<StateError>(builder.nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
-  }
-  contents_.output = builder.nodes_.back().output;
-  if (mode != Mode::infer) {
-    const SlotId gradient = plan_loss(builder, model, contents_.output);
-    if (gradient.valid()) {
-      builder.nodes_.back().gradients.push_back(gradient);
-    }
-  }
-  contents_.backward_begin = static_cast<int>(contents_.calls.size());
-  if (mode == Mode::train) {
-    builder.backward_phase_ = true;
-    for (std::size_t i = nodes.size(); i-- > 1;) {
-      builder.current_ = static_cast<int>(i);
-      if (builder.nodes_[i].backward && !builder.nodes_[i].gradients.empty()) {
-        builder.nodes_[i].backward(builder);
-      }
-    }
-  }
-  // The caller reads the logits after the run.
-  auto& slots = contents_.slots;
-  if (mode != Mode::train) {
-    slots[static_cast<std::size_t>(contents_.output.index)].last = static_cast<int>(contents_.calls.size()) - 1;
-  }
-
-  // Lifetimes of the slots that own memory; an alias extends the life of the slot whose memory it took.
-  std::vector<Lifetime> lifetimes;
-  std::vector<int> place(slots.size(), -1);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    SlotInfo& slot = slots[i];
-    if (slot.kind != SlotKind::workspace || slot.first < 0) {
-      continue;
-    }
-    slot.saved = slot.first < contents_.backward_begin && slot.last >= contents_.backward_begin;
-    const int root = root_of(slots, static_cast<int>(i));
-    int& at = place[static_cast<std::size_t>(root)];
-    if (at < 0) {
-      at = static_cast<int>(lifetimes.size());
-      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
-    } else {
-      Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
-      life.first = std::min(life.first, slot.first);
-      life.last = std::max(life.last, slot.last);
-    }
-  }
-  if (!options.reuse_memory) {
-    for (Lifetime& life : lifetimes) {
-      life.first = 0;
-      life.last = static_cast<int>(contents_.calls.size());
-    }
-  }
-  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
-  workspace_bytes_ = memory.peak_bytes;
-  unshared_bytes_ = memory.sum_bytes;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
-      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
-      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
-    }
-  }
+  contents_ = PlanBuilder(context, model, mode, batch, options).build();
 }
 
 double Plan::flops() const {
@@ -287,7 +96,7 @@ void Plan::bind(const ParameterSet& parameters, StepState& state, const TensorVi
 }
 
 void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace) {
-  require_memory("plan: workspace", workspace, workspace_bytes_, parameters.values().device);
+  require_memory("plan: workspace", workspace, contents_.workspace_bytes, parameters.values().device);
   require<ShapeError>(state.batch() >= batch_, "plan: the step state holds batches of ", state.batch(),
                       ", expected at least ", batch_);
   require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
@@ -316,6 +125,9 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
         break;
       case SlotKind::loss_scale:
         view = parameters.loss_scale();
+        break;
+      case SlotKind::weight_sum:
+        view = parameters.weight_sum();
         break;
       case SlotKind::state:
         bind_state(i, state, 0);

@@ -35,8 +35,8 @@ struct SlotId {
   friend bool operator==(const SlotId&, const SlotId&) = default;
 };
 
-/// weight: a parameter in the type of the plan, ParameterSet::weight().
-enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale };
+/// weight: a parameter in the type of the plan, ParameterSet::weight(). weight_sum: ParameterSet::weight_sum().
+enum class SlotKind : unsigned char { workspace, parameter, weight, gradient, buffer, state, loss_scale, weight_sum };
 
 struct SlotInfo {
   std::string name{};
@@ -98,15 +98,24 @@ struct PlanOptions {
   bool scaled_loss = false;
   double label_smoothing = 0;  ///< cross_entropy, in training
   double huber_delta = 1;      ///< huber
-  int top_k = 0;               ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
+  /// Weights that every batch brings, StateField::weights. With w_nj the weight of position or element j of sample n
+  /// (w_nj = w_n with `sample`), l_nj its loss, and J of them a sample, a training plan gives the gradient of
+  ///   sample_weight * sum_n 1/J sum_j w_nj l_nj        and        sample_weight * sum_n 1/J sum_j w_nj
+  /// in ParameterSet::weight_sum(), written or (accumulate) added to; the metrics of loss and accuracy are weighted
+  /// alike. Sums are over the samples that count. TrainStep divides the one by the other, summed over micro-batches and
+  /// ranks. A weight of 0 takes its element out, whatever label, target and output hold there. Mode::infer reads none.
+  /// In f16 weights far from 1 take gradients out of its range: bring them near 1, their common factor cancels.
+  LossWeights weights = LossWeights::none;
+  int top_k = 0;  ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
   std::uint64_t dropout_seed = 0;
-  /// In training: parameter gradients are added to what their arena holds. A batch in several passes is a plan without
-  /// this for the first pass and one with it for the others.
+  /// In training: parameter gradients are added to what their arena holds. A batch in several micro-batches is a plan
+  /// without this for the first one and one with it for the others.
   bool accumulate = false;
   Choices choices = {};  ///< where a call has none, the provider's first guess is taken
   /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
   bool choices_required = true;
-  bool reuse_memory = true;  ///< false: every slot has memory of its own (to look at intermediate values)
+  /// false: every slot has memory of its own, and nothing is written over (to look at intermediate values).
+  bool reuse_memory = true;
 };
 
 /// One planned call of a library and its key in Choices.
@@ -122,7 +131,8 @@ struct PlanContents {
   SlotId output;
   Choices choices;  ///< as made
   std::vector<LibraryPlan> library_plans;
-  std::vector<StateField> state_fields;
+  std::size_t workspace_bytes = 0;
+  std::size_t unshared_bytes = 0;  ///< of all slots, each with memory of its own
 };
 
 /// What a batch of the model looks like in a StepState.
@@ -143,8 +153,8 @@ class Plan {
   [[nodiscard]] const Choices& choices() const { return contents_.choices; }
   [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
-  [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
-  [[nodiscard]] std::size_t unshared_bytes() const { return unshared_bytes_; }  ///< without lifetime reuse
+  [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
+  [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
   [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
 
@@ -182,8 +192,6 @@ class Plan {
   StepLayout layout_;
   bool scaled_loss_;
   PlanContents contents_;
-  std::size_t workspace_bytes_ = 0;
-  std::size_t unshared_bytes_ = 0;
   Frame frame_;
   bool bound_ = false;
 };

@@ -5,6 +5,9 @@
 
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
+#include <lockstep/nn/plan/detail/loss.hpp>
+#include <lockstep/nn/plan/memory_plan.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 
@@ -18,16 +21,62 @@ Shape with_batch(std::int64_t batch, const Shape& sample) {
   return shape;
 }
 
+int root_of(const std::vector<SlotInfo>& slots, int index) {
+  while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
+    index = slots[static_cast<std::size_t>(index)].alias_of;
+  }
+  return index;
+}
+
+/// Gives the slots that own memory a place in one workspace; memory is reused after a slot's last reader. An alias
+/// extends the life of the slot whose memory it took.
+void place_slots(PlanContents& contents, bool reuse_memory) {
+  std::vector<SlotInfo>& slots = contents.slots;
+  std::vector<Lifetime> lifetimes;
+  std::vector<int> place(slots.size(), -1);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    SlotInfo& slot = slots[i];
+    if (slot.kind != SlotKind::workspace || slot.first < 0) {
+      continue;
+    }
+    slot.saved = slot.first < contents.backward_begin && slot.last >= contents.backward_begin;
+    const int root = root_of(slots, static_cast<int>(i));
+    int& at = place[static_cast<std::size_t>(root)];
+    if (at < 0) {
+      at = static_cast<int>(lifetimes.size());
+      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
+    } else {
+      Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
+      life.first = std::min(life.first, slot.first);
+      life.last = std::max(life.last, slot.last);
+    }
+  }
+  if (!reuse_memory) {
+    for (Lifetime& life : lifetimes) {
+      life.first = 0;
+      life.last = static_cast<int>(contents.calls.size());
+    }
+  }
+  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
+  contents.workspace_bytes = memory.peak_bytes;
+  contents.unshared_bytes = memory.sum_bytes;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
+      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
+      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
+    }
+  }
+}
+
 }  // namespace
 
 PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch,
-                         const PlanOptions& options, PlanContents& contents)
+                         const PlanOptions& options)
     : context_(context),
       model_(model),
       mode_(mode),
       batch_(batch),
       options_(options),
-      contents_(contents),
       nodes_(model.nodes().size()),
       writes_so_far_(model.parameters().size(), options.accumulate ? 1 : 0) {
   for (const Node& node : model.nodes()) {
@@ -53,6 +102,40 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
     }
     nodes_[i].trains = trains;
   }
+}
+
+PlanContents PlanBuilder::build() {
+  const auto& nodes = model_.nodes();
+  nodes_[0].output = plan_input(*this, model_);
+  for (std::size_t i = 1; i < nodes.size(); ++i) {
+    current_ = static_cast<int>(i);
+    nodes[i].layer->plan(*this);
+    require<StateError>(nodes_[i].output.valid(), "plan: ", nodes[i].layer->name(), " set no output");
+  }
+  contents_.output = nodes_.back().output;
+  if (mode_ != Mode::infer) {
+    const SlotId gradient = plan_loss(*this, model_, contents_.output);
+    if (gradient.valid()) {
+      nodes_.back().gradients.push_back(gradient);
+    }
+  }
+  contents_.backward_begin = static_cast<int>(contents_.calls.size());
+  if (training()) {
+    backward_phase_ = true;
+    for (std::size_t i = nodes.size(); i-- > 1;) {
+      current_ = static_cast<int>(i);
+      if (nodes_[i].backward && !nodes_[i].gradients.empty()) {
+        const std::size_t first_call = contents_.calls.size();
+        nodes_[i].backward(*this);
+        require_gradients_read(first_call);
+      }
+    }
+  } else {  // the caller reads the output after the run
+    contents_.slots[static_cast<std::size_t>(contents_.output.index)].last =
+        static_cast<int>(contents_.calls.size()) - 1;
+  }
+  place_slots(contents_, options_.reuse_memory);
+  return std::move(contents_);
 }
 
 SlotId PlanBuilder::input(int i) const {
@@ -123,6 +206,10 @@ SlotId PlanBuilder::loss_scale() {
   return new_slot({.name = "loss scale", .kind = SlotKind::loss_scale, .dtype = statistics_dtype(), .shape = Shape{}});
 }
 
+SlotId PlanBuilder::weight_sum() {
+  return new_slot({.name = "weight sum", .kind = SlotKind::weight_sum, .dtype = statistics_dtype(), .shape = Shape{}});
+}
+
 bool PlanBuilder::may_overwrite_input(int i) const {
   const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
   const Layer* layer = model_.nodes()[static_cast<std::size_t>(producer.index)].layer.get();
@@ -161,7 +248,8 @@ SlotId PlanBuilder::scratch(std::size_t bytes) {
 SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
   const SlotInfo& root = contents_.slots[static_cast<std::size_t>(of.index)];
   require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
-  const SlotId slot = new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = of.index});
+  const SlotId slot =
+      new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = options_.reuse_memory ? of.index : -1});
   require<ShapeError>(contents_.slots.back().bytes <= contents_.slots[static_cast<std::size_t>(of.index)].bytes,
                       "plan: ", name, " is larger than the slot that it takes over");
   return slot;
@@ -272,6 +360,21 @@ void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
 
 std::span<const SlotId> PlanBuilder::output_gradients() const {
   return nodes_[static_cast<std::size_t>(current_)].gradients;
+}
+
+void PlanBuilder::require_gradients_read(std::size_t first_call) const {
+  const std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(current_)].gradients;
+  const auto read = [&](SlotId gradient) {
+    return shared_gradient(gradient) ||
+           std::any_of(contents_.calls.begin() + static_cast<std::ptrdiff_t>(first_call), contents_.calls.end(),
+                       [&](const Call& call) {
+                         return std::find(call.reads.begin(), call.reads.end(), gradient) != call.reads.end();
+                       });
+  };
+  const auto count = std::count_if(gradients.begin(), gradients.end(), read);
+  require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
+                      " says that it takes ", node().layer->gradients_taken(),
+                      " gradients of its output, and its backward reads ", count, " of ", gradients.size());
 }
 
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {

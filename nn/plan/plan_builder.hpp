@@ -27,8 +27,10 @@ struct GradientTarget {
 /// constructor of Plan and by layers; lives only while a plan is made.
 class PlanBuilder {
  public:
-  PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options,
-              PlanContents& contents);
+  PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
+
+  /// Plans input, layers, loss and backward, and gives every slot its place in the workspace. Once.
+  [[nodiscard]] PlanContents build();
 
   [[nodiscard]] Context& context() { return context_; }
   [[nodiscard]] Mode mode() const { return mode_; }
@@ -49,6 +51,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
+  [[nodiscard]] SlotId weight_sum();  ///< ParameterSet::weight_sum()
   /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
   /// the output may take its place.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
@@ -109,7 +112,6 @@ class PlanBuilder {
                                                                               const std::string& second);
 
  private:
-  friend class Plan;
   struct NodeState {
     SlotId output;
     std::vector<SlotId> gradients;
@@ -142,6 +144,9 @@ class PlanBuilder {
   SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
+  /// StateError when the node has several gradients (Layer::gradients_taken()) and the calls from `first_call` on, its
+  /// backward, leave one out.
+  void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
   Context& context_;
@@ -149,7 +154,7 @@ class PlanBuilder {
   Mode mode_;
   std::int64_t batch_;
   const PlanOptions& options_;
-  PlanContents& contents_;
+  PlanContents contents_;
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;

@@ -28,8 +28,8 @@ struct RunIdentity {
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
 /// Whether the library choices of a run hold for another one of the same model: its calls have the same types and, as
-/// far as batch size, ranks and passes decide, the same shapes, on the same kind of device (of the same name, where the
-/// options have it as "device").
+/// far as batch size, ranks and micro-batches decide, the same shapes, on the same kind of device (of the same name,
+/// where the options have it as "device").
 [[nodiscard]] bool choices_hold(const RunIdentity& saved, const RunIdentity& now);
 
 /// Metrics of one's own by name.

@@ -17,7 +17,7 @@ std::int64_t resolved_batch(const RunRequest& r) {
     require<UsageError>(value >= 1, what, " is ", value, ", expected at least 1");
   };
   at_least_1("the number of ranks", r.ranks);
-  at_least_1("the number of passes an update", r.accumulate);
+  at_least_1("the number of micro-batches an update", r.accumulate);
   require<UsageError>(r.global_batch || r.batch_per_rank,
                       "no batch size is given, expected that of all ranks or that of one");
   std::int64_t batch = r.global_batch.value_or(0);
@@ -29,14 +29,14 @@ std::int64_t resolved_batch(const RunRequest& r) {
                         "the batch size is ", *r.batch_per_rank, " x ", r.accumulate, " x ", r.ranks,
                         ", expected fewer than 2^63 samples");
     require<UsageError>(!r.global_batch || batch == product, "the batch size is given twice: ", batch,
-                        " over all ranks, but ", *r.batch_per_rank, " a rank x ", r.accumulate, " passes x ", r.ranks,
-                        " ranks are ", product, "; expected one of the two");
+                        " over all ranks, but ", *r.batch_per_rank, " a rank x ", r.accumulate, " micro-batches x ",
+                        r.ranks, " ranks are ", product, "; expected one of the two");
     batch = product;
   }
   at_least_1("the batch size", batch);
   require<UsageError>(batch / r.ranks >= r.accumulate, "the batch size is ", batch,
                       ", expected at least one sample for each of the ", r.ranks, " ranks",
-                      r.accumulate > 1 ? concat(" in each of ", r.accumulate, " passes") : std::string());
+                      r.accumulate > 1 ? concat(" in each of ", r.accumulate, " micro-batches") : std::string());
   return batch;
 }
 
@@ -77,9 +77,9 @@ Partition RunRules::share(int rank) const {
   return partition_of(global_batch, ranks, rank);
 }
 
-Partition RunRules::share(int rank, std::int64_t pass) const {
+Partition RunRules::share(int rank, std::int64_t microbatch) const {
   const Partition own = share(rank);
-  const Partition part = partition_of(own.count, accumulate, pass);
+  const Partition part = partition_of(own.count, accumulate, microbatch);
   return {own.begin + part.begin, part.count};
 }
 
@@ -87,14 +87,14 @@ std::string RunRules::batch_text(std::string_view rank) const {
   const std::int64_t least = global_batch / ranks;
   const bool even = global_batch % ranks == 0;
   if (even && least % accumulate == 0 && accumulate > 1) {
-    return concat(least / accumulate, " x ", accumulate, " x ", ranks, " = ", global_batch, " (a pass x passes x ",
-                  rank, "s)");
+    return concat(least / accumulate, " x ", accumulate, " x ", ranks, " = ", global_batch,
+                  " (a micro-batch x micro-batches x ", rank, "s)");
   }
   std::string text = even ? concat(least, " x ", ranks, " = ", global_batch, " (a ", rank, " x ", rank, "s)")
                           : concat(global_batch, " over ", ranks, ' ', rank, "s: ", parts_text(global_batch, ranks));
   if (accumulate > 1) {
     const std::int64_t most = partition_of(share(0).count, accumulate, 0).count;
-    text += concat("; in ", accumulate, " passes of ", least / accumulate, " to ", most);
+    text += concat("; in ", accumulate, " micro-batches of ", least / accumulate, " to ", most);
   }
   return text;
 }

@@ -13,9 +13,9 @@ namespace lockstep::nn {
 /// What decides batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
 struct RunRequest {
   int ranks = 1;
-  std::optional<std::int64_t> global_batch{};    ///< samples of one update: of all passes of all ranks
-  std::optional<std::int64_t> batch_per_rank{};  ///< samples of one pass of one rank
-  std::int64_t accumulate = 1;                   ///< passes an update, whose gradients are added up
+  std::optional<std::int64_t> global_batch{};    ///< samples of one update: of all micro-batches of all ranks
+  std::optional<std::int64_t> batch_per_rank{};  ///< samples of one micro-batch of one rank
+  std::int64_t accumulate = 1;                   ///< micro-batches an update, whose gradients add up
 
   std::optional<double> learning_rate{};  ///< as given; none: the rule
   double base_learning_rate = 0.1;        ///< of the rule, for a global batch of reference_batch samples
@@ -28,8 +28,9 @@ struct RunRequest {
 
 /// What follows. The rules, and where they come from:
 ///
-///   batch     B = samples a rank and pass * passes * ranks. Gradients are sums of 1 / B over samples, so that neither
-///             ranks nor passes change what an update means, nor a last batch that is smaller (it counts its own).
+///   batch     B = samples of a micro-batch * micro-batches * ranks. Gradients are sums of 1 / B over samples, so that
+///             neither ranks nor micro-batches change what an update means, nor a last batch that is smaller (it counts
+///             its own).
 ///   rate      base * B / reference: linear in the global batch (Goyal et al. 2017, "Accurate, Large Minibatch SGD"),
 ///             and so the same for any number of ranks that share it. It needs warm-up: warmup_steps().
 ///   workers   min(8, processors of this rank alone - 1), at least 1: beside one computing thread all may read. None
@@ -45,17 +46,17 @@ struct RunRules {
   int processors = 1;
   int sharers = 1;
 
-  /// Of the samples [0, global_batch): those of a rank, and those of one of its passes.
+  /// Of the samples [0, global_batch): those of a rank, and those of one of its micro-batches.
   [[nodiscard]] Partition share(int rank) const;
-  [[nodiscard]] Partition share(int rank, std::int64_t pass) const;
-  /// "7 x 8 x 10 = 560 (a pass x passes x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are listed:
-  /// "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 passes of 3 to 4".
-  /// With another word for programs that have no ranks.
+  [[nodiscard]] Partition share(int rank, std::int64_t microbatch) const;
+  /// "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are
+  /// listed: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4". With
+  /// another word for programs that have no ranks.
   [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 
-/// UsageError: neither batch given, or both and they disagree; less than one sample in a pass of a rank; amounts out
-/// of range.
+/// UsageError: neither batch given, or both and they disagree; less than one sample in a micro-batch of a rank; amounts
+/// out of range.
 [[nodiscard]] RunRules run_rules(const RunRequest& request);
 
 /// A twentieth of the run, as the 5 of 90 epochs of Goyal et al. 2017.

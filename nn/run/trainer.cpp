@@ -25,12 +25,14 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
   const std::vector<double> correct = comm::all_gather_value(control, own.correct);
   const std::vector<double> top_k_correct = comm::all_gather_value(control, own.top_k_correct);
   const std::vector<double> samples = comm::all_gather_value(control, own.samples);
+  const std::vector<double> weights = comm::all_gather_value(control, own.weight);
   Metrics sum;
   for (std::size_t r = 0; r < losses.size(); ++r) {
     sum.loss_sum += losses[r];
     sum.correct += correct[r];
     sum.top_k_correct += top_k_correct[r];
     sum.samples += samples[r];
+    sum.weight += weights[r];
   }
   return sum;
 }
@@ -100,7 +102,7 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"total_steps", text(options.schedule.total_steps)},
                                            {"milestones", milestones},
                                            {"gamma", text(options.schedule.gamma)},
-                                           {"optimizer", text(name_of(options.optimizer.kind))},
+                                           {"optimizer", name_of(options.optimizer)},
                                            {"clip_norm", text(options.optimizer.clip_norm)},
                                            {"skip_non_finite", text(options.optimizer.skip_non_finite)},
                                            {"weight_decay", text(options.weight_decay)},
@@ -126,10 +128,17 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.reduce_dtype != DType::f32) {
     texts["reduce_dtype"] = text(options.reduce_dtype);
   }
+  if (options.plan.weights != LossWeights::none) {
+    texts["loss_weights"] = text(name_of(options.plan.weights));
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
   const OptimizerOptions& optimizer = options.optimizer;
+  if (optimizer.rule) {
+    texts["optimizer_settings"] = optimizer.rule->settings();
+    return texts;
+  }
   if (optimizer.kind == OptimizerKind::sgd || optimizer.kind == OptimizerKind::lars) {
     texts["momentum"] = text(optimizer.momentum);
     texts["nesterov"] = text(optimizer.nesterov);
@@ -163,7 +172,7 @@ struct Trainer::Impl {
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
     return {.max_batch = capacity,
             .microbatches = o.accumulate,
-            .count_samples = false,
+            .count_samples = o.plan.weights != LossWeights::none,
             .seed = o.seed,
             .plan = o.plan,
             .optimizer = o.optimizer,
@@ -217,7 +226,9 @@ struct Trainer::Impl {
       microbatch.fields[i].view = batch.fields[i].view.slice(0, rows.begin, rows.begin + count);
     }
     microbatch.valid = rows.count;
-    microbatch.global_valid = std::max<std::int64_t>(batch.global_valid, 1);
+    // Weights are summed over the ranks by the step.
+    microbatch.global_valid =
+        options.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
     microbatch.epoch = batch.epoch;
     return microbatch;
   }
@@ -244,7 +255,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
                  const TrainerOptions& options) {
   (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
   require<UsageError>(!options.plan.accumulate,
-                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate passes");
+                      "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       require_fields(*set, step_layout(model, options.plan));
@@ -283,8 +294,8 @@ void Trainer::step() {
   const Batch& batch = s.loader->next();
   const std::int64_t last = s.options.accumulate - 1;
   try {
-    for (std::int64_t pass = 0; pass < last; ++pass) {
-      s.step.add(s.microbatch_of(batch, pass));
+    for (std::int64_t i = 0; i < last; ++i) {
+      s.step.add(s.microbatch_of(batch, i));
     }
     s.step.update(s.microbatch_of(batch, last), rate);
   } catch (...) {
@@ -365,8 +376,8 @@ Metrics Trainer::evaluate(const EvaluationHook& each) {
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
-    for (std::int64_t pass = 0; pass < s.options.accumulate; ++pass) {
-      const Batch& microbatch = s.microbatch_of(batch, pass);
+    for (std::int64_t j = 0; j < s.options.accumulate; ++j) {
+      const Batch& microbatch = s.microbatch_of(batch, j);
       s.step.evaluate(microbatch);
       if (each) {
         each(microbatch, s.step.evaluation_plan().output());

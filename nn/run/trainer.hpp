@@ -33,9 +33,9 @@ struct Ranks {
 };
 
 struct TrainerOptions {
-  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and passes
-  /// A step runs a rank's share in so many passes (micro-batches), whose gradients add up; memory is planned for one
-  /// pass. Batch norm sees a pass at a time; without it the gradient is that of a single pass, up to rounding.
+  std::int64_t global_batch = 128;  ///< samples of one update, of all ranks and micro-batches
+  /// A step runs a rank's share in so many micro-batches, whose gradients add up; memory is planned for one of them.
+  /// Batch norm sees one at a time; without it the gradient is that of the whole share at once, up to rounding.
   std::int64_t accumulate = 1;
   std::uint64_t seed = 1;
   PlanOptions plan{};
@@ -81,10 +81,10 @@ class Trainer {
   /// that names what differs. For what each rank has read from files of its own.
   void require_same_state();
 
-  /// One step: batch, forward, backward (reduced in its last pass), update. DataError when a label of two steps before
-  /// was out of range, StateError before start(). Waits for the device only until the step before the last one is done.
-  /// After an error the next call takes the same batch anew, where all ranks failed alike (as when steps cannot be
-  /// captured); running statistics may have seen it already. Not after an error of the communicator.
+  /// One step: batch, forward, backward (reduced in its last micro-batch), update. DataError when a label of two steps
+  /// before was out of range, StateError before start(). Waits for the device only until the step before the last one
+  /// is done. After an error the next call takes the same batch anew, where all ranks failed alike (as when steps
+  /// cannot be captured); running statistics may have seen it already. Not after an error of the communicator.
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;
@@ -126,7 +126,7 @@ class Trainer {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
-  /// (nn/plan/pass_plans.hpp), of the passes after the first and of evaluation_plan().
+  /// (nn/plan/microbatch_plans.hpp), of the micro-batches after the first and of evaluation_plan().
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   [[nodiscard]] comm::GradientReducer& reducer();

@@ -56,17 +56,24 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   return parameters;
 }
 
+/// Nothing is compared, so nothing is weighed.
+PlanOptions without_weights(PlanOptions options) {
+  options.weights = LossWeights::none;
+  return options;
+}
+
 }  // namespace
 
 struct Inference::Impl {
   Impl(Context& ctx, const Model& model, const ParameterSet& parameters, const InferenceOptions& options)
       : context(ctx),
         max_batch((checked(parameters, model, options), options.max_batch)),
-        state(ctx, options.max_batch, step_layout(model, options.plan)),
+        state(ctx, options.max_batch, step_layout(model, without_weights(options.plan))),
         idle(ctx.stream()) {
+    const PlanOptions plan_options = without_weights(options.plan);
     std::size_t workspace_bytes = 0;
     for (const std::int64_t size : plan_sizes(max_batch)) {
-      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, options.plan);
+      const Plan& plan = plans.emplace_back(ctx, model, Mode::infer, size, plan_options);
       workspace_bytes = std::max(workspace_bytes, plan.workspace_bytes());
     }
     workspace = Buffer(workspace_bytes, ctx);
@@ -116,6 +123,24 @@ struct Inference::Impl {
     }
   }
 
+  void take(const SampleView& from, const SampleView& to) {
+    given.field = input_field(state.layout().input_kind);
+    given.view = from.view;
+    given.axes = from.axes;
+    wanted.view = to.view;
+    wanted.axes = to.axes;
+  }
+
+  /// The number of samples of a view, which fits the model, as its output does.
+  std::int64_t checked_samples(const SampleView& from, const SampleView& to) {
+    take(from, to);
+    const std::int64_t n = samples_of(state.layout(), given);
+    require<UsageError>(n <= max_batch, "the input has ", n, " samples, expected at most ", max_batch,
+                        " (InferenceOptions::max_batch)");
+    require_output(state.layout(), wanted, n);
+    return n;
+  }
+
   Context& context;
   std::int64_t max_batch;
   StepState state;
@@ -126,7 +151,8 @@ struct Inference::Impl {
   std::vector<int> first;
   FieldView given;  ///< to run()
   FieldView wanted;
-  SyncGuard idle;  ///< goes first
+  std::vector<std::int64_t> samples;  ///< of each view of run()
+  SyncGuard idle;                     ///< goes first
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,
@@ -136,23 +162,46 @@ Inference::Inference(Context& context, const Model& model, const ParameterSet& p
 Inference::~Inference() = default;
 
 void Inference::run(const TensorView& in, const TensorView& out, std::string_view in_axes, std::string_view out_axes) {
+  const SampleView from{in, in_axes};
+  const SampleView to{out, out_axes};
+  run(std::span(&from, 1), std::span(&to, 1));
+}
+
+void Inference::run(std::span<const SampleView> in, std::span<const SampleView> out) {
   Impl& s = *impl_;
-  const StepLayout& layout = s.state.layout();
-  s.given.field = input_field(layout.input_kind);
-  s.given.view = in;
-  s.given.axes = in_axes;
-  s.wanted.view = out;
-  s.wanted.axes = out_axes;
-  const std::int64_t n = samples_of(layout, s.given);
-  require<UsageError>(n <= s.max_batch, "the input has ", n, " samples, expected at most ", s.max_batch,
-                      " (InferenceOptions::max_batch)");
-  require_output(layout, s.wanted, n);
-  if (n == 0) {
-    return;
+  require<UsageError>(in.size() == out.size(), "inference: ", in.size(), " inputs and ", out.size(),
+                      " outputs, expected as many");
+  s.samples.resize(std::max(s.samples.size(), in.size()));
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    try {
+      s.samples[i] = s.checked_samples(in[i], out[i]);
+    } catch (Error& error) {
+      if (in.size() > 1) {
+        error.annotate(concat("view ", i, " of ", in.size()));
+      }
+      throw;
+    }
   }
-  ingest(s.context, s.state, s.given);
-  s.compute(n);
-  emit(s.context, layout, s.output.slice(0, 0, n), s.wanted);
+  for (std::size_t begin = 0; begin < in.size();) {
+    std::size_t end = begin;
+    std::int64_t n = 0;
+    for (; end < in.size() && n + s.samples[end] <= s.max_batch; ++end) {
+      if (s.samples[end] > 0) {
+        s.take(in[end], out[end]);
+        ingest(s.context, s.state, s.given, n);
+        n += s.samples[end];
+      }
+    }
+    s.compute(n);
+    std::int64_t at = 0;
+    for (; begin < end; ++begin) {
+      if (s.samples[begin] > 0) {
+        s.take(in[begin], out[begin]);
+        emit(s.context, s.state.layout(), s.output.slice(0, at, at + s.samples[begin]), s.wanted);
+        at += s.samples[begin];
+      }
+    }
+  }
 }
 
 std::int64_t Inference::max_batch() const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,12 @@ namespace lockstep::nn {
 struct InferenceOptions {
   std::int64_t max_batch = 1024;  ///< most samples of one run()
   PlanOptions plan{};             ///< dtype must be that of the parameters
+};
+
+/// Samples of the caller's: a view and the letters of its axes, as in nn/step/batch.hpp.
+struct SampleView {
+  TensorView view{};
+  std::string_view axes{};
 };
 
 /// What a model makes of any number of samples up to a maximum. Plans of a few sizes lie over one workspace; a run is
@@ -43,6 +50,11 @@ class Inference {
   /// do not fit it or hold different numbers of samples; UsageError for more than max_batch. Copies to and from
   /// pageable host memory wait as copy() says.
   void run(const TensorView& in, const TensorView& out, std::string_view in_axes = {}, std::string_view out_axes = {});
+
+  /// The same for many views: out[i] = model(in[i]), computed together as far as max_batch goes. All are checked before
+  /// anything is enqueued, and the text of a failure names the view where there are several; UsageError also for
+  /// another number of outputs than inputs. Allocates once for the largest number of views so far.
+  void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
   [[nodiscard]] std::int64_t max_batch() const;
   /// The plans that n samples are computed with: the number of samples that each has room for.

@@ -37,16 +37,13 @@ struct FieldShape {
   const char* noun;       ///< for errors
 };
 
-Shape without_last(const Shape& shape) {
-  Shape rest;
-  for (int axis = 0; axis + 1 < shape.rank(); ++axis) {
-    rest.push_back(shape[axis]);
-  }
-  return rest;
-}
-
 FieldShape shape_of_output(const StepLayout& layout) {
   return {letters_of(layout.output.rank(), "the output"), layout.output, "the output"};
+}
+
+FieldShape shape_of_label(const StepLayout& layout) {
+  const std::string_view all = letters_of(layout.output.rank(), "the output");
+  return {all.substr(0, all.size() - 1), positions_of(layout.output), "the label"};
 }
 
 FieldShape shape_of(const StepLayout& layout, StateField field) {
@@ -65,15 +62,22 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
     case StateField::tokens:
       refuse(layout.input_kind == InputKind::tokens, "tokens");
       return {"nt", layout.input, "the input"};
-    case StateField::labels: {
+    case StateField::labels:
       refuse(!layout.regression, "labels: its loss compares numbers, with targets");
-      const std::string_view all = letters_of(layout.output.rank(), "the output");
-      return {all.substr(0, all.size() - 1), without_last(layout.output), "the label"};
-    }
+      return shape_of_label(layout);
     case StateField::targets: {
       refuse(layout.regression, "targets: its loss is over classes, with labels");
       FieldShape shape = shape_of_output(layout);
       shape.noun = "the target";
+      return shape;
+    }
+    case StateField::weights: {
+      refuse(layout.weights != LossWeights::none, "weights: it is planned without (PlanOptions::weights)");
+      FieldShape shape{"n", {}, ""};
+      if (layout.weights == LossWeights::element) {
+        shape = layout.regression ? shape_of_output(layout) : shape_of_label(layout);
+      }
+      shape.noun = "the weight";
       return shape;
     }
     default:
@@ -194,6 +198,9 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
   need(input_field(layout.input_kind));
   if (needs_answers) {
     need(layout.regression ? StateField::targets : StateField::labels);
+    if (layout.weights != LossWeights::none) {
+      need(StateField::weights);
+    }
   }
   std::int64_t samples = -1;
   std::string_view first;

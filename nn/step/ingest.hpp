@@ -24,7 +24,7 @@ void ingest(Context& context, const StepState& state, const FieldView& from, std
 
 /// The number of samples of a batch. UsageError when the model needs a field that is not there, or a field is given
 /// twice; ShapeError when fields hold different numbers of samples. needs_answers: labels or targets must be there,
-/// too.
+/// too, and weights where the layout has them.
 [[nodiscard]] std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fields, bool needs_answers);
 
 /// Throws what emit() throws for a view that does not fit the output of `samples` samples.

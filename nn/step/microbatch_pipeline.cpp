@@ -1,6 +1,7 @@
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -73,10 +74,12 @@ void MicrobatchPipeline::take(Slot& slot) {
   }
   if (!slot.counted) {
     slot.counted = true;
+    const bool weighted = states_.front().layout().weights != LossWeights::none;
     const Metrics here{.loss_sum = slot.metrics[0],
                        .correct = slot.metrics[1],
-                       .top_k_correct = slot.metrics[3],
-                       .samples = slot.samples};
+                       .top_k_correct = slot.metrics[StepState::kTopK],
+                       .samples = slot.samples,
+                       .weight = weighted ? slot.metrics[StepState::kWeight] : slot.samples};
     if (open_step_ != slot.step) {
       open_step_ = slot.step;
       open_ = {};
@@ -87,14 +90,21 @@ void MicrobatchPipeline::take(Slot& slot) {
   }
   if (slot.ends_step) {
     finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
-    kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
-    *slot.sums += finished_.metrics;
-    constexpr double kNothing = 1e-25;
     const double* weight = slot.metrics + StepState::kMetrics;
     const double sum = slot.weight_dtype == DType::u8    ? 1
                        : slot.weight_dtype == DType::f64 ? *weight
                                                          : double{*reinterpret_cast<const float*>(weight)};
-    require<DataError>(!(sum < kNothing), "step ", slot.step, " had no samples that count on any rank");
+    const bool divides = sum > 0 && std::isfinite(sum);
+    if (!divides) {
+      finished_.metrics = {};  // of a step that changed nothing
+    }
+    kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
+    *slot.sums += finished_.metrics;
+    const bool weighted = states_.front().layout().weights != LossWeights::none;
+    require<DataError>(weighted || sum != 0, "step ", slot.step,
+                       " had no samples that count on any rank; it changed nothing");
+    require<DataError>(divides, "step ", slot.step, ": the weights of its samples sum to ", sum / slot.sample_weight,
+                       " over all ranks, expected a positive, finite number; it changed nothing");
   }
 }
 
@@ -106,6 +116,7 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   Slot& now = slot(next_);
   take(now);
   begun_ = true;
+  now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
   // What lies in the host's memory as the state has it travels in the block of scalars.

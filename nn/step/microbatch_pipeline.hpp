@@ -48,7 +48,8 @@ class MicrobatchPipeline {
   /// ingest() has it.
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// All of it is enqueued, of so many samples: its metrics are added to `sums` when they are there. weight_sum: with
-  /// this micro-batch the step is complete; a scalar on the device that must not be 0, or an empty view.
+  /// this micro-batch the step is complete; a scalar on the device, the sum over all ranks times the sample_weight of
+  /// begin(), or an empty view. One that is not a positive, finite number is a DataError of a later call.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// The step is complete with the micro-batch that ended last; for what was enqueued since.
   void end_step(const TensorView& weight_sum);
@@ -86,6 +87,7 @@ class MicrobatchPipeline {
     std::byte* block = nullptr;  ///< what the state's packed fields are sent from
     double* metrics = nullptr;
     double samples = 0;
+    double sample_weight = 1;
     Metrics* sums = nullptr;  ///< nullptr: given up, nothing to fetch
     bool pending = false;     ///< `done` was not waited for: the host memory is in use
     bool counted = false;     ///< the metrics were taken

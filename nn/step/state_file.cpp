@@ -202,7 +202,7 @@ class StateFolder {
  private:
   static std::string existing(const std::string& folder) {
     std::string found = find_folder(folder);
-    require<DataError>(!found.empty(), folder, ": there is no such folder, expected one with ", kModelFile, " and ",
+    require<FileError>(!found.empty(), folder, ": there is no such folder, expected one with ", kModelFile, " and ",
                        kOptimizerFile);
     return found;
   }
@@ -281,7 +281,7 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
     }
   }
   failure = comm::broadcast_text(control, failure);
-  require<comm::CollectiveError<DataError>>(failure.empty(), failure);
+  require<comm::CollectiveError<FileError>>(failure.empty(), failure);
 }
 
 void save_state(const std::string& folder, TrainStep& step, const Metadata& metadata) {
@@ -303,6 +303,12 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
   extras.metadata[kMicrobatches] =
       std::to_string(static_cast<std::int64_t>(*std::max_element(microbatches.begin(), microbatches.end())));
   save_state(folder, step.context(), step.parameters(), control, extras);
+}
+
+void require_state(const std::string& folder, TrainStep& step) {
+  StateFolder saved(folder, step.parameters(), 0);
+  static_cast<void>(take_count(saved.metadata(), kSteps, folder));
+  static_cast<void>(take_count(saved.metadata(), kMicrobatches, folder));
 }
 
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters) {

@@ -25,7 +25,7 @@ struct StateExtras {
 /// counters, a dynamic loss scale, and each rank's own statistics. Equal states write equal bytes.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
-/// gets the same error (DataError). Without one: of a rank that trains alone.
+/// gets the same error (FileError). Without one: of a rank that trains alone.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
@@ -52,6 +52,8 @@ struct LoadedState {
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);
+/// DataError as load_state() throws it, with nothing read: for ranks that go on together only where each of them can.
+void require_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control);
 

@@ -32,9 +32,22 @@ StateField input_field(InputKind kind) {
 
 std::string_view name_of(StateField field) {
   constexpr std::array<std::string_view, kStateFields> kNames{
-      "learning_rate", "sample_weight", "valid",  "epoch",  "weight_sum", "metrics",
-      "sample_ids",    "images",        "values", "tokens", "labels",     "targets"};
+      "learning_rate", "sample_weight", "valid",  "epoch",  "weight_sum", "metrics", "sample_ids",
+      "images",        "values",        "tokens", "labels", "targets",    "weights"};
   return kNames[static_cast<std::size_t>(field)];
+}
+
+Shape positions_of(const Shape& output) {
+  Shape positions;
+  for (int axis = 0; axis + 1 < output.rank(); ++axis) {
+    positions.push_back(output[axis]);
+  }
+  return positions;
+}
+
+std::string_view name_of(LossWeights weights) {
+  constexpr std::array<std::string_view, 3> kNames{"none", "sample", "element"};
+  return kNames[static_cast<std::size_t>(weights)];
 }
 
 FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t batch) {
@@ -64,12 +77,13 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
       return {layout.dtype, batched(layout.input_kind == InputKind::values, stored_input_shape(layout.input))};
     case StateField::tokens:
       return {DType::i32, batched(layout.input_kind == InputKind::tokens, layout.input)};
-    case StateField::labels: {
-      Shape positions;
-      for (int axis = 0; axis + 1 < layout.output.rank(); ++axis) {
-        positions.push_back(layout.output[axis]);
-      }
-      return {DType::i32, batched(!layout.regression, positions)};
+    case StateField::labels:
+      return {DType::i32, batched(!layout.regression, positions_of(layout.output))};
+    case StateField::weights: {
+      const Shape elements = layout.regression ? layout.output : positions_of(layout.output);
+      return {
+          ops::accumulation_dtype(layout.dtype),
+          batched(layout.weights != LossWeights::none, layout.weights == LossWeights::element ? elements : Shape{})};
     }
     case StateField::targets:
       break;
@@ -86,6 +100,7 @@ bool is_packed(StateField field) {
     case StateField::values:
     case StateField::tokens:
     case StateField::targets:
+    case StateField::weights:
       return false;
     default:
       return true;
@@ -176,7 +191,11 @@ StepState::Metrics StepState::metrics(Context& context) const {
   std::array<double, kMetrics> host{};
   copy(context, view(StateField::metrics), TensorView(std::span(host), {kMetrics}));
   context.synchronize();
-  return {.loss_sum = host[0], .correct = host[1], .bad_labels = host[2], .top_k_correct = host[3]};
+  return {.loss_sum = host[0],
+          .correct = host[1],
+          .bad_labels = host[2],
+          .top_k_correct = host[kTopK],
+          .weight = host[kWeight]};
 }
 
 }  // namespace lockstep::nn

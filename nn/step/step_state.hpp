@@ -18,21 +18,28 @@ enum class StateField : unsigned char {
   valid,          ///< i64 scalar: valid samples of this rank's batch
   epoch,          ///< i64 scalar
   weight_sum,     ///< like sample_weight: the samples of this rank's step so far, times sample_weight
-  metrics,        ///< f64 (4): sum of losses, correct predictions, labels and tokens out of range, correct in top k
-  sample_ids,     ///< i64 (N)
-  images,         ///< u8 (N, H, W, 3): InputKind::images
-  values,         ///< plan's type, (N, stored input shape): InputKind::values
-  tokens,         ///< i32 (N, T): InputKind::tokens
-  labels,         ///< i32 (N, positions): for a loss over classes
-  targets,        ///< plan's type, (N, output shape): for a regression
+  metrics,     ///< f64 (5): sums over samples: losses, correct predictions, labels and tokens out of range, correct in
+               ///< top k, and weights of the loss where the plan reads them
+  sample_ids,  ///< i64 (N)
+  images,      ///< u8 (N, H, W, 3): InputKind::images
+  values,      ///< plan's type, (N, stored input shape): InputKind::values
+  tokens,      ///< i32 (N, T): InputKind::tokens
+  labels,      ///< i32 (N, positions): for a loss over classes
+  targets,     ///< plan's type, (N, output shape): for a regression
+  weights,     ///< like sample_weight, (N) or (N, positions) or (N, output shape): of the loss, LossWeights
 };
-inline constexpr int kStateFields = 12;
+inline constexpr int kStateFields = 13;
 [[nodiscard]] std::string_view name_of(StateField field);
 
 /// What a model reads (Model::input_kind()): u8 images that are decoded and augmented on the way in, numbers as they
 /// are, or token ids.
 enum class InputKind : unsigned char { images, values, tokens };
 [[nodiscard]] StateField input_field(InputKind kind);
+
+/// Weights of the loss that a batch brings: none, one a sample, or one for each position (a loss over classes) or
+/// element (a regression) of the output.
+enum class LossWeights : unsigned char { none, sample, element };
+[[nodiscard]] std::string_view name_of(LossWeights weights);
 
 /// Shapes of what goes with one sample.
 struct StepLayout {
@@ -42,6 +49,7 @@ struct StepLayout {
   Shape input;              ///< (H, W, C), (features) or (T) tokens
   Shape output;             ///< ([positions,] K)
   bool regression = false;  ///< a target of the output's shape; else a label for each position
+  LossWeights weights = LossWeights::none;
 };
 
 /// How a field of a batch is stored. A field that the layout has no use for has no elements.
@@ -57,7 +65,9 @@ class StepState {
  public:
   StepState(Context& context, std::int64_t batch, const StepLayout& layout);
 
-  static constexpr int kMetrics = 4;  ///< elements of StateField::metrics
+  static constexpr int kMetrics = 5;  ///< elements of StateField::metrics, of which the first three are the losses'
+  static constexpr int kTopK = 3;     ///< the others' places
+  static constexpr int kWeight = 4;
   [[nodiscard]] const TensorView& view(StateField field) const { return views_[static_cast<int>(field)]; }
   [[nodiscard]] std::int64_t batch() const { return batch_; }
   [[nodiscard]] const StepLayout& layout() const { return layout_; }
@@ -87,6 +97,7 @@ class StepState {
     double correct = 0;
     double bad_labels = 0;
     double top_k_correct = 0;
+    double weight = 0;  ///< of a plan that reads weights
   };
   /// Copies the metrics to the host; waits for the stream.
   [[nodiscard]] Metrics metrics(Context& context) const;
@@ -98,6 +109,9 @@ class StepState {
   Buffer block_;
   TensorView views_[kStateFields];
 };
+
+/// ([positions,] K) -> (positions) or (): for what there is a label.
+[[nodiscard]] Shape positions_of(const Shape& output);
 
 /// (H, W, 3) -> (H, W, 4): how an input sample is stored.
 [[nodiscard]] Shape stored_input_shape(const Shape& logical);

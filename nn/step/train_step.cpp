@@ -14,7 +14,7 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/hash.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -55,7 +55,7 @@ comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
 std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool count_samples) {
   std::vector<comm::GradientRange> ranges = gradient_ranges(set);
   if (count_samples) {
-    ranges.push_back({"sum of the sample weights", set.trainable_numel(), set.trainable_numel() + kArenaStep, 1});
+    ranges.push_back({"sum of the weights of samples", set.trainable_numel(), set.trainable_numel() + kArenaStep, 1});
   }
   return ranges;
 }
@@ -67,6 +67,9 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       o.reduce_dtype,
                       ", which would round the number of samples, too; expected f32, or count_samples "
                       "off and Batch::global_valid");
+  require<UsageError>(o.count_samples || o.plan.weights == LossWeights::none,
+                      "train step: count_samples is off beside weights of the loss, expected it on: their sum is the "
+                      "divisor");
   require<UsageError>(!o.plan.accumulate,
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   return o.max_batch;
@@ -111,7 +114,8 @@ struct TrainStep::Impl {
         ranks(several != nullptr ? *several : StepRanks{*alone, ctx.stream()}),
         options(o),
         weight(power_of_two_weight(checked_batch(o), ranks.grad.size())),
-        parameters(ctx, model, o.plan.dtype, {.weight_decay = o.weight_decay, .decay_all = o.decay_all}),
+        parameters(ctx, model, o.plan.dtype,
+                   {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .lent = o.lent}),
         idle_parameters(ctx.stream()),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
@@ -172,11 +176,14 @@ struct TrainStep::Impl {
     }
     reducer.begin_step();
     try {
-      if (options.count_samples) {
+      if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written);
+      if (weighs()) {  // the plan wrote the sum
+        reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
+      }
       doing("waiting for the gradients of step", steps + 1);
       reducer.finish();
     } catch (...) {
@@ -251,8 +258,11 @@ struct TrainStep::Impl {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// With what changes no sum, but keeps one of no samples from being a divisor of 0: the gradients are 0 then.
-  [[nodiscard]] double sum_of_weights() const { return samples * weight + 1e-30; }
+  /// The plans read weights and write their sum.
+  [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
+
+  /// Of this rank's samples, where the host counts them.
+  [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
   /// Ids of samples that came without: no two of a run are the same.
   [[nodiscard]] std::int64_t first_id() const {
@@ -274,7 +284,9 @@ struct TrainStep::Impl {
     try {
       const int gradients = static_cast<int>(parameters.trainable().size());
       if (options.count_samples) {
-        ops::fill(context, sum_of_weights(), parameters.weight_sum());
+        if (!weighs()) {
+          ops::fill(context, sum_of_weights(), parameters.weight_sum());
+        }
         reducer.gradient_written(gradients);
       }
       for (int parameter = 0; parameter < gradients; ++parameter) {
@@ -313,7 +325,7 @@ struct TrainStep::Impl {
   SyncGuard idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  PassPlans plans;
+  MicrobatchPlans plans;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> gradient_written;
@@ -372,6 +384,9 @@ StepLoss TrainStep::wait_loss() {
 }
 std::int64_t TrainStep::steps() const {
   return impl_->steps;
+}
+std::int64_t TrainStep::added() const {
+  return impl_->added;
 }
 
 std::int64_t TrainStep::microbatches() const {

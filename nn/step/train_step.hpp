@@ -42,9 +42,10 @@ struct TrainStepOptions {
   /// overwrites the gradients, and the others, which add to them); 0: any number.
   std::int64_t microbatches = 0;
   /// true: the step counts its samples over all ranks, the count being reduced with the gradients. false: each batch
-  /// says how many there are (Batch::global_valid).
+  /// says how many there are (Batch::global_valid), and there are no weights of the loss (PlanOptions::weights).
   bool count_samples = true;
   std::uint64_t seed = 1;  ///< of the parameters
+  ParameterArenas lent{};  ///< memory for the parameters that outlives the step; it is overwritten
   PlanOptions plan{};
   OptimizerOptions optimizer{};
   double weight_decay = 0;
@@ -55,7 +56,7 @@ struct TrainStepOptions {
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
 };
 
-/// The loss of a step: the mean over this rank's samples; NaN where it had none.
+/// The loss of a step: the mean over this rank's samples, weighted where they have weights; NaN where it had none.
 struct StepLoss {
   double value = 0;
   std::int64_t step = 0;  ///< 1 for the first; 0: there is none yet
@@ -63,7 +64,13 @@ struct StepLoss {
 
 /// One step of training: forward, loss, backward, sum over ranks, update. Owns the parameters, the optimizer's state,
 /// the plans and their workspace. What a step minimises is the mean of the loss over the samples of all its
-/// micro-batches on all ranks.
+/// micro-batches on all ranks. With weights of the loss (PlanOptions::weights) it is
+///   sum_nj w_nj l_nj / sum_nj w_nj
+/// over all positions or elements j of these samples n, so that the weight of a sample is the mean of its own. Ranks
+/// may have different kinds of weights: a rank without any weighs a sample 1. Their sum is reduced with the gradients;
+/// it may be far from 1, and single weights may be 0 or negative. Where it is not a positive, finite number, also where
+/// no rank had a sample that counts, the step changes nothing: neither parameters nor states of the optimizer nor the
+/// loss scale (running statistics are what the forward pass made of them).
 ///
 ///   nn::TrainStep step(context, model, {.max_batch = 128});
 ///   step.update({{StateField::values, x}, {StateField::labels, y}}, /*rate=*/1e-3);      // a step of one micro-batch
@@ -89,8 +96,8 @@ class TrainStep {
   /// Adds the gradients of a micro-batch. ShapeError and UsageError, before anything is enqueued, when the batch does
   /// not fit the model (nn/step/ingest.hpp) or has more than max_batch samples; UsageError where it says no
   /// global_valid and count_samples is off, or says one and it is on. DataError when a label of an earlier step was out
-  /// of range, or when no rank had a sample in an earlier step, whose gradients were zero (weight decay and
-  /// momentum did what they do then). It gives up the micro-batches that were added before.
+  /// of range, or when an earlier step changed nothing, as the weights of its samples had no positive, finite sum. It
+  /// gives up the micro-batches that were added before.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
   /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before.
@@ -105,6 +112,7 @@ class TrainStep {
   /// The same after a wait for all steps.
   [[nodiscard]] StepLoss wait_loss();
   [[nodiscard]] std::int64_t steps() const;         ///< updates made
+  [[nodiscard]] std::int64_t added() const;         ///< micro-batches since the last update
   [[nodiscard]] std::int64_t microbatches() const;  ///< of all steps, on this rank; they number samples without ids
   [[nodiscard]] int ranks() const;                  ///< that train together
   /// Counts on from a saved state (nn/step/state_file.hpp). StateError between add() and update().
@@ -133,7 +141,7 @@ class TrainStep {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   [[nodiscard]] const StepLayout& layout() const;
-  /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/pass_plans.hpp).
+  /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/microbatch_plans.hpp).
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] comm::GradientReducer& reducer();
   [[nodiscard]] Optimizer& optimizer();

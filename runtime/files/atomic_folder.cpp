@@ -68,13 +68,13 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
 void remove_tree(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  require<DataError>(!error, path, ": cannot be deleted: ", error.message());
+  require<FileError>(!error, path, ": cannot be deleted: ", error.message());
 }
 
 // errno is read after the call: the arguments of require() have no order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
-  require<DataError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
+  require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
 }
 
 void rename_folder(const std::string& from, const std::string& to) {
@@ -87,7 +87,7 @@ bool swap_names(const std::string& a, const std::string& b) {
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {
     return true;
   }
-  require<DataError>(errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, b,
+  require<FileError>(errno == EINVAL || errno == ENOSYS || errno == ENOTSUP, b,
                      ": cannot be put in place: ", std::strerror(errno));
 #else
   (void)a;
@@ -101,7 +101,7 @@ bool swap_names(const std::string& a, const std::string& b) {
 AtomicFolder::AtomicFolder(std::string path, Replace replace) : path_(clean(std::move(path))), replace_(replace) {
   std::error_code error;
   fs::create_directories(parent_of(path_), error);
-  require<DataError>(!error, parent_of(path_), ": cannot be made: ", error.message());
+  require<FileError>(!error, parent_of(path_), ": cannot be made: ", error.message());
   recover_folder(path_);
   require<DataError>(!file_exists(path_) || fs::is_directory(path_, error), path_,
                      ": is not a folder, expected one or nothing");

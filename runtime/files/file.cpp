@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
-  throw DataError(concat(path, ": ", what, ": ", std::strerror(error)));
+  throw FileError(concat(path, ": ", what, ": ", std::strerror(error)));
 }
 
 std::uint64_t regular_size(const std::string& path, int descriptor) {

@@ -6,9 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/runtime/base/error.hpp>
+
 namespace lockstep {
 
-/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason.
+/// A file or folder that the system cannot open, read, write or make. The text names the path and the system's reason.
+class FileError : public DataError {
+ public:
+  using DataError::DataError;
+};
+
+/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason,
+/// and a FileError where the reason is the system's.
 class InputFile {
  public:
   explicit InputFile(std::string path);

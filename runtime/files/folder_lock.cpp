@@ -27,7 +27,7 @@ FolderLock::FolderLock(const std::string& folder) {
   if (file_ < 0 && errno == EACCES) {
     file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's: enough for a lock
   }
-  require<DataError>(file_ >= 0, path, ": cannot be opened: ", std::strerror(errno));
+  require<FileError>(file_ >= 0, path, ": cannot be opened: ", std::strerror(errno));
   int status = 0;
   do {
     status = ::flock(file_, LOCK_EX | LOCK_NB);
@@ -42,7 +42,7 @@ FolderLock::FolderLock(const std::string& folder) {
   }
   const std::string holder = read_lock_holder(file_);
   ::close(file_);
-  require<DataError>(reason == EWOULDBLOCK, path, ": cannot be locked: ", std::strerror(reason));
+  require<FileError>(reason == EWOULDBLOCK, path, ": cannot be locked: ", std::strerror(reason));
   throw UsageError(concat(folder, ": another run writes there (", holder, "), expected a folder of this run's own"));
 }
 

@@ -1,7 +1,7 @@
 #include <lockstep/runtime/files/json.hpp>
 
 #include <limits>
-#include <memory>
+#include <type_traits>
 
 #include <nlohmann/json.hpp>
 
@@ -15,34 +15,22 @@ struct JsonAccess {
   static const auto& value(const Json& json) { return json.value_; }
 };
 
-namespace {
-
-constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
-
-nlohmann::json to_library(const Json& json) {
-  return std::visit(
-      [](const auto& value) -> nlohmann::json {
-        using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, std::monostate>) {
-          return nullptr;
-        } else if constexpr (std::is_same_v<T, Json::Array>) {
-          nlohmann::json out = nlohmann::json::array();
-          for (const Json& element : value) {
-            out.push_back(to_library(element));
-          }
-          return out;
-        } else if constexpr (std::is_same_v<T, Json::Object>) {
-          nlohmann::json out = nlohmann::json::object();
-          for (const auto& [key, element] : value) {
-            out[key] = to_library(element);
-          }
-          return out;
+// Found by the library where it is given a Json, and for the elements of an Array or Object.
+static void to_json(nlohmann::json& out, const Json& json) {
+  std::visit(
+      [&](const auto& value) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(value)>, std::monostate>) {
+          out = nullptr;
         } else {
-          return value;
+          out = value;
         }
       },
       JsonAccess::value(json));
 }
+
+namespace {
+
+constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
 
 // Receives the parser's events. The library's own tree would keep the last of two equal keys without a word.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
@@ -227,7 +215,7 @@ bool Json::has(const std::string& key) const {
 }
 
 std::string Json::text(int indent) const {
-  return to_library(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  return nlohmann::json(*this).dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {

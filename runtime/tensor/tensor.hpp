@@ -52,7 +52,9 @@ class Tensor {
   [[nodiscard]] static Tensor randn_like(Context& context, const TensorView& view, std::uint64_t seed,
                                          std::uint64_t sequence = 0);
 
-  /// Foreign memory: `release` runs once, when the last tensor that shares it is gone. It may be empty.
+  /// Foreign memory, such as a DLPack tensor and its deleter: `release` runs exactly once, when the last tensor that
+  /// shares it is gone, on the thread that dropped it; it throws nothing and may be empty. Where adopt() itself throws
+  /// (std::bad_alloc), `release` has not run and the memory stays the caller's.
   [[nodiscard]] static Tensor adopt(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] const TensorView& view() const { return view_; }

@@ -24,3 +24,28 @@ else()
       ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
   endforeach()
 endif()
+
+# The same for the C interface.
+find_program(LOCKSTEP_PKG_CONFIG NAMES pkg-config pkgconf)
+find_program(LOCKSTEP_C_COMPILER NAMES gcc clang cc)
+mark_as_advanced(LOCKSTEP_PKG_CONFIG LOCKSTEP_C_COMPILER)
+if(LOCKSTEP_SANITIZE OR NOT LOCKSTEP_C_COMPILER OR NOT LOCKSTEP_INSTALL)
+  lockstep_skip_tests(NAMES downstream.c REASON "needs an installed build without sanitizer, and a C compiler" LABELS install)
+else()
+  set(files include/lockstep/lockstep.h ${CMAKE_INSTALL_LIBDIR}/liblockstep.so ${CMAKE_INSTALL_LIBDIR}/liblockstep.so.0
+      ${CMAKE_INSTALL_LIBDIR}/liblockstep.a ${CMAKE_INSTALL_LIBDIR}/pkgconfig/lockstep.pc
+      ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep/lockstepConfig.cmake)
+  set(mpirun "")
+  if(LOCKSTEP_HAS_MPI)
+    list(APPEND files include/lockstep/lockstep_mpi.h ${CMAKE_INSTALL_LIBDIR}/liblockstep_mpi.so.0
+      ${CMAKE_INSTALL_LIBDIR}/liblockstep_mpi.a ${CMAKE_INSTALL_LIBDIR}/pkgconfig/lockstep-mpi.pc)
+    list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
+  endif()
+  list(JOIN files "|" files)
+  add_test(NAME downstream.c COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DBUILD_DIR=${PROJECT_BINARY_DIR}
+    -DCONFIG=$<CONFIG> -DC_COMPILER=${LOCKSTEP_C_COMPILER} -DGENERATOR=${CMAKE_GENERATOR} -DPKG_CONFIG=${LOCKSTEP_PKG_CONFIG}
+    -DMPIRUN=${mpirun} -DLIBDIR=${CMAKE_INSTALL_LIBDIR} -DEXPECTED_FILES=${files}
+    -P ${PROJECT_SOURCE_DIR}/tests/downstream/c/run.cmake)
+  set_tests_properties(downstream.c PROPERTIES TIMEOUT 300 LABELS "downstream;bindings;embedding" PROCESSORS 2
+    ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
+endif()

@@ -5,6 +5,7 @@
 
 #include <lockstep/kernels/batch_norm.hpp>
 
+#include "tests/kernels/batch_norm_plain.hpp"
 #include "tests/support/op_case.hpp"
 
 namespace lockstep::testing {
@@ -81,6 +82,9 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::batch_norm_stats(context, in[0], p.valid >= 0 ? in[1] : TensorView(), out[0], workspace);
   };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]);
+  };
   item.bytes = tensor_bytes(item);
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
@@ -103,6 +107,10 @@ inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::
     ops::batch_norm_finalize(context, in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(),
                              running ? out[1] : TensorView(), out[2]);
   };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_finalize(in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(),
+                               running ? out[1] : TensorView(), out[2]);
+  };
   item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
@@ -121,6 +129,9 @@ inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dt
   item.outputs = {{"coefficients", Shape{4, channels}, dtype, {}}};
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     ops::batch_norm_finalize_inference(context, in[0], in[1], in[2], in[3], 1e-5, out[0]);
+  };
+  item.plain = [](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_finalize_inference(in[0], in[1], in[2], in[3], 1e-5, out[0]);
   };
   item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
@@ -144,6 +155,10 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::batch_norm_apply(context, in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0],
                           p.relu ? out[1] : TensorView());
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_apply(in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0],
+                            p.relu ? out[1] : TensorView());
   };
   item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
@@ -182,6 +197,12 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
     ops::batch_norm_backward_reduce(context, in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(),
                                     in[1], in[2], p.valid >= 0 ? in[3] : TensorView(), mode, out[0],
                                     wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(), workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    const bool wanted = mode != ops::GradMode::ignore;
+    plain::batch_norm_backward_reduce(in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(), in[1],
+                                      in[2], p.valid >= 0 ? in[3] : TensorView(), mode, out[0],
+                                      wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView());
   };
   item.bytes = tensor_bytes(item);
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
@@ -227,6 +248,14 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
     ops::batch_norm_backward_apply(context, dy, p.second ? in[p.relu ? 6 : 5] : TensorView(),
                                    p.relu ? in[5] : TensorView(), in[0], in[1], in[2], in[3],
                                    p.valid >= 0 ? in[4] : TensorView(), out[0], p.residual ? out[1] : TensorView());
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    const TensorView dy = place == GradientPlace::apart      ? in.back()
+                          : place == GradientPlace::dx_in_dy ? out[0]
+                                                             : out[1];
+    plain::batch_norm_backward_apply(dy, p.second ? in[p.relu ? 6 : 5] : TensorView(), p.relu ? in[5] : TensorView(),
+                                     in[0], in[1], in[2], in[3], p.valid >= 0 ? in[4] : TensorView(), out[0],
+                                     p.residual ? out[1] : TensorView());
   };
   item.bytes = tensor_bytes(item);
   item.flops = 5.0 * static_cast<double>(p.shape.numel());

@@ -106,10 +106,10 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
   for (const std::int64_t channels : {1, 17, 2048}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       const OpCase item = batch_norm_finalize_case(channels, DType::f32, rows, rows != 2);
-      items.push_back({item, item, item.tolerance});
+      items.push_back(device_case(item, item));
     }
     const OpCase item = batch_norm_finalize_inference_case(channels, DType::f32);
-    items.push_back({item, item, item.tolerance});
+    items.push_back(device_case(item, item));
   }
   return items;
 }

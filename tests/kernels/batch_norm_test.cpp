@@ -15,13 +15,6 @@ using testing::GradientPlace;
 using testing::GuardedTensor;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
-
-std::vector<double> values(const GuardedTensor& tensor) {
-  return tensor.values();
-}
-
 // ---- numbers by hand -----------------------------------------------------------------------------------------------
 
 struct Workspace {
@@ -135,149 +128,45 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
   EXPECT_EQ(coefficients, (std::vector<float>{2, 1, 8, 22, 1, -2, 0.5F, 1}));
 }
 
-// ---- naive oracles in double ---------------------------------------------------------------------------------------
+// ---- against the plain loops ---------------------------------------------------------------------------------------
 
-void stats_oracle(const BatchNormParams& p, Inputs in, Outputs expected) {
-  const std::vector<double> x = values(in[0]);
-  const auto channels = static_cast<std::size_t>(p.shape.back());
-  const auto rows = static_cast<std::size_t>(testing::valid_rows_of(p));
-  std::vector<double> out(2 * channels + 1, 0.0);
-  out.back() = static_cast<double>(rows);
-  for (std::size_t c = 0; c < channels && rows > 0; ++c) {
-    long double sum = 0;
-    for (std::size_t r = 0; r < rows; ++r) {
-      sum += x[r * channels + c];
-    }
-    const long double mean = sum / static_cast<long double>(rows);
-    long double m2 = 0;
-    for (std::size_t r = 0; r < rows; ++r) {
-      m2 += (x[r * channels + c] - mean) * (x[r * channels + c] - mean);
-    }
-    out[c] = static_cast<double>(mean);
-    out[channels + c] = static_cast<double>(m2);
-  }
-  expected[0].assign(out);
-}
-
-void apply_oracle(const BatchNormParams& p, Inputs in, Outputs expected) {
-  const std::vector<double> x = values(in[0]);
-  const std::vector<double> k = values(in[1]);
-  const std::vector<double> residual = p.residual ? values(in[2]) : std::vector<double>(x.size(), 0.0);
-  const auto channels = static_cast<std::size_t>(p.shape.back());
-  std::vector<double> y(x.size());
-  std::vector<double> mask(ops::relu_mask_bytes(p.shape.numel()), 0.0);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    y[i] = x[i] * k[i % channels] + k[channels + i % channels] + residual[i];
-    if (p.relu && y[i] <= 0) {
-      y[i] = 0;
-    }
-    if (y[i] > 0) {
-      mask[i / 8] += 1 << i % 8;
-    }
-  }
-  expected[0].assign(y);
-  if (p.relu) {
-    expected[1].assign(mask);
-  }
-}
-
-std::vector<double> incoming(const BatchNormParams& p, const std::vector<double>& dy, const GuardedTensor* dy2,
-                             const GuardedTensor* mask) {
-  std::vector<double> g = dy;
-  const std::vector<double> second = p.second ? values(*dy2) : std::vector<double>(g.size(), 0.0);
-  const std::vector<double> bytes = p.relu ? values(*mask) : std::vector<double>();
-  for (std::size_t i = 0; i < g.size(); ++i) {
-    const bool on = !p.relu || (static_cast<int>(bytes[i / 8]) >> (i % 8) & 1) != 0;
-    g[i] = on ? g[i] + second[i] : 0.0;
-  }
-  return g;
-}
-
-void reduce_oracle(const BatchNormParams& p, GradMode mode, Inputs in, Outputs expected) {
-  const std::vector<double> g = incoming(p, values(in[0]), &in.back(), p.relu ? &in[4] : nullptr);
-  const std::vector<double> x = values(in[1]);
-  const std::vector<double> k = values(in[2]);
-  const auto channels = static_cast<std::size_t>(p.shape.back());
-  const auto count = static_cast<std::size_t>(testing::valid_rows_of(p)) * channels;
-  std::vector<double> sums(2 * channels, 0.0);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t c = i % channels;
-    sums[c] += g[i];
-    sums[channels + c] += g[i] * (x[i] - k[2 * channels + c]) * k[3 * channels + c];
-  }
-  expected[0].assign(sums);
-  for (std::size_t which : {1, 2}) {
-    if (mode != GradMode::ignore) {
-      std::vector<double> out = values(expected[which]);
-      for (std::size_t c = 0; c < channels; ++c) {
-        out[c] = (mode == GradMode::accumulate ? out[c] : 0.0) + sums[which == 1 ? channels + c : c];
-      }
-      expected[which].assign(out);
-    }
-  }
-}
-
-void backward_oracle(const BatchNormParams& p, GradientPlace place, Inputs in, Outputs expected) {
-  const std::vector<double> dy = place == GradientPlace::apart      ? values(in.back())
-                                 : place == GradientPlace::dx_in_dy ? values(expected[0])
-                                                                    : values(expected[1]);
-  const std::vector<double> g = incoming(p, dy, p.second ? &in[p.relu ? 6 : 5] : nullptr, p.relu ? &in[5] : nullptr);
-  const std::vector<double> x = values(in[0]);
-  const std::vector<double> k = values(in[1]);
-  const std::vector<double> sums = values(in[2]);
-  const double count = values(in[3]).back();
-  const auto channels = static_cast<std::size_t>(p.shape.back());
-  const auto valid = static_cast<std::size_t>(testing::valid_rows_of(p)) * channels;
-  std::vector<double> dx(x.size(), 0.0);
-  std::vector<double> dresidual(x.size(), 0.0);
-  for (std::size_t i = 0; i < valid; ++i) {
-    const std::size_t c = i % channels;
-    const double xhat = (x[i] - k[2 * channels + c]) * k[3 * channels + c];
-    dx[i] = k[c] * (g[i] - sums[c] / count - xhat * sums[channels + c] / count);
-    dresidual[i] = g[i];
-  }
-  expected[0].assign(dx);
-  if (p.residual) {
-    expected[1].assign(dresidual);
-  }
+/// The op against its plain twin, on the same inputs.
+void expect_as_in_plain_loops(const OpCase& item, Context& context) {
+  ASSERT_TRUE(item.plain) << item.name;
+  testing::compare(testing::plain_twin(item), context, item, context, item.tolerance);
 }
 
 TEST(BatchNorm, StatsMatchTwoPassesInExtendedPrecision) {
   CpuContext context({.threads = 2});
   for (const BatchNormParams& p : testing::batch_norm_params()) {
-    testing::expect_matches(testing::batch_norm_stats_case(p), context,
-                            [&](Inputs in, Outputs expected) { stats_oracle(p, in, expected); });
+    expect_as_in_plain_loops(testing::batch_norm_stats_case(p), context);
   }
 }
 
-TEST(BatchNorm, ApplyMatchesTheNaiveLoop) {
+TEST(BatchNorm, ApplyMatchesThePlainLoop) {
   CpuContext context({.threads = 2});
   for (const BatchNormParams& p : testing::batch_norm_params()) {
-    testing::expect_matches(testing::batch_norm_apply_case(p), context,
-                            [&](Inputs in, Outputs expected) { apply_oracle(p, in, expected); });
+    expect_as_in_plain_loops(testing::batch_norm_apply_case(p), context);
   }
 }
 
-TEST(BatchNorm, BackwardReduceMatchesTheNaiveLoop) {
+TEST(BatchNorm, BackwardReduceMatchesThePlainLoop) {
   CpuContext context({.threads = 2});
   for (const BatchNormParams& p : testing::batch_norm_params()) {
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
-      if (mode != GradMode::overwrite && p.shape.numel() > 10000) {
-        continue;
+      if (mode == GradMode::overwrite || p.shape.numel() <= 10000) {
+        expect_as_in_plain_loops(testing::batch_norm_backward_reduce_case(p, mode), context);
       }
-      testing::expect_matches(testing::batch_norm_backward_reduce_case(p, mode), context,
-                              [&](Inputs in, Outputs expected) { reduce_oracle(p, mode, in, expected); });
     }
   }
 }
 
-TEST(BatchNorm, BackwardApplyMatchesTheNaiveLoopInPlaceToo) {
+TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
   CpuContext context({.threads = 2});
   for (const BatchNormParams& p : testing::batch_norm_params()) {
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        testing::expect_matches(testing::batch_norm_backward_apply_case(p, place), context,
-                                [&](Inputs in, Outputs expected) { backward_oracle(p, place, in, expected); });
+        expect_as_in_plain_loops(testing::batch_norm_backward_apply_case(p, place), context);
       }
     }
   }
@@ -288,33 +177,53 @@ TEST(BatchNorm, FinalizeMatchesTheFormulas) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       for (const bool running : {true, false}) {
-        testing::expect_matches(
-            testing::batch_norm_finalize_case(17, dtype, rows, running), context, [&](Inputs in, Outputs expected) {
-              const std::vector<double> stats = values(in[0]);
-              const std::vector<double> weight = values(in[1]);
-              const std::vector<double> bias = values(in[2]);
-              std::vector<double> mean = values(expected[0]);
-              std::vector<double> var = values(expected[1]);
-              std::vector<double> k(4 * 17);
-              for (std::size_t c = 0; c < 17; ++c) {
-                const double biased = rows > 0 ? stats[17 + c] / static_cast<double>(rows) : 0.0;
-                k[51 + c] = 1 / std::sqrt(biased + 1e-5);
-                k[34 + c] = stats[c];
-                k[c] = weight[c] * k[51 + c];
-                k[17 + c] = bias[c] - stats[c] * k[c];
-                if (running && rows > 0) {
-                  const double unbiased = stats[17 + c] / static_cast<double>(rows > 1 ? rows - 1 : 1);
-                  mean[c] = 0.9 * mean[c] + 0.1 * stats[c];
-                  var[c] = 0.9 * var[c] + 0.1 * unbiased;
-                }
-              }
-              expected[0].assign(mean);
-              expected[1].assign(var);
-              expected[2].assign(k);
-            });
+        expect_as_in_plain_loops(testing::batch_norm_finalize_case(17, dtype, rows, running), context);
       }
     }
+    expect_as_in_plain_loops(testing::batch_norm_finalize_inference_case(17, dtype), context);
   }
+}
+
+/// The plain loops answer for every backend, so they are held to the numbers by hand of ForwardAndBackwardByHand too.
+TEST(BatchNorm, ThePlainLoopsByHand) {
+  namespace plain = testing::plain;
+  std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2, 99, 99};  // the last row is padding
+  std::vector<double> stats(5, NAN), weight{3, 1}, bias{10, -1}, means{8, 1}, variances{1, 2}, k(8, NAN);
+  std::vector<std::int64_t> valid{4};
+  const TensorView rows = view(x, {5, 2});
+  plain::batch_norm_stats(rows, view(valid, {}), view(stats, {5}));
+  EXPECT_EQ(stats, (std::vector<double>{4, 0, 20, 16, 4}));
+  plain::batch_norm_finalize(view(stats, {5}), view(weight, {2}), view(bias, {2}), 4, 0.25, view(means, {2}),
+                             view(variances, {2}), view(k, {4, 2}));
+  const double s = 1 / std::sqrt(8.0);
+  EXPECT_EQ(k, (std::vector<double>{1, s, 6, -1, 4, 0, 1.0 / 3, s}));
+  EXPECT_EQ(means, (std::vector<double>{7, 0.75}));
+  EXPECT_NEAR(variances[0], 0.75 + 0.25 * 20 / 3, 1e-15);
+  EXPECT_NEAR(variances[1], 1.5 + 0.25 * 16 / 3, 1e-15);
+  std::vector<double> y(10, NAN);
+  std::vector<std::uint8_t> mask(4, 0xff);
+  plain::batch_norm_apply(rows, view(k, {4, 2}), {}, true, view(y, {5, 2}), view(mask, {4}));
+  EXPECT_EQ(std::vector<double>(y.begin(), y.begin() + 8),
+            (std::vector<double>{7, 0, 9, 0, 11, 0, 13, 0}));  // 2 s - 1 is below 0
+  EXPECT_EQ(mask, (std::vector<std::uint8_t>{0b01010101, 0b11, 0, 0}));
+  std::vector<double> dy{3, 1, 1, 5, 1, 100, -1, 100, 50, 50}, sums(4, NAN), dweight{1000, 1000}, dbias{1, 1};
+  plain::batch_norm_backward_reduce(view(dy, {5, 2}), {}, view(mask, {4}), rows, view(k, {4, 2}), view(valid, {}),
+                                    GradMode::accumulate, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}));
+  // channel 0: g (3, 1, 1, -1), xhat (-1, -1/3, 1/3, 1): sums 4 and -4; channel 1: all masked
+  EXPECT_EQ(sums[0], 4);
+  EXPECT_NEAR(sums[2], -4, 1e-15);
+  EXPECT_EQ(sums[1] + sums[3], 0);
+  EXPECT_NEAR(dweight[0], 996, 1e-12);
+  EXPECT_EQ(dbias, (std::vector<double>{5, 1}));
+  std::vector<double> dx(10, NAN), dresidual(10, NAN);
+  plain::batch_norm_backward_apply(view(dy, {5, 2}), {}, view(mask, {4}), rows, view(k, {4, 2}), view(sums, {2, 2}),
+                                   view(stats, {5}), view(valid, {}), view(dx, {5, 2}), view(dresidual, {5, 2}));
+  // channel 0: g - 1 + xhat
+  const std::vector<double> expected{1, 0, -1.0 / 3, 0, 1.0 / 3, 0, -1, 0, 0, 0};
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_NEAR(dx[i], expected[i], 1e-15) << i;
+  }
+  EXPECT_EQ(dresidual, (std::vector<double>{3, 0, 1, 0, 1, 0, -1, 0, 0, 0}));
 }
 
 // ---- precision and determinism -------------------------------------------------------------------------------------
@@ -328,7 +237,7 @@ double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTen
   fill(x);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
-  stats_oracle(p, std::span(&x, 1), std::span(&expected, 1));
+  testing::plain::batch_norm_stats(x, {}, expected);
   const std::int64_t channels = p.shape.back();
   const double unit = p.dtype == DType::f32 ? 1e-7 : 1e-15;
   for (std::int64_t c = 0; c < channels; ++c) {

@@ -15,16 +15,18 @@ struct ClipParams {
   double squared_norm = 0;
   double loss_scale = 1;
   bool all = true;  ///< false: only what must be given
+  double divisor = 1;
 };
 
-/// inputs: squared_norm, loss_scale; outputs: factor, skip, step, norm, skipped.
+/// inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
   item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " loss scale ",
-                     p.loss_scale, p.all ? "" : " alone");
+                     p.loss_scale, " divisor ", p.divisor, p.all ? "" : " alone");
   item.dtype = p.dtype;
   item.inputs = {{"squared_norm", Shape{}, DType::f64, constant(p.squared_norm)},
-                 {"loss_scale", Shape{}, p.dtype, constant(p.loss_scale)}};
+                 {"loss_scale", Shape{}, p.dtype, constant(p.loss_scale)},
+                 {"divisor", Shape{}, p.dtype, constant(p.divisor)}};
   item.outputs = {{"factor", Shape{}, p.dtype, {}},
                   {"skip", Shape{}, DType::i32, {}},
                   {"step", Shape{}, DType::i64, constant(41)},
@@ -34,6 +36,7 @@ inline OpCase clip_case(const ClipParams& p) {
     ops::ClipScalars scalars{.squared_norm = in[0], .factor = out[0], .skip = out[1]};
     if (p.all) {
       scalars.loss_scale = in[1];
+      scalars.divisor = in[2];
       scalars.step = out[2];
       scalars.norm = out[3];
       scalars.skipped = out[4];
@@ -54,8 +57,21 @@ inline std::vector<ClipParams> clip_params() {
       for (const double squared : {0.0, 1e-300, 0.9, 4.0, 1e76}) {
         all.push_back({dtype, max_norm, squared, 1});
         all.push_back({dtype, max_norm, squared, 1024});
+        all.push_back({dtype, max_norm, squared, 4, true, 0.375});
+        all.push_back({dtype, max_norm, squared, 4, true, -0.375});
         all.push_back({dtype, max_norm, squared, 1, false});
       }
+    }
+  }
+  return all;
+}
+
+/// Divisors that skip the update, with and without a norm that is not finite.
+inline std::vector<ClipParams> clip_params_without_weight() {
+  std::vector<ClipParams> all;
+  for (const double squared : {0.0, 4.0, HUGE_VAL, std::nan("")}) {
+    for (const double divisor : {0.0, -0.0, -0.5, HUGE_VAL, -HUGE_VAL, std::nan("")}) {
+      all.push_back({DType::f32, 1, squared, 2, true, divisor});
     }
   }
   return all;

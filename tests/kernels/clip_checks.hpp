@@ -18,4 +18,16 @@ inline void expect_skips(Context& context) {
   }
 }
 
+/// A divisor that is none: factor 0, skip 2, nothing is counted.
+inline void expect_no_weight(Context& context) {
+  for (const ClipParams& p : clip_params_without_weight()) {
+    OpInstance instance(clip_case(p), context);
+    run_checked(instance);
+    const std::vector<double> expected{0, 2, 41, 0, 7};  // factor, skip, step, norm, skipped
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_EQ(instance.output(i).values()[0], expected[i]) << "output " << i << ", divisor " << p.divisor;
+    }
+  }
+}
+
 }  // namespace lockstep::testing

@@ -11,5 +11,9 @@ TEST_F(CudaClip, ANormThatIsNotFiniteSkipsTheUpdate) {
   testing::expect_skips(cuda());
 }
 
+TEST_F(CudaClip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
+  testing::expect_no_weight(cuda());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -24,8 +24,8 @@ TEST(Clip, ByHand) {
            Case{{DType::f64, 5, 16}, 1, 4},                                 // shorter
            Case{{DType::f64, 0, 16}, 1, 4},                                 // not clipped
            Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
-           Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4},
-           Case{{DType::f64, 1, 0}, 1, 0},
+           Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4}, Case{{DType::f64, 1, 0}, 1, 0},
+           Case{{DType::f64, 0, 1048576, 256, true, 0.5}, 1.0 / 128, 8},  // and a divisor
        }) {
     testing::OpInstance instance(clip_case(item.params), context);
     testing::run_checked(instance);
@@ -41,7 +41,13 @@ TEST(Clip, MatchesTheNaiveFormula) {
   CpuContext context({.threads = 2});
   for (const ClipParams& p : testing::clip_params()) {
     testing::expect_matches(clip_case(p), context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
-      const double scale = p.all ? 1 / p.loss_scale : 1;
+      if (p.divisor < 0) {
+        out[0].constant(0);
+        out[1].constant(2);
+        out[3].constant(0);
+        return;
+      }
+      const double scale = p.all ? 1 / p.loss_scale / p.divisor : 1;
       const double norm = std::sqrt(p.squared_norm) * scale;
       const double clip = p.max_norm == 0 ? 1 : std::min(1.0, p.max_norm / (norm + 1e-6));
       out[0].constant(scale * clip);
@@ -60,23 +66,46 @@ TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
   testing::expect_skips(context);
 }
 
+TEST(Clip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
+  CpuContext context;
+  testing::expect_no_weight(context);
+  // without a norm the divisor decides alone
+  float divisor = 0.25F;
+  float factor = -1;
+  std::int32_t skip = -1;
+  const auto call = [&] {
+    ops::clip_factor(context, 0,
+                     {.divisor = TensorView(std::span(&divisor, 1), Shape{}),
+                      .factor = TensorView(std::span(&factor, 1), Shape{}),
+                      .skip = TensorView(std::span(&skip, 1), Shape{})});
+  };
+  call();
+  EXPECT_EQ(factor, 4);
+  EXPECT_EQ(skip, 0);
+  divisor = 0;
+  call();
+  EXPECT_EQ(factor, 0);
+  EXPECT_EQ(skip, 2);
+}
+
 TEST(Clip, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  const GuardedTensor tensors[7] = {{Shape{1}, DType::f64}, {Shape{1}, DType::f32}, {Shape{1}, DType::f32},
-                                    {Shape{1}, DType::i32}, {Shape{1}, DType::i64}, {Shape{1}, DType::i64},
-                                    {Shape{1}, DType::f64}};
-  const ClipScalars good{tensors[0], tensors[1], tensors[2], tensors[3], tensors[4], tensors[5], tensors[6]};
+  const GuardedTensor tensors[8] = {{Shape{1}, DType::f64}, {Shape{1}, DType::f32}, {Shape{1}, DType::f32},
+                                    {Shape{1}, DType::f32}, {Shape{1}, DType::i32}, {Shape{1}, DType::i64},
+                                    {Shape{1}, DType::i64}, {Shape{1}, DType::f64}};
+  const ClipScalars good{tensors[0], tensors[1], tensors[2], tensors[3],
+                         tensors[4], tensors[5], tensors[6], tensors[7]};
   const auto with = [&](auto&& change, double max_norm = 1) {
     ClipScalars scalars = good;
     change(scalars);
     ops::clip_factor(context, max_norm, scalars);
   };
   EXPECT_NO_THROW(with([](ClipScalars&) {}));
-  EXPECT_NO_THROW(with([](ClipScalars& s) { s.loss_scale = s.step = s.skipped = s.norm = {}; }));
+  EXPECT_NO_THROW(with([](ClipScalars& s) { s.loss_scale = s.divisor = s.step = s.skipped = s.norm = {}; }));
   EXPECT_NO_THROW(with([](ClipScalars& s) { s.squared_norm = s.norm = {}; }, 0));
   for (TensorView ClipScalars::*view :
-       {&ClipScalars::squared_norm, &ClipScalars::loss_scale, &ClipScalars::factor, &ClipScalars::skip,
-        &ClipScalars::step, &ClipScalars::skipped, &ClipScalars::norm}) {
+       {&ClipScalars::squared_norm, &ClipScalars::loss_scale, &ClipScalars::divisor, &ClipScalars::factor,
+        &ClipScalars::skip, &ClipScalars::step, &ClipScalars::skipped, &ClipScalars::norm}) {
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).device = Device::cuda(0); }), DeviceError);
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).dtype = DType::f16; }), DTypeError);
     EXPECT_THROW(with([=](ClipScalars& s) { (s.*view).shape = Shape{2}; }), ShapeError);

@@ -212,19 +212,19 @@ TEST_F(CudaLarge, Losses) {
     std::vector<std::vector<double>> metrics;
     expect_last_alike("softmax cross entropy", {x, labels}, {gradient}, [&](const Views& in, const Views& out) {
       const Tensor sums = Tensor::zeros(cuda(), Shape{3}, DType::f64);
-      ops::softmax_cross_entropy(cuda(), in[0], in[1], {}, {}, 0.1, out[0], sums,
+      ops::softmax_cross_entropy(cuda(), in[0], in[1], {}, {}, {}, 0.1, out[0], sums,
                                  workspace(ops::softmax_cross_entropy_workspace_bytes(cuda(), in[0])));
       metrics.push_back(fetch(sums));
     });
     expect_last_alike("regression loss", {x, target}, {gradient}, [&](const Views& in, const Views& out) {
       const Tensor sums = Tensor::zeros(cuda(), Shape{3}, DType::f64);
-      ops::regression_loss(cuda(), {}, in[0], in[1], {}, {}, out[0], sums,
+      ops::regression_loss(cuda(), {}, in[0], in[1], {}, {}, {}, out[0], sums,
                            workspace(ops::regression_loss_workspace_bytes(cuda(), in[0])));
       metrics.push_back(fetch(sums));
     });
     const auto top_k = [&](const TensorView& logits, const TensorView& of) {
       const Tensor count = Tensor::zeros(cuda(), Shape{}, DType::f64);
-      ops::top_k_correct(cuda(), logits, of, {}, kColumns / 2, count,
+      ops::top_k_correct(cuda(), logits, of, {}, {}, kColumns / 2, count,
                          workspace(ops::top_k_workspace_bytes(cuda(), logits)));
       return fetch(count)[0];
     };

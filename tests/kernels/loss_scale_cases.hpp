@@ -10,7 +10,7 @@ namespace lockstep::testing {
 
 struct LossScaleParams {
   DType dtype = DType::f32;
-  bool skip = false;
+  ops::Skip skip = ops::Skip::no;
   double scale = 65536;
   std::int64_t good = 0;
   ops::LossScaleOptions options{};
@@ -19,10 +19,13 @@ struct LossScaleParams {
 /// inputs: skip; outputs: scale, good.
 inline OpCase loss_scale_case(const LossScaleParams& p) {
   OpCase item;
-  item.name = concat("loss_scale_update ", p.dtype, p.skip ? " skip" : "", " scale ", p.scale, " good ", p.good, " of ",
-                     p.options.interval, " growth ", p.options.growth);
+  item.name = concat("loss_scale_update ", p.dtype,
+                     p.skip == ops::Skip::no           ? ""
+                     : p.skip == ops::Skip::not_finite ? " not finite"
+                                                       : " no weight",
+                     " scale ", p.scale, " good ", p.good, " of ", p.options.interval, " growth ", p.options.growth);
   item.dtype = p.dtype;
-  item.inputs = {{"skip", Shape{}, DType::i32, constant(p.skip ? 1 : 0)}};
+  item.inputs = {{"skip", Shape{}, DType::i32, constant(static_cast<double>(p.skip))}};
   item.outputs = {{"scale", Shape{}, p.dtype, constant(p.scale)},
                   {"good", Shape{}, DType::i64, constant(static_cast<double>(p.good))}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
@@ -36,7 +39,7 @@ inline OpCase loss_scale_case(const LossScaleParams& p) {
 inline std::vector<LossScaleParams> loss_scale_params() {
   std::vector<LossScaleParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const bool skip : {false, true}) {
+    for (const ops::Skip skip : {ops::Skip::no, ops::Skip::not_finite, ops::Skip::no_weight}) {
       for (const ops::LossScaleOptions& options :
            {ops::LossScaleOptions{},
             ops::LossScaleOptions{.growth = 1.7, .backoff = 0.3, .interval = 3, .least = 0.7}}) {

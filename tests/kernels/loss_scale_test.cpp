@@ -10,6 +10,7 @@ namespace lockstep {
 namespace {
 
 using ops::LossScaleOptions;
+using ops::Skip;
 using testing::GuardedTensor;
 using testing::loss_scale_case;
 using testing::LossScaleParams;
@@ -23,13 +24,13 @@ TEST(LossScale, ByHand) {
   };
   const LossScaleOptions two{.interval = 2};
   for (const Case& item : {
-           Case{{DType::f32, false, 65536, 0, two}, 65536, 1},        // one good update
-           Case{{DType::f32, false, 65536, 1, two}, 131072, 0},       // the second: it grows, counting begins anew
-           Case{{DType::f32, true, 65536, 1, two}, 32768, 0},         // not finite
-           Case{{DType::f32, true, 1, 0, two}, 1, 0},                 // not below the least
-           Case{{DType::f64, false, 12582912, 1, two}, 16777216, 0},  // not above the most
-           Case{{DType::f32, false, 65536, 1998}, 65536, 1999},
-           Case{{DType::f32, false, 65536, 1999}, 131072, 0},
+           Case{{DType::f32, Skip::no, 65536, 0, two}, 65536, 1},   // one good update
+           Case{{DType::f32, Skip::no, 65536, 1, two}, 131072, 0},  // the second: it grows, counting begins anew
+           Case{{DType::f32, Skip::not_finite, 65536, 1, two}, 32768, 0},
+           Case{{DType::f32, Skip::not_finite, 1, 0, two}, 1, 0},        // not below the least
+           Case{{DType::f64, Skip::no, 12582912, 1, two}, 16777216, 0},  // not above the most
+           Case{{DType::f32, Skip::no, 65536, 1998}, 65536, 1999}, Case{{DType::f32, Skip::no, 65536, 1999}, 131072, 0},
+           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // as if there had been no update
        }) {
     testing::OpInstance instance(loss_scale_case(item.params), context);
     testing::run_checked(instance);
@@ -43,11 +44,13 @@ TEST(LossScale, MatchesTheNaiveFormula) {
   for (const LossScaleParams& p : testing::loss_scale_params()) {
     testing::expect_matches(loss_scale_case(p), context,
                             [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
-                              const bool grows = !p.skip && p.good + 1 >= p.options.interval;
-                              out[0].constant(p.skip  ? std::fmax(p.scale * p.options.backoff, p.options.least)
+                              const bool grows = p.skip == Skip::no && p.good + 1 >= p.options.interval;
+                              const bool shrinks = p.skip == Skip::not_finite;
+                              const std::int64_t count = p.skip == Skip::no ? p.good + 1 : p.good;
+                              out[0].constant(shrinks ? std::fmax(p.scale * p.options.backoff, p.options.least)
                                               : grows ? std::fmin(p.scale * p.options.growth, p.options.most)
                                                       : p.scale);
-                              out[1].constant(p.skip || grows ? 0 : static_cast<double>(p.good + 1));
+                              out[1].constant(shrinks || grows ? 0 : static_cast<double>(count));
                             });
   }
 }

@@ -19,11 +19,12 @@ struct RegressionLossParams {
   std::int64_t valid = -1;  ///< -1: not given
   bool scaled = false;
   PredictionGradient gradient = PredictionGradient::apart;
+  Weighting weighting = Weighting::none;
 };
 
 /// Values are multiples of 1/8, so that differences are exact in every type, and some are 0.
-/// inputs: target, valid, scale, prediction (absent when in place); outputs: metrics (started at 2, 3, 5), then
-/// dprediction.
+/// inputs: target, valid, scale, prediction (absent when in place), weights (absent when there are none, from -1 to 4);
+/// outputs: metrics (started at 2, 3, 5), then dprediction.
 inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   const bool in_place = p.gradient == PredictionGradient::in_place;
   const char* kind = p.options.kind == ops::RegressionLoss::mse  ? " mse"
@@ -32,7 +33,8 @@ inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
   OpCase item;
   item.name = concat("regression_loss ", dtype, ' ', p.shape, kind,
                      p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.scaled ? " scaled" : "",
-                     in_place ? " in place" : (p.gradient == PredictionGradient::none ? " loss only" : ""));
+                     in_place ? " in place" : (p.gradient == PredictionGradient::none ? " loss only" : ""),
+                     text_of(p.weighting));
   item.dtype = dtype;
   item.inputs = {{"target", p.shape, dtype, eighths(1)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
@@ -46,8 +48,13 @@ inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
       item.outputs.push_back({"dprediction", p.shape, dtype, {}});
     }
   }
+  if (p.weighting != Weighting::none) {
+    item.inputs.push_back({"weights", p.weighting == Weighting::sample ? Shape{p.shape[0]} : p.shape,
+                           ops::accumulation_dtype(dtype), integers(3, -1, 4)});
+  }
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::regression_loss(context, p.options, in_place ? out[1] : in[3], in[0], p.valid >= 0 ? in[1] : TensorView(),
+    ops::regression_loss(context, p.options, in_place ? out[1] : in[3], in[0],
+                         p.weighting != Weighting::none ? in.back() : TensorView(), p.valid >= 0 ? in[1] : TensorView(),
                          p.scaled ? in[2] : TensorView(), out.size() > 1 ? out[1] : TensorView(), out[0], workspace);
   };
   item.workspace_bytes = [=](Context& context) {
@@ -74,6 +81,8 @@ inline std::vector<RegressionLossParams> regression_loss_params() {
         all.push_back({shape, options, n / 2, true, PredictionGradient::none});
         all.push_back({shape, options, n / 2, false});
       }
+      all.push_back({shape, options, n - n / 3, true, PredictionGradient::in_place, Weighting::sample});
+      all.push_back({shape, options, n - n / 3, true, PredictionGradient::apart, Weighting::element});
     }
     all.push_back({Shape{9, 5}, options, 0, true});
     all.push_back({Shape{9, 5}, options, 12, false});

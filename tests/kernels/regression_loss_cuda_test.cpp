@@ -47,11 +47,17 @@ TEST_F(CudaRegressionLoss, NaNShowsWhereItCounts) {
 
 TEST_F(CudaRegressionLoss, InPlaceAndOffTheBoundaryGiveTheSameBits) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const RegressionLoss kind : kKinds) {
-      const OpCase apart = regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true}, dtype);
+    for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, testing::Weighting::none},
+                                          {RegressionLoss::l1, testing::Weighting::none},
+                                          {RegressionLoss::huber, testing::Weighting::none},
+                                          {RegressionLoss::mse, testing::Weighting::sample},
+                                          {RegressionLoss::huber, testing::Weighting::element}}) {
+      const auto with = [&](PredictionGradient gradient) {
+        return regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true, gradient, weighting}, dtype);
+      };
+      const OpCase apart = with(PredictionGradient::apart);
       OpInstance first(apart, cuda());
-      OpInstance second(
-          regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true, PredictionGradient::in_place}, dtype), cuda());
+      OpInstance second(with(PredictionGradient::in_place), cuda());
       OpInstance third(testing::off_boundary(apart), cuda());
       for (OpInstance* instance : {&first, &second, &third}) {
         testing::run_checked(*instance);
@@ -62,6 +68,28 @@ TEST_F(CudaRegressionLoss, InPlaceAndOffTheBoundaryGiveTheSameBits) {
         testing::expect_same_bits(first.output(i), off.slice(0, 1, off.numel()).reshape(apart.outputs[i].shape));
       }
     }
+  }
+}
+
+TEST_F(CudaRegressionLoss, AWeightOfZeroTakesAnElementOut) {
+  for (const RegressionLoss kind : kKinds) {
+    OpCase item = regression_loss_case(
+        {Shape{3, 2}, {kind}, 2, true, PredictionGradient::apart, testing::Weighting::element}, DType::f16);
+    item.inputs[0].start = testing::values({std::nan(""), 1, 1, 1, 1, 1});
+    item.inputs[3].start = testing::values({2, 2, std::nan(""), 2, 2, 2});
+    item.inputs[4].start = testing::values({0, 4, 0, 2, std::nan(""), 1});
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    const double loss = kind == RegressionLoss::huber ? 0.5 : 1;
+    EXPECT_EQ(instance.output(0).values()[0], 2 + 6 * loss / 2);
+    const double slope = kind == RegressionLoss::mse ? 2 : 1;
+    EXPECT_EQ(instance.output(1).values(),
+              (std::vector<double>{0, 4 * slope * 0.375 / 2, 0, 2 * slope * 0.375 / 2, 0, 0}));
+    item.inputs[4].start = testing::values({1, 4, 0, 2, 1, 1});
+    OpInstance shows(item, cuda());
+    testing::run_checked(shows);
+    EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
+    EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
   }
 }
 
@@ -76,7 +104,7 @@ TEST_F(CudaRegressionLoss, RefusesWhatTheContractExcludes) {
   const Tensor metrics = Tensor::zeros(cuda(), Shape{3}, DType::f64);
   const Tensor scratch = Tensor::zeros(cuda(), Shape{16}, DType::u8);
   const auto call = [&](const TensorView& x, const TensorView& scale, const TensorView& workspace) {
-    ops::regression_loss(cuda(), {}, x, x, {}, scale, {}, metrics, workspace);
+    ops::regression_loss(cuda(), {}, x, x, {}, {}, scale, {}, metrics, workspace);
   };
   EXPECT_NO_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::f32), scratch));
   EXPECT_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::bf16), scratch), DTypeError);

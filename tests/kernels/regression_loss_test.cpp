@@ -26,6 +26,7 @@ struct Call {
   std::vector<double> target{2, 4, 5, 0.5, 2, 1};
   std::int64_t valid = 2;
   double scale = 0.5;
+  std::vector<double> weights{};  // empty: not given; 3: a weight a sample
   std::vector<double> metrics{10, 20, 30};
   std::vector<double> gradient = std::vector<double>(6, std::nan(""));
 
@@ -33,11 +34,12 @@ struct Call {
     CpuContext context;
     const Shape shape{3, 2};
     double partial = 0;
-    ops::regression_loss(context, options, TensorView(std::span(prediction), shape),
-                         TensorView(std::span(target), shape), TensorView(std::span(&valid, 1), Shape{}),
-                         TensorView(std::span(&scale, 1), Shape{}), TensorView(std::span(gradient), shape),
-                         TensorView(std::span(metrics), Shape{3}),
-                         TensorView(&partial, DType::u8, Device::cpu(), Shape{8}));
+    ops::regression_loss(
+        context, options, TensorView(std::span(prediction), shape), TensorView(std::span(target), shape),
+        weights.empty() ? TensorView() : TensorView(std::span(weights), weights.size() == 3 ? Shape{3} : shape),
+        TensorView(std::span(&valid, 1), Shape{}), TensorView(std::span(&scale, 1), Shape{}),
+        TensorView(std::span(gradient), shape), TensorView(std::span(metrics), Shape{3}),
+        TensorView(&partial, DType::u8, Device::cpu(), Shape{8}));
   }
 };
 
@@ -61,6 +63,25 @@ TEST(RegressionLoss, ByHand) {
   wide.run();
   EXPECT_EQ(wide.metrics[0], 10 + (0.5 + 4) / 2 + 0.125 / 2);
   EXPECT_EQ(wide.gradient, (std::vector<double>{0.25, -0.5, 0, 0.125, 0, 0}));
+}
+
+TEST(RegressionLoss, WeightsByHand) {
+  Call samples{{RegressionLoss::mse}};
+  samples.weights = {3, 0.5, std::nan("")};  // the third does not count
+  samples.run();
+  EXPECT_EQ(samples.metrics, (std::vector<double>{10 + 3 * (1 + 9) / 2.0 + 0.5 * 0.25 / 2, 20, 30}));
+  EXPECT_EQ(samples.gradient, (std::vector<double>{1.5, -4.5, 0, 0.125, 0, 0}));
+
+  Call elements{{RegressionLoss::l1}};
+  elements.weights = {2, 0, 5, 4, 1, 1};
+  elements.target[1] = std::nan("");  // of weight 0: a point on land
+  elements.run();
+  EXPECT_EQ(elements.metrics, (std::vector<double>{10 + 2 / 2.0 + 4 * 0.5 / 2, 20, 30}));
+  EXPECT_EQ(elements.gradient, (std::vector<double>{0.5, 0, 0, 1, 0, 0}));
+  elements.weights[1] = std::nan("");
+  elements.run();
+  EXPECT_TRUE(std::isnan(elements.metrics[0]));
+  EXPECT_TRUE(std::isnan(elements.gradient[1]));
 }
 
 TEST(RegressionLoss, NaNAndInfinitiesShow) {
@@ -98,12 +119,16 @@ TEST(RegressionLoss, MatchesTheDefinition) {
         const auto samples = static_cast<std::size_t>(p.shape[0]);
         const std::size_t features = samples == 0 ? 0 : target.size() / samples;
         const double delta = p.options.delta;
+        const std::vector<double> weights =
+            p.weighting == testing::Weighting::none ? std::vector<double>(target.size(), 1.0) : in.back().values();
         double total = 2;
         std::vector<double> gradient(target.size(), 0.0);
         for (std::size_t n = 0; n < samples && (p.valid < 0 || n < static_cast<std::size_t>(p.valid)); ++n) {
           double sample = 0;
           for (std::size_t i = n * features; i < (n + 1) * features; ++i) {
             const double d = prediction[i] - target[i];
+            const double weight = weights[weights.size() == samples ? n : i];
+            const double before = sample;
             double slope = 0;
             if (p.options.kind == RegressionLoss::mse) {
               sample += d * d;
@@ -118,7 +143,8 @@ TEST(RegressionLoss, MatchesTheDefinition) {
               sample += d > 0 ? delta * d - delta * delta / 2 : -delta * d - delta * delta / 2;
               slope = d > 0 ? delta : -delta;
             }
-            gradient[i] = slope / static_cast<double>(features) * (p.scaled ? 0.375 : 1);
+            sample = before + weight * (sample - before);
+            gradient[i] = weight * slope / static_cast<double>(features) * (p.scaled ? 0.375 : 1);
           }
           total += sample / static_cast<double>(features);
         }
@@ -133,7 +159,13 @@ TEST(RegressionLoss, MatchesTheDefinition) {
 
 TEST(RegressionLoss, GradientIsTheDerivativeOfTheScaledLoss) {
   CpuContext context({.threads = 2});
-  for (const RegressionLoss kind : kKinds) {
+  for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, testing::Weighting::none},
+                                        {RegressionLoss::l1, testing::Weighting::none},
+                                        {RegressionLoss::huber, testing::Weighting::none},
+                                        {RegressionLoss::mse, testing::Weighting::sample},
+                                        {RegressionLoss::huber, testing::Weighting::element}}) {
+    GuardedTensor weights(weighting == testing::Weighting::element ? Shape{5, 7} : Shape{5}, DType::f64);
+    weights.normal(3);
     GuardedTensor prediction(Shape{5, 7}, DType::f64);
     GuardedTensor target(Shape{5, 7}, DType::f64);
     GuardedTensor valid(Shape{}, DType::i64);
@@ -147,7 +179,9 @@ TEST(RegressionLoss, GradientIsTheDerivativeOfTheScaledLoss) {
     scale.constant(0.3);
     const auto run = [&](const TensorView& dprediction) {
       metrics.constant(0);
-      ops::regression_loss(context, {kind, 0.9}, prediction, target, valid, scale, dprediction, metrics, workspace);
+      ops::regression_loss(context, {kind, 0.9}, prediction, target,
+                           weighting == testing::Weighting::none ? TensorView() : weights.view(), valid, scale,
+                           dprediction, metrics, workspace);
       return metrics.values()[0] * 0.3;
     };
     run(gradient);
@@ -164,6 +198,10 @@ TEST(RegressionLoss, TheSameBitsForAnyNumberOfThreads) {
       OpCase item = regression_loss_case({Shape{523, 301}, {kind, 0.3}, 500, true}, dtype);
       item.inputs[3].start = testing::normal(4);
       testing::expect_same_bits_for_threads(item);
+      item = regression_loss_case(
+          {Shape{523, 301}, {kind, 0.3}, 500, true, PredictionGradient::apart, testing::Weighting::sample}, dtype);
+      item.inputs[3].start = testing::normal(4);
+      testing::expect_same_bits_for_threads(item);
     }
   }
 }
@@ -172,34 +210,38 @@ TEST(RegressionLoss, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor prediction(Shape{2, 3}, DType::f32), target(Shape{2, 3}, DType::f32);
   const GuardedTensor dprediction(Shape{2, 3}, DType::f32), metrics(Shape{3}, DType::f64);
+  const GuardedTensor weights(Shape{2, 3}, DType::f32);
   const GuardedTensor valid(Shape{}, DType::i64), scale(Shape{}, DType::f32), workspace(Shape{16}, DType::u8);
   testing::expect_views_checked({prediction, target, dprediction, metrics}, [&](const std::vector<TensorView>& v) {
-    ops::regression_loss(context, {}, v[0], v[1], valid, scale, v[2], v[3], workspace);
+    ops::regression_loss(context, {}, v[0], v[1], {}, valid, scale, v[2], v[3], workspace);
   });
   struct Arguments {
     RegressionLossOptions options;
-    TensorView prediction, target, valid, scale, dprediction, metrics, workspace;
+    TensorView prediction, target, weights, valid, scale, dprediction, metrics, workspace;
   };
   const auto call = [&](auto&& change) {
-    Arguments a{{}, prediction, target, valid, scale, dprediction, metrics, workspace};
+    Arguments a{{}, prediction, target, weights, valid, scale, dprediction, metrics, workspace};
     change(a);
-    ops::regression_loss(context, a.options, a.prediction, a.target, a.valid, a.scale, a.dprediction, a.metrics,
-                         a.workspace);
+    ops::regression_loss(context, a.options, a.prediction, a.target, a.weights, a.valid, a.scale, a.dprediction,
+                         a.metrics, a.workspace);
   };
-  EXPECT_NO_THROW(call([](Arguments& a) { a.valid = a.scale = a.dprediction = {}; }));
+  EXPECT_NO_THROW(call([](Arguments& a) { a.weights = a.valid = a.scale = a.dprediction = {}; }));
+  EXPECT_NO_THROW(
+      call([](Arguments& a) { a.weights = TensorView(a.weights.data, DType::f32, Device::cpu(), Shape{2}); }));
   EXPECT_NO_THROW(call([](Arguments& a) { a.dprediction = a.prediction; }));
   for (TensorView Arguments::*view :
        {&Arguments::prediction, &Arguments::target, &Arguments::metrics, &Arguments::workspace}) {
     EXPECT_THROW(call([=](Arguments& a) { a.*view = {}; }), Error);
   }
-  for (TensorView Arguments::*view : {&Arguments::valid, &Arguments::scale}) {
-    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{2}; }), ShapeError);
+  for (TensorView Arguments::*view : {&Arguments::weights, &Arguments::valid, &Arguments::scale}) {
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{4}; }), ShapeError);
     EXPECT_THROW(call([=](Arguments& a) { (a.*view).dtype = DType::f64; }), DTypeError);
     EXPECT_THROW(call([=](Arguments& a) { (a.*view).device = Device::cuda(0); }), DeviceError);
     EXPECT_THROW(call([=](Arguments& a) { a.dprediction.data = (a.*view).data; }), ShapeError);
   }
-  for (TensorView Arguments::*view : {&Arguments::prediction, &Arguments::target, &Arguments::valid, &Arguments::scale,
-                                      &Arguments::dprediction, &Arguments::metrics}) {
+  for (TensorView Arguments::*view :
+       {&Arguments::prediction, &Arguments::target, &Arguments::weights, &Arguments::valid, &Arguments::scale,
+        &Arguments::dprediction, &Arguments::metrics}) {
     if (view != &Arguments::metrics) {
       EXPECT_THROW(call([=](Arguments& a) { a.metrics.data = (a.*view).data; }), ShapeError);
     }

@@ -13,6 +13,14 @@ namespace lockstep::testing {
 
 enum class LogitsGradient : unsigned char { none, apart, in_place };
 
+/// Weights of a loss: none, one a sample, one an element.
+enum class Weighting : unsigned char { none, sample, element };
+
+/// What an input of such weights is called in a case's name.
+inline const char* text_of(Weighting weighting) {
+  return weighting == Weighting::none ? "" : weighting == Weighting::sample ? " a weight a sample" : " all weights";
+}
+
 struct SoftmaxCrossEntropyParams {
   std::int64_t samples = 1;
   std::int64_t classes = 1;
@@ -22,6 +30,7 @@ struct SoftmaxCrossEntropyParams {
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
   std::int64_t positions = 0;  ///< of a sample; 0: (N, K)
+  Weighting weighting = Weighting::none;
 };
 
 /// Multiples of 1/8 that every type holds exactly, with equals in most rows.
@@ -36,16 +45,17 @@ inline Generator eighths(std::uint64_t seed) {
   };
 }
 
-/// inputs: labels, valid, scale, logits (absent when in place); outputs: metrics (started at 2, 3, 5), then dlogits.
-/// Labels run from -1 to K, so some are out of range.
+/// inputs: labels, valid, scale, logits (absent when in place), weights (absent when there are none); outputs: metrics
+/// (started at 2, 3, 5), then dlogits. Labels run from -1 to K, so some are out of range; weights from -1 to 4.
 inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
   const bool in_place = p.gradient == LogitsGradient::in_place;
   const Shape shape = p.positions == 0 ? Shape{p.samples, p.classes} : Shape{p.samples, p.positions, p.classes};
   const Shape label_shape = p.positions == 0 ? Shape{p.samples} : Shape{p.samples, p.positions};
   OpCase item;
-  item.name = concat("softmax_cross_entropy ", p.dtype, ' ', shape, p.smoothing > 0 ? " smooth" : "",
-                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.scaled ? " scaled" : "",
-                     in_place ? " in place" : (p.gradient == LogitsGradient::none ? " loss only" : ""));
+  item.name =
+      concat("softmax_cross_entropy ", p.dtype, ' ', shape, p.smoothing > 0 ? " smooth" : "",
+             p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.scaled ? " scaled" : "",
+             in_place ? " in place" : (p.gradient == LogitsGradient::none ? " loss only" : ""), text_of(p.weighting));
   item.dtype = p.dtype;
   item.inputs = {{"labels", label_shape, DType::i32, integers(1, -1, p.classes)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
@@ -59,10 +69,15 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
       item.outputs.push_back({"dlogits", shape, p.dtype, {}});
     }
   }
+  if (p.weighting != Weighting::none) {
+    item.inputs.push_back({"weights", p.weighting == Weighting::sample ? Shape{p.samples} : label_shape,
+                           ops::accumulation_dtype(p.dtype), integers(3, -1, 4)});
+  }
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::softmax_cross_entropy(context, in_place ? out[1] : in[3], in[0], p.valid >= 0 ? in[1] : TensorView(),
-                               p.scaled ? in[2] : TensorView(), p.smoothing, out.size() > 1 ? out[1] : TensorView(),
-                               out[0], workspace);
+    ops::softmax_cross_entropy(context, in_place ? out[1] : in[3], in[0],
+                               p.weighting != Weighting::none ? in.back() : TensorView(),
+                               p.valid >= 0 ? in[1] : TensorView(), p.scaled ? in[2] : TensorView(), p.smoothing,
+                               out.size() > 1 ? out[1] : TensorView(), out[0], workspace);
   };
   item.workspace_bytes = [=](Context& context) {
     return ops::softmax_cross_entropy_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), shape));
@@ -99,6 +114,14 @@ inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
     all.push_back({5, 9, dtype, 0.1, 3, true, LogitsGradient::apart, 7});
     all.push_back({3, 16, dtype, 0, -1, false, LogitsGradient::in_place, 1});
     all.push_back({40, 8, dtype, 0, 41, true, LogitsGradient::in_place, 13});
+    for (const Weighting weighting : {Weighting::sample, Weighting::element}) {
+      all.push_back({31, 10, dtype, 0, -1, false, LogitsGradient::apart, 0, weighting});
+      all.push_back({523, 3, dtype, 0.1, 500, true, LogitsGradient::in_place, 0, weighting});
+      all.push_back({9, 17, dtype, 0.1, 7, true, LogitsGradient::apart, 7, weighting});
+      all.push_back({40, 8, dtype, 0, 39, true, LogitsGradient::in_place, 13, weighting});
+      all.push_back({11, 4, dtype, 0, -1, false, LogitsGradient::none, 5, weighting});
+      all.push_back({0, 5, dtype, 0, -1, false, LogitsGradient::apart, 3, weighting});
+    }
   }
   return all;
 }

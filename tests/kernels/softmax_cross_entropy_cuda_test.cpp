@@ -66,6 +66,30 @@ TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
   }
 }
 
+TEST_F(CudaSoftmaxCrossEntropy, AWeightOfZeroTakesAPositionOut) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    OpCase item =
+        softmax_cross_entropy_case({2, 3, dtype, 0, -1, false, LogitsGradient::apart, 2, testing::Weighting::element});
+    item.inputs[0].start = testing::values({-100, 1, 2, 3});
+    item.inputs[3].start = testing::values({1, 2, 3, 0, 0, 0, std::nan(""), 1, 1, 1, 1, 1});
+    item.inputs[4].start = testing::values({0, 3, 0, std::nan("")});
+    OpInstance instance(item, cuda());
+    testing::run_checked(instance);
+    EXPECT_NEAR(instance.output(0).values()[0], 2 + 1.5 * std::log(3.0), 1e-6);
+    EXPECT_EQ(instance.output(0).values()[2], 5 + 1) << "the last label is no class, its weight is not 0";
+    const std::vector<double> gradient = instance.output(1).values();
+    EXPECT_NEAR(gradient[4], -1, 1e-2);
+    for (const std::size_t i : {0, 1, 2, 6, 7, 8, 9, 10, 11}) {
+      EXPECT_EQ(gradient[i], 0) << i;
+    }
+    item.inputs[4].start = testing::values({1, std::nan(""), 0, 0});
+    OpInstance shows(item, cuda());
+    testing::run_checked(shows);
+    EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
+    EXPECT_TRUE(std::isnan(shows.output(1).values()[3]));
+  }
+}
+
 TEST_F(CudaSoftmaxCrossEntropy, InPlaceGivesTheBitsOfApart) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const std::int64_t classes : {17, 1000}) {
@@ -100,7 +124,7 @@ TEST_F(CudaSoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
   const Tensor memory = Tensor::zeros(cuda(), Shape{64}, DType::u8);
   const TensorView scratch = memory;
   const auto call = [&](const TensorView& logits, const TensorView& scale, const TensorView& workspace) {
-    ops::softmax_cross_entropy(cuda(), logits, in[0], in[1], scale, 0, out[1], out[0], workspace);
+    ops::softmax_cross_entropy(cuda(), logits, in[0], {}, in[1], scale, 0, out[1], out[0], workspace);
   };
   EXPECT_EQ(ops::softmax_cross_entropy_workspace_bytes(cuda(), in[3]), 40U);
   EXPECT_EQ(ops::softmax_cross_entropy_workspace_bytes(cpu(), in[3]), 0U);

@@ -23,6 +23,7 @@ struct Call {
   std::int64_t valid = -1;  // -1: not given
   T scale = 1;
   double smoothing = 0;
+  std::vector<T> weights{};  // empty: not given
   std::vector<double> metrics{0, 0, 0};
   std::vector<T> gradient{};
 
@@ -32,6 +33,7 @@ struct Call {
     const Shape shape{n, static_cast<std::int64_t>(logits.size()) / n};
     gradient.assign(logits.size(), std::numeric_limits<T>::quiet_NaN());
     ops::softmax_cross_entropy(context, TensorView(std::span(logits), shape), TensorView(std::span(labels), Shape{n}),
+                               weights.empty() ? TensorView() : TensorView(std::span(weights), Shape{n}),
                                valid >= 0 ? TensorView(std::span(&valid, 1), Shape{}) : TensorView(),
                                TensorView(std::span(&scale, 1), Shape{}), smoothing,
                                TensorView(std::span(gradient), shape), TensorView(std::span(metrics), Shape{3}), {});
@@ -54,6 +56,27 @@ TEST(SoftmaxCrossEntropy, TwoClassesByHand) {
   EXPECT_NEAR(smooth.metrics[0], 0.9 * std::log(4.0) + 0.1 * std::log(4.0 / 3.0), 1e-15);
   EXPECT_NEAR(smooth.gradient[0], -0.325, 1e-15);
   EXPECT_NEAR(smooth.gradient[1], 0.325, 1e-15);
+}
+
+TEST(SoftmaxCrossEntropy, WeightsByHand) {
+  // The loss of the first sample is ln 4, of the second ln(4 / 3); the third is taken out: its label is no class.
+  const double nan = std::nan("");
+  Call<double> call{.logits = {0, std::log(3.0), 0, std::log(3.0), nan, 1},
+                    .labels = {0, 1, -100},
+                    .scale = 0.5,
+                    .weights = {3, 0.25, 0}};
+  call.run();
+  EXPECT_NEAR(call.metrics[0], 3 * std::log(4.0) + 0.25 * std::log(4.0 / 3), 1e-14);
+  EXPECT_EQ(call.metrics[1], 0.25);
+  EXPECT_EQ(call.metrics[2], 0);
+  const std::vector<double> expected{-0.75 * 1.5, 0.75 * 1.5, 0.25 * 0.125, -0.25 * 0.125, 0, 0};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(call.gradient[i], expected[i], 1e-15) << i;
+  }
+  call.weights[1] = nan;
+  call.run();
+  EXPECT_TRUE(std::isnan(call.metrics[0]));
+  EXPECT_TRUE(std::isnan(call.gradient[2]));
 }
 
 TEST(SoftmaxCrossEntropy, EqualLogitsCostTheLogarithmOfTheClassesAndTheFirstWins) {
@@ -113,12 +136,18 @@ void oracle(const SoftmaxCrossEntropyParams& p, std::span<const GuardedTensor> i
   const std::size_t n = x.size() / k;
   const double positions = p.positions == 0 ? 1 : static_cast<double>(p.positions);
   const std::vector<double> labels = in[0].values();
+  const std::vector<double> weights =
+      p.weighting == testing::Weighting::none ? std::vector<double>(n, 1.0) : in.back().values();
   const double scale = p.scaled ? in[2].values()[0] : 1;
   std::vector<double> metrics{0, 0, 5};
   std::vector<double> gradient(n * k, 0.0);
   for (std::size_t i = 0; i < n; ++i) {
     const double* row = x.data() + i * k;
     if (p.valid >= 0 && static_cast<double>(i) >= static_cast<double>(p.valid) * positions) {
+      continue;
+    }
+    const double weight = weights[i * weights.size() / n];
+    if (weight == 0) {
       continue;
     }
     if (labels[i] < 0 || labels[i] >= static_cast<double>(k)) {
@@ -135,10 +164,10 @@ void oracle(const SoftmaxCrossEntropyParams& p, std::span<const GuardedTensor> i
       const double probability = std::exp(row[c]) / total;
       const double target =
           (static_cast<double>(c) == labels[i] ? 1 - p.smoothing : 0.0) + p.smoothing / static_cast<double>(k);
-      metrics[0] -= target * std::log(probability);
-      gradient[i * k + c] = (probability - target) * scale / positions;
+      metrics[0] -= weight * target * std::log(probability);
+      gradient[i * k + c] = weight * (probability - target) * scale / positions;
     }
-    metrics[1] += static_cast<double>(best) == labels[i] ? 1 : 0;
+    metrics[1] += static_cast<double>(best) == labels[i] ? weight : 0;
   }
   expected[0].assign(std::vector<double>{2 + metrics[0] / positions, 3 + metrics[1] / positions, metrics[2]});
   if (expected.size() > 1) {
@@ -161,7 +190,7 @@ TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
   const std::int64_t k = 11;
   const double factor = 0.3;
   for (const double smoothing : {0.0, 0.1}) {
-    for (const std::int64_t count : {n, n - 2}) {
+    for (const auto& [count, weighted] : {std::pair{n, false}, {n - 2, false}, {n, true}}) {
       GuardedTensor logits(Shape{n, k}, DType::f64);
       GuardedTensor labels(Shape{n}, DType::i32);
       GuardedTensor valid(Shape{}, DType::i64);
@@ -173,15 +202,18 @@ TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
       labels.span<std::int32_t>()[1] = -1;
       valid.constant(static_cast<double>(count));
       scale.constant(factor);
+      GuardedTensor weights(Shape{n}, DType::f64);
+      weights.assign({0.5, 2, 1e6, 1e-6, 0, -1, 3});
       const auto run = [&](const TensorView& dlogits) {
         metrics.constant(0);
-        ops::softmax_cross_entropy(context, logits, labels, valid, scale, smoothing, dlogits, metrics, {});
+        ops::softmax_cross_entropy(context, logits, labels, weighted ? weights.view() : TensorView(), valid, scale,
+                                   smoothing, dlogits, metrics, {});
         return metrics.values()[0] * factor;
       };
       run(gradient);
       std::vector<testing::GradientPair> pairs{{"logits", logits, gradient}};
       EXPECT_LE(testing::gradient_error([&] { return run({}); }, pairs), 1e-8) << smoothing << ", " << count;
-      gradient.span<double>()[0] += 0.01;
+      gradient.span<double>()[0] += weighted ? 1e5 : 0.01;
       EXPECT_GT(testing::gradient_error([&] { return run({}); }, pairs), 1e-3) << smoothing << ", " << count;
     }
   }
@@ -191,6 +223,8 @@ TEST(SoftmaxCrossEntropy, TheSameBitsForAnyNumberOfThreads) {
   for (const SoftmaxCrossEntropyParams& p :
        {SoftmaxCrossEntropyParams{523, 101, DType::f32, 0.1, 500, true},
         SoftmaxCrossEntropyParams{523, 101, DType::f64, 0.1, 500, true, LogitsGradient::in_place},
+        SoftmaxCrossEntropyParams{523, 101, DType::f32, 0, 500, true, LogitsGradient::apart, 3,
+                                  testing::Weighting::element},
         SoftmaxCrossEntropyParams{9, 10007, DType::f32}}) {
     testing::expect_same_bits_for_threads(softmax_cross_entropy_case(p));
   }
@@ -206,13 +240,13 @@ TEST(SoftmaxCrossEntropy, LossesAreSummedInSampleOrder) {
   logits.normal(5, 30);
   labels.integers(6, 0, k - 1);
   metrics.constant(0);
-  ops::softmax_cross_entropy(context, logits, labels, {}, {}, 0, {}, metrics, {});
+  ops::softmax_cross_entropy(context, logits, labels, {}, {}, {}, 0, {}, metrics, {});
   const double together = metrics.values()[0];
   std::vector<double> losses;
   for (std::int64_t i = 0; i < n; ++i) {
     metrics.constant(0);
-    ops::softmax_cross_entropy(context, logits.view().slice(0, i, i + 1), labels.view().slice(0, i, i + 1), {}, {}, 0,
-                               {}, metrics, {});
+    ops::softmax_cross_entropy(context, logits.view().slice(0, i, i + 1), labels.view().slice(0, i, i + 1), {}, {}, {},
+                               0, {}, metrics, {});
     losses.push_back(metrics.values()[0]);
   }
   double forwards = 0;
@@ -229,23 +263,25 @@ TEST(SoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor logits(Shape{2, 3}, DType::f32);
   const GuardedTensor labels(Shape{2}, DType::i32);
+  const GuardedTensor weights(Shape{2}, DType::f32);
   const GuardedTensor valid(Shape{}, DType::i64);
   const GuardedTensor scale(Shape{}, DType::f32);
   const GuardedTensor dlogits(Shape{2, 3}, DType::f32);
   const GuardedTensor metrics(Shape{3}, DType::f64);
   struct Arguments {
-    TensorView logits, labels, valid, scale, dlogits, metrics;
+    TensorView logits, labels, weights, valid, scale, dlogits, metrics;
     double smoothing = 0;
   };
-  const Arguments good{logits, labels, valid, scale, dlogits, metrics, 0.1};
+  const Arguments good{logits, labels, weights, valid, scale, dlogits, metrics, 0.1};
   const auto call = [&](auto&& change) {
     Arguments a = good;
     change(a);
-    ops::softmax_cross_entropy(context, a.logits, a.labels, a.valid, a.scale, a.smoothing, a.dlogits, a.metrics, {});
+    ops::softmax_cross_entropy(context, a.logits, a.labels, a.weights, a.valid, a.scale, a.smoothing, a.dlogits,
+                               a.metrics, {});
   };
   EXPECT_NO_THROW(call([](Arguments&) {}));
-  for (TensorView Arguments::*view : {&Arguments::logits, &Arguments::labels, &Arguments::valid, &Arguments::scale,
-                                      &Arguments::dlogits, &Arguments::metrics}) {
+  for (TensorView Arguments::*view : {&Arguments::logits, &Arguments::labels, &Arguments::weights, &Arguments::valid,
+                                      &Arguments::scale, &Arguments::dlogits, &Arguments::metrics}) {
     EXPECT_THROW(call([=](Arguments& a) { (a.*view).device = Device::cuda(0); }), DeviceError);
     EXPECT_THROW(call([=](Arguments& a) { (a.*view).dtype = DType::f16; }), DTypeError);
     EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{2, 1, 5}; }), ShapeError);
@@ -260,6 +296,11 @@ TEST(SoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = static_cast<float*>(a.logits.data) + 1; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = a.labels.data; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = a.scale.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.dlogits.data = a.weights.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.metrics.data = a.weights.data; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.weights.shape = Shape{2, 3}; }), ShapeError) << "a weight a logit";
+  EXPECT_THROW(call([](Arguments& a) { a.weights.strides = Strides{2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.weights.dtype = DType::f64; }), DTypeError);
   EXPECT_THROW(call([](Arguments& a) { a.metrics.data = a.logits.data; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.logits.shape = a.logits.strides = Shape{2, 0}; }), ShapeError);
   for (const double smoothing : {-0.1, 1.0, std::nan("")}) {

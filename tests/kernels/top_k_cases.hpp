@@ -16,22 +16,25 @@ struct TopKParams {
   std::int64_t classes = 1;
   int k = 1;
   std::int64_t valid = -1;  ///< -1: not given
+  bool weighted = false;
 };
 
-/// inputs: logits, labels, valid; outputs: result (started at 7). Logits are multiples of 1/8 with equals in most rows;
-/// labels run from -1 to K, so some are out of range.
+/// inputs: logits, labels, valid, weights (from -1 to 4); outputs: result (started at 7). Logits are multiples of 1/8
+/// with equals in most rows; labels run from -1 to K, so some are out of range.
 inline OpCase top_k_case(const TopKParams& p, DType dtype) {
   const Shape shape{p.samples, p.classes};
   OpCase item;
   item.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,
-                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string());
+                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.weighted ? " weighted" : "");
   item.dtype = dtype;
   item.inputs = {{"logits", shape, dtype, eighths(2)},
                  {"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                 {"weights", Shape{p.samples}, ops::accumulation_dtype(dtype), integers(3, -1, 4)}};
   item.outputs = {{"result", Shape{}, DType::f64, constant(7)}};
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::top_k_correct(context, in[0], in[1], p.valid >= 0 ? in[2] : TensorView(), p.k, out[0], workspace);
+    ops::top_k_correct(context, in[0], in[1], p.weighted ? in[3] : TensorView(), p.valid >= 0 ? in[2] : TensorView(),
+                       p.k, out[0], workspace);
   };
   item.workspace_bytes = [=](Context& context) {
     return ops::top_k_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), shape));
@@ -44,8 +47,9 @@ inline OpCase top_k_case(const TopKParams& p, DType dtype) {
 /// One sample, one class, odd and prime sizes, rows that start at every place of a vector, whole vectors, rows longer
 /// than a block.
 inline std::vector<TopKParams> top_k_params() {
-  return {{0, 5, 2},       {1, 1, 1},   {3, 2, 2},   {33, 10, 5, 20}, {31, 101, 5, 31}, {17, 64, 20},  {523, 7, 3, 0},
-          {61, 33, 5, 99}, {64, 24, 1}, {257, 3, 1}, {6, 1031, 5},    {3, 4099, 1000},  {5, 1000, 400}};
+  return {{0, 5, 2},    {1, 1, 1},       {3, 2, 2},       {33, 10, 5, 20},      {31, 101, 5, 31},
+          {17, 64, 20}, {523, 7, 3, 0},  {61, 33, 5, 99}, {64, 24, 1},          {257, 3, 1},
+          {6, 1031, 5}, {3, 4099, 1000}, {5, 1000, 400},  {37, 5, 2, -1, true}, {5003, 3, 1, 5000, true}};
 }
 
 inline std::vector<OpCase> top_k_cases() {

@@ -53,7 +53,7 @@ TEST_F(CudaTopK, RefusesWhatTheContractExcludes) {
   const Tensor result = Tensor::zeros(cuda(), Shape{}, DType::f64);
   const Tensor scratch = Tensor::zeros(cuda(), Shape{5}, DType::u8);
   const auto call = [&](const TensorView& x, const TensorView& workspace) {
-    ops::top_k_correct(cuda(), x, labels, {}, 2, result, workspace);
+    ops::top_k_correct(cuda(), x, labels, {}, {}, 2, result, workspace);
   };
   EXPECT_EQ(ops::top_k_workspace_bytes(cuda(), logits), 5U);
   EXPECT_NO_THROW(call(logits, scratch));

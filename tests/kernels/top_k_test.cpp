@@ -90,7 +90,8 @@ TEST(TopK, MatchesASortedRow) {
               std::stable_sort(order.begin(), order.end(), [=](auto a, auto b) { return row[a] > row[b]; });
               const auto last = order.begin() + p.k;
               const auto label = static_cast<std::int64_t>(labels[static_cast<std::size_t>(n)]);
-              correct += std::find(order.begin(), last, label) != last ? 1 : 0;
+              const double weight = p.weighted ? in[3].values()[static_cast<std::size_t>(n)] : 1;
+              correct += std::find(order.begin(), last, label) != last ? weight : 0;
             }
             expected[0].constant(correct);
           });
@@ -108,17 +109,24 @@ TEST(TopK, RefusesWhatTheContractExcludes) {
   const GuardedTensor valid(Shape{}, DType::i64), result(Shape{}, DType::f64);
   testing::expect_views_checked(
       {logits, labels},
-      [&](const std::vector<TensorView>& v) { ops::top_k_correct(context, v[0], v[1], valid, 2, result, {}); }, true);
+      [&](const std::vector<TensorView>& v) { ops::top_k_correct(context, v[0], v[1], {}, valid, 2, result, {}); },
+      true);
   EXPECT_EQ(ops::top_k_workspace_bytes(context, logits), 0U);
   EXPECT_THROW(static_cast<void>(ops::top_k_workspace_bytes(context, labels)), ShapeError);
   for (const int k : {0, -1, 4}) {
-    EXPECT_THROW(ops::top_k_correct(context, logits, labels, valid, k, result, {}), UsageError) << k;
+    EXPECT_THROW(ops::top_k_correct(context, logits, labels, {}, valid, k, result, {}), UsageError) << k;
   }
   const TensorView none(nullptr, DType::f32, Device::cpu(), Shape{4, 0});
-  EXPECT_THROW(ops::top_k_correct(context, none, labels, valid, 1, result, {}), UsageError);
+  EXPECT_THROW(ops::top_k_correct(context, none, labels, {}, valid, 1, result, {}), UsageError);
   const auto scalars = [&](const TensorView& count, const TensorView& to) {
-    ops::top_k_correct(context, logits, labels, count, 2, to, {});
+    ops::top_k_correct(context, logits, labels, {}, count, 2, to, {});
   };
+  const auto weighted = [&](const TensorView& weights) {
+    ops::top_k_correct(context, logits, labels, weights, valid, 2, result, {});
+  };
+  EXPECT_NO_THROW(weighted(GuardedTensor(Shape{4}, DType::f32)));
+  EXPECT_THROW(weighted(GuardedTensor(Shape{3}, DType::f32)), ShapeError);
+  EXPECT_THROW(weighted(GuardedTensor(Shape{4}, DType::f64)), DTypeError);
   EXPECT_NO_THROW(scalars({}, result));
   EXPECT_THROW(scalars(valid, {}), ShapeError);
   EXPECT_THROW(scalars(GuardedTensor(Shape{2}, DType::i64), result), ShapeError);

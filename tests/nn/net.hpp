@@ -1,9 +1,14 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <numeric>
 #include <span>
+#include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
@@ -13,6 +18,7 @@
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
+#include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::testing {
@@ -99,6 +105,48 @@ class Net {
   nn::Plan plan_;
   Buffer workspace_;
   nn::StepState::Scalars scalars_;
+};
+
+/// One run of the model in `mode` with memory shared as planned, and one with every tensor in memory of its own and
+/// nothing written over: the same bits of loss, gradients, running statistics and, where nobody writes over it, output.
+/// What a layer wrongly says of its memory (Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the
+/// reuse of input_gradient(), what a call reads and writes) shows as a difference.
+inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model& model, nn::Mode mode,
+                                                                 std::int64_t batch, DType dtype,
+                                                                 nn::PlanOptions options = {}) {
+  options.reuse_memory = true;
+  Net shared(model, mode, batch, dtype, 1, options);
+  options.reuse_memory = false;
+  Net apart(model, mode, batch, dtype, 1, options);
+  const double loss = apart.run();
+  if (shared.run() != loss || std::isnan(loss)) {
+    return ::testing::AssertionFailure() << nn::name_of(mode) << ": another loss than " << loss;
+  }
+  const bool train = mode == nn::Mode::train;
+  const std::initializer_list<std::pair<const char*, std::pair<TensorView, TensorView>>> results{
+      {train ? "gradients" : "output", train
+                                           ? std::pair(shared.parameters().gradients(), apart.parameters().gradients())
+                                           : std::pair(shared.plan().output(), apart.plan().output())},
+      {"running statistics", {shared.parameters().buffer_arena(), apart.parameters().buffer_arena()}}};
+  for (const auto& [name, views] : results) {
+    if (auto same = has_same_bits(views.first, views.second); !same) {
+      return ::testing::AssertionFailure() << nn::name_of(mode) << ", " << name << ": " << same.message();
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+/// A Net for tests of layers: what the layers of its model say of their memory is checked, in evaluation too.
+class CheckedNet : public Net {
+ public:
+  CheckedNet(const nn::Model& model, nn::Mode mode, std::int64_t batch, DType dtype, int threads = 1,
+             const nn::PlanOptions& options = {}, std::uint64_t seed = 7)
+      : Net(model, mode, batch, dtype, threads, options, seed) {
+    EXPECT_TRUE(sharing_memory_changes_nothing(model, mode, batch, dtype, options)) << model.name();
+    if (mode == nn::Mode::train) {
+      EXPECT_TRUE(sharing_memory_changes_nothing(model, nn::Mode::evaluate, batch, dtype, options)) << model.name();
+    }
+  }
 };
 
 }  // namespace lockstep::testing

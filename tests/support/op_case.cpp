@@ -41,8 +41,18 @@ double rounding_of(DType dtype) {
   return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0;
 }
 
+OpCase plain_twin(const OpCase& item) {
+  OpCase twin = item;
+  if (item.plain) {
+    twin.name += " in plain loops";
+    twin.run = item.plain;
+    twin.workspace_bytes = nullptr;
+  }
+  return twin;
+}
+
 DeviceCase device_case(const OpCase& device, const OpCase& host) {
-  return {device, host, host.tolerance + rounding_of(device.dtype)};
+  return {device, plain_twin(host), host.tolerance + rounding_of(device.dtype)};
 }
 
 std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {

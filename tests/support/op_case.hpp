@@ -40,6 +40,7 @@ struct OpCase {
   std::vector<TensorSpec> inputs;  ///< must keep their bits
   std::vector<TensorSpec> outputs;
   RunOp run;
+  RunOp plain;  ///< the same call in plain loops over host memory, of no backend; empty: the host's op is the oracle
   std::function<std::size_t(Context&)> workspace_bytes;  ///< empty: none needed
   std::function<PreparedOp(Context&)> prepare;           ///< instead of run and workspace_bytes, for ops with a plan
   double bytes = 0;                                      ///< that one call must move, for the benchmark's GB/s
@@ -53,6 +54,9 @@ struct OpCase {
 /// The relative error that rounding to a 16-bit type may cost, on top of a tolerance for f32; 0 for other types.
 [[nodiscard]] double rounding_of(DType dtype);
 
+/// The case with its plain loops in the place of the op; the case itself where it has none.
+[[nodiscard]] OpCase plain_twin(const OpCase& item);
+
 /// One call on a GPU and its twin on the host, which computes in another type than a 16-bit call does.
 struct DeviceCase {
   OpCase device;
@@ -60,7 +64,8 @@ struct DeviceCase {
   double tolerance = 0;  ///< relative error of the outputs that are floating point
 };
 
-/// The tolerance is that of the twin; for the 16-bit types what rounding the outputs to them costs comes on top.
+/// The host computes the plain twin of `host`. The tolerance is that of the twin; for the 16-bit types what rounding
+/// the outputs to them costs comes on top.
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// make(dtype) in each type that GPUs compute in, beside make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);

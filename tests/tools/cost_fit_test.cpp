@@ -10,11 +10,11 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 namespace {
 
-using lockstep::comm::CostErrors;
-using lockstep::comm::CostModel;
+using comm::CostErrors;
+using comm::CostModel;
 
 /// Times of `model` at 24 sizes from 8 B, each off by a factor of e^(noise * u), u uniform in -1 .. 1.
 std::vector<Point> times_of(const CostModel& model, double noise, std::uint64_t seed = 1) {
@@ -126,4 +126,4 @@ TEST(CostFit, ErrorsAreOfTheOtherSizes) {
 }
 
 }  // namespace
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -13,12 +13,11 @@
 #include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_cost/survey.hpp"
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 namespace {
 
-using namespace lockstep;  // NOLINT(google-build-using-namespace)
-using lockstep::testing::Ended;
-using lockstep::testing::run_command;
+using testing::Ended;
+using testing::run_command;
 
 TEST(CostSurvey, AtMost24Sizes) {
   EXPECT_EQ(survey_sizes(8), (std::vector<std::int64_t>{8}));
@@ -152,4 +151,4 @@ TEST(CostProgram, BadInputIsNamed) {
 }
 
 }  // namespace
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

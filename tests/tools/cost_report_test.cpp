@@ -13,11 +13,11 @@
 #include "tools/lockstep_cost/limits.hpp"
 #include "tools/lockstep_cost/plot.hpp"
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 namespace {
 
-using lockstep::comm::CostFile;
-using lockstep::comm::CostPath;
+using comm::CostFile;
+using comm::CostPath;
 
 CostPath path_of(const std::string& name, const std::string& text, double alpha, double beta) {
   CostPath path{.name = name, .text = text};
@@ -270,4 +270,4 @@ TEST(CostLimits, WhatTheMemoryOfAGpuMoves) {
 }
 
 }  // namespace
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

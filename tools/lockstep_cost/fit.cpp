@@ -7,12 +7,10 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
-using lockstep::require;
-using lockstep::UsageError;
-using lockstep::comm::CostErrors;
-using lockstep::comm::CostModel;
+using comm::CostErrors;
+using comm::CostModel;
 
 namespace {
 
@@ -200,4 +198,4 @@ CostErrors held_out_errors(const std::vector<Point>& points, const FitOptions& o
   return errors(fit(seen, options), held_out);
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -6,7 +6,7 @@
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/gradients/cost_model.hpp>
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
 /// One measured size of a path: a typical time, that is the median of the samples.
 struct Point {
@@ -40,14 +40,12 @@ struct FitOptions {
 ///
 /// Points ascend in bytes (>= 0) and have times above 0; UsageError otherwise. One point: a constant. Times that are
 /// equal or fall with the size: a constant, their typical value. No points: a model without pieces.
-[[nodiscard]] lockstep::comm::CostModel fit(const std::vector<Point>& points, const FitOptions& options = {});
+[[nodiscard]] comm::CostModel fit(const std::vector<Point>& points, const FitOptions& options = {});
 
-[[nodiscard]] lockstep::comm::CostErrors errors(const lockstep::comm::CostModel& model,
-                                                const std::vector<Point>& points);
+[[nodiscard]] comm::CostErrors errors(const comm::CostModel& model, const std::vector<Point>& points);
 
 /// What the model is worth where it was not fitted: fitted on every second point (the first, the third, ...), held
 /// against the others. Needs 4 points; fewer give count 0.
-[[nodiscard]] lockstep::comm::CostErrors held_out_errors(const std::vector<Point>& points,
-                                                         const FitOptions& options = {});
+[[nodiscard]] comm::CostErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options = {});
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

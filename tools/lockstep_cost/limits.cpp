@@ -5,9 +5,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep_cost {
-
-using lockstep::concat;
+namespace lockstep::tools {
 
 KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes) {
   constexpr std::array<double, 6> kTransfers{2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9};  // a second and lane
@@ -53,4 +51,4 @@ KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> 
   return {concat("memory of ", bits, " bits at ", clock, " MHz, read and written"), 1e6 * clock * bits / 8};
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
 /// What a path cannot pass, one way.
 struct KnownLimit {
@@ -35,4 +35,4 @@ struct KnownLimit {
 /// holds for HBM and GDDR alike as drivers give the clock. Nothing where either is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -37,12 +37,12 @@
 namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
-using lockstep_cost::Progress;
+using tools::Progress;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string out;
-  lockstep::cli::LaunchOptions launch{};
+  cli::LaunchOptions launch{};
   comm::RanksRequest ranks{};
   double seconds = 60;
   std::int64_t max_bytes = std::int64_t{64} << 20;
@@ -113,7 +113,7 @@ std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceReques
 
 /// The device of this rank, and what a report says when that is the host. The result's claims are for as long as is
 /// measured.
-comm::RankDevice place(comm::Session& session, const Options& options, lockstep_cost::SurveyOptions& survey) {
+comm::RankDevice place(comm::Session& session, const Options& options, tools::SurveyOptions& survey) {
   const DeviceRequest request = options.ranks.devices;
   comm::RankDevice placed = comm::place_rank(session, request);
   survey.device = placed.device;
@@ -133,18 +133,17 @@ comm::RankDevice place(comm::Session& session, const Options& options, lockstep_
   const std::vector<std::string> given = gpus_of_node(session, request, gpus, mine.uuid);
   session.agree([&] {
     const tools::PciFacts pci = tools::read_pci(mine.pci);
-    survey.host_link = lockstep_cost::pcie_limit(pci.generation, pci.width);
-    survey.peer = lockstep_cost::peer_gpu(gpus, mine.uuid, given);
+    survey.host_link = tools::pcie_limit(pci.generation, pci.width);
+    survey.peer = tools::peer_gpu(gpus, mine.uuid, given);
     std::string why;
     if (const std::unique_ptr<tools::Nvml> nvml = tools::Nvml::open(why); nvml != nullptr) {
       const tools::NvmlGpu facts = nvml->gpu(mine.uuid);
-      survey.device_memory = lockstep_cost::device_memory_limit(facts.memory_clock_mhz, facts.memory_bus_bits);
+      survey.device_memory = tools::device_memory_limit(facts.memory_clock_mhz, facts.memory_bus_bits);
       if (survey.peer) {
         const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
         const tools::PciFacts other = tools::read_pci(next.pci);
-        survey.peer_link =
-            lockstep_cost::peer_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks, survey.host_link,
-                                      lockstep_cost::pcie_limit(other.generation, other.width));
+        survey.peer_link = tools::peer_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks, survey.host_link,
+                                             tools::pcie_limit(other.generation, other.width));
       }
     }
   });
@@ -184,13 +183,13 @@ std::string command_of(const comm::Session& session, int argc, char** argv) {
 void write(const std::string& folder, const comm::CostFile& file) {
   std::error_code error;
   replace_file(folder + "/cost.json", comm::cost_text(file));
-  for (const char* name : lockstep_cost::kPlotNames) {  // those of an earlier run with more ranks
+  for (const char* name : tools::kPlotNames) {  // those of an earlier run with more ranks
     std::filesystem::remove(concat(folder, "/", name), error);
   }
-  for (const auto& [name, svg] : lockstep_cost::plots(file)) {
+  for (const auto& [name, svg] : tools::plots(file)) {
     replace_file(concat(folder, "/", name), svg);
   }
-  replace_file(folder + "/cost.md", lockstep_cost::report(file));
+  replace_file(folder + "/cost.md", tools::report(file));
 }
 
 /// The options, or a text to print instead of a run (--help, --version).
@@ -200,7 +199,7 @@ struct Parsed {
 };
 
 /// UsageError. `config`: the file of --config.
-Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
+Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(
       "What moving data costs on this machine: copies, all-reduces, messages between ranks. Fits latency and "
@@ -219,19 +218,19 @@ Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile&
   app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  lockstep::cli::add_launch_options(app, options.launch, "Ranks");
-  const std::string text = lockstep::cli::parse_command_line(app, argc, argv, config);
+  cli::add_launch_options(app, options.launch, "Ranks");
+  const std::string text = cli::parse_command_line(app, argc, argv, config);
   if (!text.empty()) {
     return {.text = text};
   }
-  options.ranks = lockstep::cli::ranks_request(options.launch);
+  options.ranks = cli::ranks_request(options.launch);
   return {.options = options};
 }
 
 int run(comm::Session& session, int argc, char** argv) {
   const bool first = session.rank() == 0;
   Parsed parsed;
-  const lockstep::cli::ConfigFile config = lockstep::cli::read_config_file(session, argc, argv);
+  const cli::ConfigFile config = cli::read_config_file(session, argc, argv);
   session.agree([&] { parsed = parse(argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (!parsed.text.empty()) {
@@ -248,9 +247,9 @@ int run(comm::Session& session, int argc, char** argv) {
     }
   });
 
-  lockstep_cost::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
+  tools::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
   const comm::RankDevice placed = place(session, options, survey);  // holds the claims of usable:N until the end
-  session.agree([&] { (void)lockstep::cli::bind_rank(options.launch, placed.device); });  // the share tells
+  session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });  // the share tells
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {
@@ -262,7 +261,7 @@ int run(comm::Session& session, int argc, char** argv) {
 
   const Clock::time_point begin = Clock::now();
   ProgressLine line(first);
-  comm::CostFile file = lockstep_cost::survey(session, survey, [&](const Progress& progress) { line(progress); });
+  comm::CostFile file = tools::survey(session, survey, [&](const Progress& progress) { line(progress); });
   line.end();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const tools::HostFacts cpu = tools::read_host();
@@ -285,7 +284,7 @@ int run(comm::Session& session, int argc, char** argv) {
     }
   });
   if (first) {
-    for (std::string text : lockstep_cost::remember(file)) {
+    for (std::string text : tools::remember(file)) {
       for (std::size_t at = text.find("**"); at != std::string::npos; at = text.find("**")) {
         text.erase(at, 2);
       }
@@ -294,8 +293,8 @@ int run(comm::Session& session, int argc, char** argv) {
     for (const std::string& text : file.left_out) {
       std::printf("  Left out. %s\n", text.c_str());
     }
-    std::printf("  %s/cost.md, cost.json and %zu plots, after %.0f s\n", options.out.c_str(),
-                lockstep_cost::plots(file).size(), seconds);
+    std::printf("  %s/cost.md, cost.json and %zu plots, after %.0f s\n", options.out.c_str(), tools::plots(file).size(),
+                seconds);
   }
   return exit_code::kFinished;
 }
@@ -303,8 +302,8 @@ int run(comm::Session& session, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return lockstep::comm::run_program(argc, argv, run, [&]() -> std::optional<lockstep::comm::RanksRequest> {
-    const Parsed parsed = parse(argc, argv, lockstep::cli::read_config_file(argc, argv));
+  return comm::run_program(argc, argv, run, [&]() -> std::optional<comm::RanksRequest> {
+    const Parsed parsed = parse(argc, argv, cli::read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(parsed.options.ranks) : std::nullopt;
   });
 }

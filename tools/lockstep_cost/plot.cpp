@@ -8,14 +8,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
-namespace lockstep_cost {
-
-using lockstep::bytes_text;
-using lockstep::digits;
-using lockstep::rate_text;
-using lockstep::seconds_text;
-
-using lockstep::concat;
+namespace lockstep::tools {
 
 namespace {
 
@@ -371,4 +364,4 @@ std::string heat_map(const HeatMap& map) {
   return out + "</svg>\n";
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
 /// A curve: what was measured as dots, and what the model says as a line between them.
 struct Curve {
@@ -45,4 +45,4 @@ struct HeatMap {
 
 [[nodiscard]] std::string heat_map(const HeatMap& map);
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -9,20 +9,13 @@
 
 #include "tools/lockstep_cost/plot.hpp"
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
-using lockstep::bytes_text;
-using lockstep::digits;
-using lockstep::percent_text;
-using lockstep::rate_text;
-using lockstep::seconds_text;
-
-using lockstep::concat;
-using lockstep::comm::all_reduce_name;
-using lockstep::comm::CostFile;
-using lockstep::comm::CostPath;
-using lockstep::comm::CostPoint;
-using lockstep::comm::GradientPath;
+using comm::all_reduce_name;
+using comm::CostFile;
+using comm::CostPath;
+using comm::CostPoint;
+using comm::GradientPath;
 
 namespace {
 
@@ -129,7 +122,7 @@ std::string title_case(std::string text) {
 
 std::string model_table(const CostPath& path) {
   std::string text = row({"from", "alpha", "1 / beta", "alpha / beta"}) + row({"--:", "--:", "--:", "--:"});
-  for (const lockstep::comm::CostPiece& piece : path.model.pieces) {
+  for (const comm::CostPiece& piece : path.model.pieces) {
     text += row({bytes_text(piece.first_bytes),
                  piece.alpha_s < 0 ? "-" + seconds_text(-piece.alpha_s) : seconds_text(piece.alpha_s),
                  piece.beta_s > 0 ? rate_text(1 / piece.beta_s) : (piece.beta_s < 0 ? "falls" : "flat"),
@@ -351,4 +344,4 @@ std::string report(const CostFile& file) {
   return text;
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

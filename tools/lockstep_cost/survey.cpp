@@ -14,9 +14,7 @@
 #include "measure/copy_paths.hpp"
 #include "tools/lockstep_cost/fit.hpp"
 
-namespace lockstep_cost {
-
-using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+namespace lockstep::tools {
 
 namespace {
 
@@ -393,4 +391,4 @@ comm::CostFile survey(comm::Session& session, const SurveyOptions& options,
   return Survey(session, options, progress).run();
 }
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -13,16 +13,16 @@
 #include "measure/samples.hpp"
 #include "tools/lockstep_cost/limits.hpp"
 
-namespace lockstep_cost {
+namespace lockstep::tools {
 
 struct SurveyOptions {
   double seconds = 60;                              ///< for everything, about
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
   int threads = 1;                                  ///< of a rank, for copies
-  lockstep::Device device;                          ///< of this rank
+  Device device;                                    ///< of this rank
   bool shares_device = false;                       ///< with another rank: for tests, times mean nothing
   KnownLimit host_link{};                           ///< between that device and the host
-  std::optional<lockstep::Device> peer{};           ///< a GPU to copy to from this rank's
+  std::optional<Device> peer{};                     ///< a GPU to copy to from this rank's
   KnownLimit peer_link{};
   KnownLimit device_memory{};  ///< of that device, for a copy inside it
   std::string gpu_missing{};   ///< why the GPU half, or a part of it, is not there; empty where it is
@@ -40,8 +40,8 @@ struct Progress {
 /// The GPU that a rank copies to: the one after `mine` among those that the ranks of its node were `given` (UUIDs, in
 /// the order of the local ranks), by its index in `gpus`, what this rank sees. Nothing for a rank alone, and when it
 /// does not see that GPU. Pure.
-[[nodiscard]] std::optional<lockstep::Device> peer_gpu(const std::vector<lockstep::GpuInfo>& gpus,
-                                                       const std::string& mine, const std::vector<std::string>& given);
+[[nodiscard]] std::optional<Device> peer_gpu(const std::vector<GpuInfo>& gpus, const std::string& mine,
+                                             const std::vector<std::string>& given);
 
 /// 8, 16, 32, ... up to max_bytes, and at most 24 of them: larger steps where there would be more. Ascending.
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
@@ -51,16 +51,16 @@ struct Progress {
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
 /// One point of a file: percentiles only where every call was timed by itself, and often enough for them.
-[[nodiscard]] lockstep::comm::CostPoint cost_point(std::int64_t bytes, const lockstep::measure::Samples& samples);
+[[nodiscard]] comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples);
 
 /// How uncertain the medians are, relatively, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
 /// sqrt(n), sigma from the quartiles as the tails are not normal), in the middle of all sizes, and 0.05 to 0.3.
-[[nodiscard]] double noise_of(const std::vector<lockstep::measure::Samples>& sizes);
+[[nodiscard]] double noise_of(const std::vector<measure::Samples>& sizes);
 
 /// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;
 /// the result counts on rank 0. Every path gets an equal share of the time; sizes for which it does not last are left
 /// out, and the file says so. Bad results are a StateError on every rank.
-[[nodiscard]] lockstep::comm::CostFile survey(lockstep::comm::Session& session, const SurveyOptions& options,
-                                              const std::function<void(const Progress&)>& progress);
+[[nodiscard]] comm::CostFile survey(comm::Session& session, const SurveyOptions& options,
+                                    const std::function<void(const Progress&)>& progress);
 
-}  // namespace lockstep_cost
+}  // namespace lockstep::tools

@@ -29,12 +29,14 @@ std::string decimal_bytes(double bytes) {
 
 std::string optimizer_text(const OptimizerOptions& o) {
   std::ostringstream out;
-  if (o.kind == OptimizerKind::adam || o.kind == OptimizerKind::adamw) {
+  if (o.rule) {
+    out << (o.rule->settings().empty() ? "a rule of the program" : o.rule->settings());
+  } else if (o.kind == OptimizerKind::adam || o.kind == OptimizerKind::adamw) {
     out << "betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
   } else {
     out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
   }
-  if (o.kind == OptimizerKind::lars) {
+  if (o.kind == OptimizerKind::lars && !o.rule) {
     out << ", trust coefficient " << o.trust_coefficient;
   }
   if (o.clip_norm > 0) {
@@ -90,9 +92,9 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(o.epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
-      << "  optimizer  " << o.optimizer << ", learning rate " << options.schedule.base << " (" << o.schedule
-      << ", warm-up " << counted(options.schedule.warmup_steps, "step") << "), " << optimizer_text(options.optimizer)
-      << ", weight decay " << options.weight_decay << '\n'
+      << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
+      << o.schedule << ", warm-up " << counted(options.schedule.warmup_steps, "step") << "), "
+      << optimizer_text(options.optimizer) << ", weight decay " << options.weight_decay << '\n'
       << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
       << decimal_bytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";

@@ -21,7 +21,7 @@ struct TrainingOptions {
   std::int64_t epochs = 6;
   std::int64_t steps = 0;                      ///< stop after so many; 0: no limit
   std::optional<std::int64_t> batch_size;      ///< of all ranks; default_batch when neither is given
-  std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one pass
+  std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one micro-batch
   std::int64_t default_batch = 128;
   std::int64_t accumulate = 1;
   std::string optimizer = "sgd";

@@ -13,7 +13,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
-#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/nn/run/program/run_files.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
@@ -190,8 +190,8 @@ struct TrainingProgram::Impl {
     std::vector<LibraryPlan> plans;  // as rank 0 has them
     session.agree([&] {
       if (first) {
-        plans = PassPlans(place.context(), model, partition_of(share, options.accumulate, 0).count, options.accumulate,
-                          options.plan)
+        plans = MicrobatchPlans(place.context(), model, partition_of(share, options.accumulate, 0).count,
+                                options.accumulate, options.plan)
                     .library_plans();
       }
     });

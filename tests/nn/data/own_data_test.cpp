@@ -109,6 +109,90 @@ TEST(OwnData, ResumeGoesOnBitForBit) {
   EXPECT_EQ(trained(2, 5, folder.path() + "/run", true).parameters, whole.parameters);
 }
 
+/// Parameters and metrics after two epochs of weighted samples, a weight or the same weight for each element of a
+/// sample; what has weight 0 has no target.
+Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
+  Line train(1);
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(kSize); ++i) {
+    weights.push_back(static_cast<double>(i % 3) * 1e-3);
+    if (i % 3 == 0) {
+      train.y[i] = std::nan("");
+    }
+  }
+  const TensorView w = TensorView(std::span(weights), kind == LossWeights::element ? Shape{kSize, 1} : Shape{kSize});
+  const MemoryDataset set("weighed", {{StateField::values, TensorView(std::span(train.x), {kSize, 3})},
+                                      {StateField::targets, TensorView(std::span(train.y), {kSize, 1})},
+                                      {StateField::weights, w}});
+  TrainerOptions options = regression_options();
+  options.global_batch = 10;
+  options.plan.weights = kind;
+  options.accumulate = accumulate;
+  Outcome outcome;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {set, set}, options);
+    trainer.start();
+    for (std::int64_t i = 0; i < 2 * trainer.batches_per_epoch(); ++i) {
+      trainer.step();
+    }
+    const Metrics trained = trainer.take_metrics();
+    EXPECT_EQ(trained.samples, 100);
+    EXPECT_NEAR(trained.weight, 2 * 0.049, 1e-12);
+    const Metrics tested = trainer.evaluate();
+    EXPECT_EQ(tested.samples, 50);
+    EXPECT_NEAR(tested.weight, 0.049, 1e-12);
+    if (grad.rank() == 0) {
+      outcome = {to_doubles(trainer.parameters().values()), tested.loss()};
+      outcome.parameters.push_back(trained.loss());
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcome;
+}
+
+TEST(OwnData, WeightsOnAnyNumberOfRanks) {
+  const Outcome one = weighed(1, LossWeights::sample, 1);
+  EXPECT_TRUE(std::isfinite(one.test_loss));
+  for (const int ranks : {1, 2, 3}) {
+    for (const LossWeights kind : {LossWeights::sample, LossWeights::element}) {
+      for (const std::int64_t accumulate : {1, 2}) {
+        const Outcome other = weighed(ranks, kind, accumulate);
+        ASSERT_EQ(other.parameters.size(), one.parameters.size());
+        for (std::size_t i = 0; i < one.parameters.size(); ++i) {
+          EXPECT_NEAR(other.parameters[i], one.parameters[i], 1e-12) << ranks << ' ' << name_of(kind);
+        }
+        EXPECT_NEAR(other.test_loss, one.test_loss, 1e-12);
+      }
+    }
+  }
+}
+
+TEST(OwnData, RanksAgreeOnTheKindOfWeights) {
+  Line line(1);
+  std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
+  const auto with = [&](const TensorView& weights) {
+    return std::vector<FieldView>{{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
+                                  {StateField::targets, TensorView(std::span(line.y), {kSize, 1})},
+                                  {StateField::weights, weights}};
+  };
+  const MemoryDataset by_sample("by sample", with(TensorView(std::span(ones), {kSize})));
+  const MemoryDataset by_element("by element", with(TensorView(std::span(ones), {kSize, 1})));
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    TrainerOptions options = regression_options();
+    options.plan.weights = grad.rank() == 0 ? LossWeights::sample : LossWeights::element;
+    const MemoryDataset& own = grad.rank() == 0 ? by_sample : by_element;
+    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {own, own}, options);
+    trainer.start();
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find("loss_weights"), std::string::npos) << failure;
+  }
+}
+
 TEST(OwnData, SequencesOfTokens) {
   constexpr std::int64_t kLength = 8;
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(kSize * kLength));  // i64: converted on the way in
@@ -147,6 +231,12 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
   EXPECT_EQ(error_of<ShapeError>([&] { with(narrow, good); }), "narrow: the input has 2 features, model line takes 3");
   EXPECT_EQ(error_of<UsageError>([&] { with(good, blind); }),
             "blind: the batch has no field 'targets', model line needs it");
+  std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
+  const MemoryDataset weighed("weighed", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
+                                          {StateField::targets, TensorView(std::span(line.y), {kSize, 1})},
+                                          {StateField::weights, TensorView(std::span(ones), {kSize})}});
+  EXPECT_EQ(error_of<ShapeError>([&] { with(weighed, good); }),
+            "weighed: model line takes no weights: it is planned without (PlanOptions::weights)");
   EXPECT_THROW(MemoryDataset("two", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
                                      {StateField::targets, TensorView(std::span(line.y).first(49), {49, 1})}}),
                ShapeError);

@@ -19,7 +19,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Net;
+using Net = testing::CheckedNet;
 
 /// testing::gradient_error over the parameters, up to `samples` elements of each; `scale` multiplies the analytic
 /// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there

@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,7 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
@@ -18,7 +19,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Net;
+using Net = testing::CheckedNet;
 
 /// softmax(q k^T / sqrt(D)) v, one query at a time. qkv: (B, T, 3 C), the result: (B, T, C).
 std::vector<double> attention_by_definition(const std::vector<double>& qkv, std::size_t batch, std::size_t length,
@@ -180,17 +181,24 @@ TEST(Dropout, IsNotThereInInference) {
   EXPECT_THROW(b.dropout("drop", b.input(), 1), UsageError);
 }
 
-/// Trains with Adam on batches that `draw(step)` puts into the step state; the mean loss of the last `window` steps.
+/// Trains with Adam on two threads, on the tensors of `batch`, which `draw(step)` fills; the mean loss of the last
+/// `window` steps.
 template <class Draw>
-double train(Net& net, double learning_rate, int steps, int window, Draw draw) {
-  Optimizer adam(net.context(), net.parameters(), {.kind = OptimizerKind::adam});
-  net.scalars().learning_rate = learning_rate;
+double train(const Model& model, const Batch& batch, const PlanOptions& plan, int steps, int window, Draw draw) {
+  CpuContext context({.threads = 2});
+  TrainStep step(context, model,
+                 {.max_batch = batch.fields[0].view.shape[0],
+                  .microbatches = 1,
+                  .seed = 7,
+                  .plan = plan,
+                  .optimizer = {.kind = OptimizerKind::adam}});
   double sum = 0;
-  for (int step = 0; step < steps; ++step) {
-    draw(step);
-    const double loss = net.run();
-    adam.update(net.context(), net.state().view(StateField::learning_rate));
-    sum += step >= steps - window ? loss : 0;
+  for (int i = 0; i < steps; ++i) {
+    draw(i);
+    step.update(batch, 3e-3);
+    const StepLoss loss = step.wait_loss();
+    EXPECT_EQ(loss.step, i + 1);
+    sum += i >= steps - window ? loss.value : 0;
   }
   return sum / window;
 }
@@ -203,9 +211,10 @@ TEST(Transformer, LearnsToRepeatASequence) {
   constexpr std::size_t kLength = 2 * kHalf - 1;
   const TransformerOptions options{
       .vocabulary = kVocabulary, .length = kLength, .width = 32, .heads = 2, .layers = 2, .dropout = 0, .causal = true};
-  Net net(transformer(options), Mode::train, 32, DType::f32, 2);
-  auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  auto labels = net.state().view(StateField::labels).span<std::int32_t>();
+  std::vector<std::int32_t> tokens(32 * kLength), labels(32 * kLength);
+  const Shape shape{32, kLength};
+  const Batch batch{{{StateField::tokens, TensorView(std::span(tokens), shape)},
+                     {StateField::labels, TensorView(std::span(labels), shape)}}};
   const auto draw = [&](int step) {
     Random random(1, RandomUse::test, static_cast<std::uint64_t>(step));
     for (std::size_t n = 0; n < 32; ++n) {
@@ -220,7 +229,7 @@ TEST(Transformer, LearnsToRepeatASequence) {
     }
   };
   const double best = std::log(8.0) * (kHalf - 1) / kLength;
-  const double loss = train(net, 3e-3, 600, 20, draw);
+  const double loss = train(transformer(options), batch, {}, 600, 20, draw);
   EXPECT_TRUE(loss <= best + 0.05) << loss << ", not below " << best << " but for what was seen before";
   EXPECT_TRUE(loss >= best - 0.1) << loss << " is better than can be: the mask leaks";
 }
@@ -234,9 +243,9 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
   const Model model = b.build();
   PlanOptions options;
   options.loss = Loss::mse;
-  Net net(model, Mode::train, 128, DType::f32, 1, options);
-  auto input = net.state().view(StateField::values).span<float>();
-  auto target = net.state().view(StateField::targets).span<float>();
+  std::vector<float> input(256), target(256);
+  const Batch batch{{{StateField::values, TensorView(std::span(input), {128, 2})},
+                     {StateField::targets, TensorView(std::span(target), {128, 2})}}};
   const auto draw = [&](int step) {
     Random random(2, RandomUse::test, static_cast<std::uint64_t>(step));
     for (std::size_t n = 0; n < 128; ++n) {
@@ -248,7 +257,7 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
       target[2 * n + 1] = static_cast<float>(first * first - second);
     }
   };
-  const double loss = train(net, 3e-3, 1500, 50, draw);
+  const double loss = train(model, batch, options, 1500, 50, draw);
   EXPECT_TRUE(loss <= 1e-3) << loss;
 }
 

@@ -2,6 +2,9 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -357,6 +360,103 @@ TEST(Optimizer, RefusesWhatItCannotDo) {
         OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::fixed, .initial = nan}}}) {
     EXPECT_THROW(Small{options}, UsageError);
   }
+}
+
+/// Momentum whose sign is the step, on the host (Lion without its second rate, Chen et al. 2023):
+///   v = beta * v + (1 - beta) * factor * g;  p -= lr * (sign(v) + decay * p)
+class SignedMomentum final : public UpdateRule {
+ public:
+  explicit SignedMomentum(std::string name = "signed_momentum") : name_(std::move(name)) {}
+  static constexpr double kBeta = 0.75;
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string settings() const override { return "beta 0.75"; }
+  [[nodiscard]] std::vector<std::string> states() const override { return {"velocity"}; }
+  void update(Context& context, const ops::ArenaUpdate& u, const States& states) const override {
+    EXPECT_FALSE(u.copy.given());
+    if (u.parameters.dtype == DType::f64) {
+      run<double>(context, u, states);
+    } else {
+      run<float>(context, u, states);
+    }
+  }
+
+ private:
+  template <class T>
+  static void run(Context& context, const ops::ArenaUpdate& u, const States& states) {
+    const TensorView& velocity = states.arenas[0];
+    context.stream().enqueue([update = u, velocity, step = states.step] {
+      if (update.skip.given() && *update.skip.as<std::int32_t>() != 0) {
+        return;
+      }
+      EXPECT_GE(*step.as<std::int64_t>(), 1);
+      const T factor = update.factor.given() ? *update.factor.as<T>() : T{1};
+      T* p = update.parameters.as<T>();
+      const T* g = update.gradients.as<T>();
+      T* v = velocity.as<T>();
+      for (const ops::ArenaSegment& segment : update.segments) {
+        const ops::ArenaPiece piece = ops::piece_of(segment, update.begin, update.parameters.numel());
+        const T rate = static_cast<T>(*update.learning_rate.as<double>() * segment.learning_rate_scale);
+        for (std::int64_t i = piece.begin; segment.trainable && i < piece.end; ++i) {
+          v[i] = T{kBeta} * v[i] + (1 - T{kBeta}) * factor * g[i];
+          const T sign = v[i] > 0 ? T{1} : v[i] < 0 ? T{-1} : T{0};
+          p[i] -= rate * (sign + static_cast<T>(segment.weight_decay) * p[i]);
+        }
+      }
+    });
+  }
+  std::string name_;
+};
+
+TEST(OwnOptimizer, IsAskedForTheUpdateAndItsStatesAreKept) {
+  for (const double clip : {0.0, 0.5}) {
+    const OptimizerOptions options{.clip_norm = clip, .rule = std::make_shared<SignedMomentum>()};
+    Small small(options);
+    EXPECT_EQ(small.set.state_names(), std::vector<std::string>{"velocity"});
+    EXPECT_EQ(small.set.counter_names(), std::vector<std::string>{"step"});
+    std::vector<double> p = testing::to_doubles(small.set.values());
+    std::vector<double> v(p.size());
+    for (int step = 0; step < 5; ++step) {
+      small.fill_gradients(step);
+      const double norm = small.gradient_norm();
+      const double factor = clip > 0 && norm > clip ? clip / norm : 1;
+      const std::vector<double> g = testing::to_doubles(small.set.gradients());
+      small.step(0.1);
+      for (const ops::ArenaSegment& segment : small.set.segments()) {
+        for (std::int64_t k = segment.offset; k < segment.offset + segment.count; ++k) {
+          const auto i = static_cast<std::size_t>(k);
+          v[i] = 0.75 * v[i] + 0.25 * factor * g[i];
+          p[i] -= 0.1 * (static_cast<double>(v[i] > 0) - static_cast<double>(v[i] < 0) + segment.weight_decay * p[i]);
+        }
+      }
+      testing::expect_close(small.set.values(), TensorView(std::span(p), small.set.values().shape), 1e-13);
+      EXPECT_EQ(small.updates(), step + 1);
+    }
+  }
+}
+
+TEST(OwnOptimizer, LeavesOutWhatIsNotFiniteAndRoundsForSixteenBits) {
+  Small small({.skip_non_finite = true, .rule = std::make_shared<SignedMomentum>()}, DType::bf16);
+  small.fill_gradients(0, std::numeric_limits<double>::infinity());
+  const std::vector<double> before = testing::to_doubles(small.set.values());
+  small.step(0.1);
+  EXPECT_EQ(testing::to_doubles(small.set.values()), before);
+  EXPECT_EQ(small.updates(), 0);
+  small.fill_gradients(1);
+  small.step(0.1);
+  EXPECT_EQ(small.updates(), 1);
+  EXPECT_NE(testing::to_doubles(small.set.values()), before);
+  const std::vector<double> values = testing::to_doubles(small.set.values());
+  const std::vector<double> weights = testing::to_doubles(small.set.weights());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(weights[i], double{static_cast<float>(BFloat16(static_cast<float>(values[i])))});
+  }
+}
+
+TEST(OwnOptimizer, ItsNameIsItsOwn) {
+  EXPECT_THROW(Small({.rule = std::make_shared<SignedMomentum>("adam")}), UsageError);
+  EXPECT_THROW(Small({.rule = std::make_shared<SignedMomentum>("")}), UsageError);
+  EXPECT_EQ(name_of(OptimizerOptions{.rule = std::make_shared<SignedMomentum>()}), "signed_momentum");
+  EXPECT_EQ(name_of(OptimizerOptions{.kind = OptimizerKind::lars}), "lars");
 }
 
 }  // namespace

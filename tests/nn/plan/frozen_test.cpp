@@ -25,7 +25,7 @@ namespace {
 
 using testing::error_of;
 using testing::expect_holds;
-using testing::Net;
+using Net = testing::CheckedNet;
 using testing::to_doubles;
 
 using Names = std::vector<std::string>;

@@ -6,7 +6,7 @@
 #include <set>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
@@ -314,7 +314,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
 
 TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   Fixture f;
-  const PassPlans first(f.context, f.model, kBatch, 2, {});
+  const MicrobatchPlans first(f.context, f.model, kBatch, 2, {});
   Clock clock{.is_fast = [](const std::string& choice) { return choice.starts_with("reference"); }, .runs = {}};
   ChoiceTable table;
   ChoiceReport report;
@@ -324,14 +324,14 @@ TEST(LibraryChoices, EveryPassOfARunGetsThem) {
   for (const auto& [call, choice] : choices) {
     EXPECT_TRUE(choice.starts_with("reference")) << call << ' ' << choice;
   }
-  const PassPlans chosen(f.context, f.model, kBatch, 2, {.choices = choices});
+  const MicrobatchPlans chosen(f.context, f.model, kBatch, 2, {.choices = choices});
   EXPECT_EQ(chosen.choices(), choices);
   EXPECT_EQ(chosen.evaluate.choices().at("conv1 forward"), "reference");
   // Evaluation has a choice of its own, and where none is given that of training.
   if (LOCKSTEP_HAS_ONEDNN) {
     choices["conv1 forward evaluate"] = "onednn";
     choices.erase("fc forward evaluate");
-    const PassPlans other(f.context, f.model, kBatch, 2, {.choices = choices});
+    const MicrobatchPlans other(f.context, f.model, kBatch, 2, {.choices = choices});
     EXPECT_TRUE(other.evaluate.choices().at("conv1 forward").starts_with("onednn"));
     EXPECT_EQ(other.train.choices().at("conv1 forward"), "reference");
     EXPECT_EQ(other.evaluate.choices().at("fc forward"), "reference");
@@ -344,7 +344,7 @@ TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   ModelBuilder b("gelu", {24});
   b.linear("fc", b.linear("hidden", b.input(), 16, {.activation = ops::Activation::gelu_tanh}), 3);
   const Model model = b.build();
-  const PassPlans first(f.context, model, kBatch, 1, {});
+  const MicrobatchPlans first(f.context, model, kBatch, 1, {});
   const std::string call = "hidden forward gelu_tanh";
   ASSERT_FALSE(first.train.choices().contains(call));
   ASSERT_TRUE(first.evaluate.choices().contains(call));
@@ -352,7 +352,7 @@ TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   given.choices = first.choices();
   ASSERT_TRUE(given.choices.contains(call + kEvaluating));
   given.choices[call + kEvaluating] = "reference";
-  const PassPlans chosen(f.context, model, kBatch, 1, given);
+  const MicrobatchPlans chosen(f.context, model, kBatch, 1, given);
   EXPECT_EQ(chosen.evaluate.choices().at(call), "reference");
   EXPECT_EQ(chosen.choices(), given.choices);
 }

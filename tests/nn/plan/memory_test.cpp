@@ -7,15 +7,15 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/comm/local_ranks.hpp"
-#include "tests/nn/net.hpp"
 #include "tests/support/files.hpp"
 
 namespace lockstep::nn {
@@ -45,18 +45,37 @@ TEST(Memory, ReuseSavesAQuarterOfAnInferencePlan) {
   EXPECT_EQ(without.workspace_bytes(), without.unshared_bytes()) << "the switch turns it off";
 }
 
+/// Images of ones with the labels of class 0.
+class Images {
+ public:
+  Images(std::int64_t count, std::int64_t size)
+      : shape_{count, size, size, 3},
+        values_(static_cast<std::size_t>(shape_.numel()), 1.0F),
+        labels_(static_cast<std::size_t>(count), 0) {}
+  [[nodiscard]] Batch batch() const {
+    return {{{StateField::values, TensorView(values_.data(), DType::f32, Device::cpu(), shape_)},
+             {StateField::labels, TensorView(labels_.data(), DType::i32, Device::cpu(), {shape_[0]})}}};
+  }
+
+ private:
+  Shape shape_;
+  mutable std::vector<float> values_;  // a view of a batch may be written
+  mutable std::vector<std::int32_t> labels_;
+};
+
 TEST(Memory, PlannedPeakIsTheGrowthOfTheProcess) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer's shadow memory is part of the resident set";
   }
-  const Model model = resnet(50);
+  const Images images(8, 224);
+  CpuContext context({.threads = 2});
+  const Model model = resnet(50).reading(InputKind::values);
   const std::int64_t before = resident_bytes();
-  testing::Net net(model, Mode::train, 8, DType::f32, 2);
-  Optimizer optimizer(net.context(), net.parameters(), {});
-  net.run();
-  optimizer.update(net.context(), net.state().view(StateField::learning_rate));
+  TrainStep step(context, model, {.max_batch = 8, .microbatches = 1});
+  step.update(images.batch(), 0.1);
+  step.synchronize();
   const auto growth = static_cast<double>(resident_bytes() - before);
-  const auto planned = static_cast<double>(net.parameters().bytes() + net.workspace_bytes() + net.state().bytes());
+  const auto planned = static_cast<double>(step.planned_bytes());
   RecordProperty("planned_mb", std::to_string(planned / 1e6));
   RecordProperty("growth_mb", std::to_string(growth / 1e6));
   EXPECT_LE(std::abs(growth - planned), 0.1 * planned) << "planned " << planned / 1e6 << " MB, grown " << growth / 1e6;
@@ -132,13 +151,13 @@ TEST(Memory, StepsDoNotGrowTheProcess) {
   if (kSanitized) {
     GTEST_SKIP() << "a sanitizer keeps freed memory";
   }
-  testing::Net net(cifar_resnet(20, 10, 16, 16), Mode::train, 8, DType::f32, 2);
-  Optimizer optimizer(net.context(), net.parameters(), {});
+  const Images images(8, 16);
+  CpuContext context({.threads = 2});
+  TrainStep step(context, cifar_resnet(20, 10, 16, 16).reading(InputKind::values), {.max_batch = 8});
   std::int64_t early = 0;
-  for (int step = 1; step <= 200; ++step) {
-    net.run();
-    optimizer.update(net.context(), net.state().view(StateField::learning_rate));
-    if (step == 20) {
+  for (int i = 1; i <= 200; ++i) {
+    step.update(images.batch(), 0.1);
+    if (i == 20) {
       early = resident_bytes();
     }
   }

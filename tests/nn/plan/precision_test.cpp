@@ -22,7 +22,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Net;
+using Net = testing::CheckedNet;
 
 TEST(Precision, HasNames) {
   for (const char* name : {"fp32", "tf32", "bf16", "fp16", "f64"}) {

@@ -40,7 +40,7 @@ TEST(ShareOf, PartsAreContiguousAndDifferByAtMostOne) {
 TEST(RunRules, TheBatchComesFromTheWholeOrFromARank) {
   const RunRules rules = run_rules({.ranks = 10, .batch_per_rank = 7, .accumulate = 8});
   EXPECT_EQ(rules.global_batch, 560);
-  EXPECT_EQ(rules.batch_text(), "7 x 8 x 10 = 560 (a pass x passes x ranks)");
+  EXPECT_EQ(rules.batch_text(), "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)");
   EXPECT_EQ(rules.sample_weight, 1.0 / 560);
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .accumulate = 8}).batch_text(), rules.batch_text());
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .batch_per_rank = 7, .accumulate = 8}).global_batch, 560);
@@ -50,24 +50,24 @@ TEST(RunRules, TheBatchComesFromTheWholeOrFromARank) {
 TEST(RunRules, UnevenSharesAreShown) {
   EXPECT_EQ(run_rules({.ranks = 3, .global_batch = 13}).batch_text(), "13 over 3 ranks: 1 of 5, 2 of 4");
   EXPECT_EQ(run_rules({.ranks = 2, .global_batch = 13, .accumulate = 2}).batch_text(),
-            "13 over 2 ranks: 1 of 7, 1 of 6; in 2 passes of 3 to 4");
+            "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4");
   EXPECT_EQ(run_rules({.ranks = 2, .global_batch = 14, .accumulate = 2}).batch_text(),
-            "7 x 2 = 14 (a rank x ranks); in 2 passes of 3 to 4");
+            "7 x 2 = 14 (a rank x ranks); in 2 micro-batches of 3 to 4");
   EXPECT_EQ(run_rules({.ranks = 3, .global_batch = 20, .accumulate = 6}).batch_text(),
-            "20 over 3 ranks: 2 of 7, 1 of 6; in 6 passes of 1 to 2");
+            "20 over 3 ranks: 2 of 7, 1 of 6; in 6 micro-batches of 1 to 2");
 }
 
 TEST(RunRules, SharesAndPassesCoverTheBatchOnceAndAreThoseOfTheSampler) {
   for (const int ranks : {1, 2, 3, 7}) {
-    for (const std::int64_t passes : {1, 2, 4}) {
-      const RunRules rules = run_rules({.ranks = ranks, .global_batch = 29, .accumulate = passes});
+    for (const std::int64_t microbatches : {1, 2, 4}) {
+      const RunRules rules = run_rules({.ranks = ranks, .global_batch = 29, .accumulate = microbatches});
       std::int64_t next = 0;
       for (int rank = 0; rank < ranks; ++rank) {
         const Sampler sampler({.size = 100, .batch_size = 29, .ranks = ranks, .rank = rank});
         EXPECT_EQ(sampler.share(0).begin, rules.share(rank).begin);
         EXPECT_EQ(sampler.share(0).count, rules.share(rank).count);
-        for (std::int64_t pass = 0; pass < passes; ++pass) {
-          const Partition part = rules.share(rank, pass);
+        for (std::int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
+          const Partition part = rules.share(rank, microbatch);
           EXPECT_EQ(part.begin, next);
           EXPECT_GE(part.count, 1);
           next += part.count;
@@ -79,8 +79,8 @@ TEST(RunRules, SharesAndPassesCoverTheBatchOnceAndAreThoseOfTheSampler) {
 }
 
 TEST(RunRules, TheRateFollowsTheGlobalBatchAndNotTheRanks) {
-  const auto rate = [](int ranks, std::int64_t batch, std::int64_t passes = 1) {
-    return run_rules({.ranks = ranks, .global_batch = batch, .accumulate = passes, .base_learning_rate = 0.2})
+  const auto rate = [](int ranks, std::int64_t batch, std::int64_t microbatches = 1) {
+    return run_rules({.ranks = ranks, .global_batch = batch, .accumulate = microbatches, .base_learning_rate = 0.2})
         .learning_rate;
   };
   EXPECT_EQ(rate(1, 256), 0.2);
@@ -154,12 +154,12 @@ TEST(RunRules, WhatCannotBeIsRefused) {
            Case{{.ranks = 2, .global_batch = 0}, "batch size is 0, expected at least 1"},
            Case{{.ranks = 2, .global_batch = -4}, "batch size is -4, expected at least 1"},
            Case{{.ranks = 3, .global_batch = 2}, "batch size is 2, expected at least one sample for each of the 3"},
-           Case{{.ranks = 3, .global_batch = 11, .accumulate = 4}, "each of the 3 ranks in each of 4 passes"},
+           Case{{.ranks = 3, .global_batch = 11, .accumulate = 4}, "each of the 3 ranks in each of 4 micro-batches"},
            Case{{.ranks = 0, .global_batch = 2}, "number of ranks is 0"},
            Case{{.ranks = 2, .batch_per_rank = 0}, "batch size of a rank is 0"},
-           Case{{.ranks = 2, .batch_per_rank = 5, .accumulate = 0}, "passes an update is 0"},
+           Case{{.ranks = 2, .batch_per_rank = 5, .accumulate = 0}, "micro-batches an update is 0"},
            Case{{.ranks = 4, .global_batch = 128, .batch_per_rank = 16, .accumulate = 3},
-                "given twice: 128 over all ranks, but 16 a rank x 3 passes x 4 ranks are 192"},
+                "given twice: 128 over all ranks, but 16 a rank x 3 micro-batches x 4 ranks are 192"},
            Case{{.ranks = 4, .batch_per_rank = INT64_MAX / 2}, "fewer than 2^63"},
            Case{{.ranks = 4, .batch_per_rank = 3, .accumulate = INT64_MAX / 2}, "fewer than 2^63"},
            Case{{.global_batch = 8, .learning_rate = 0.0}, "learning rate is 0, expected a positive number"},

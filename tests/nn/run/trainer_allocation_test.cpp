@@ -18,7 +18,7 @@ namespace lockstep::nn {
 namespace {
 
 /// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
-void expect_no_allocation(const std::string& choice, std::int64_t passes = 1) {
+void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::barrier together(2);
@@ -30,7 +30,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t passes = 1) {
     Stream worker = Stream::host_worker("comm");
     TrainerOptions options;
     options.global_batch = 11;
-    options.accumulate = passes;
+    options.accumulate = microbatches;
     options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {

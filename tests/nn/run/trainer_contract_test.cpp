@@ -65,8 +65,8 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
 }
 
-TEST_F(TrainerTest, ChoicesOfLaterPassesAndOfEvaluationArePartOfTheRun) {
-  const auto passes = [](std::int64_t accumulate) {
+TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
+  const auto choices_with = [](std::int64_t accumulate) {
     Choices choices;
     EXPECT_EQ(with_trainers(
                   1, [&](TrainerOptions& options, int) { options.accumulate = accumulate; },
@@ -79,8 +79,8 @@ TEST_F(TrainerTest, ChoicesOfLaterPassesAndOfEvaluationArePartOfTheRun) {
               comm::none_failed(1));
     return choices;
   };
-  const Choices one = passes(1);
-  const Choices two = passes(2);
+  const Choices one = choices_with(1);
+  const Choices two = choices_with(2);
   int evaluated = 0;
   for (const auto& [call, choice] : one) {
     EXPECT_EQ(two.count(call), 1U) << call;
@@ -89,7 +89,7 @@ TEST_F(TrainerTest, ChoicesOfLaterPassesAndOfEvaluationArePartOfTheRun) {
     evaluated += of_evaluation ? 1 : 0;
   }
   EXPECT_GT(evaluated, 0);
-  // Each pass takes what the options hold for it, and ranks that differ there do not agree.
+  // Each micro-batch takes what the options hold for it, and ranks that differ there do not agree.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
     options.plan.choices["conv1 forward"] = "reference";
@@ -221,13 +221,14 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
     TrainerOptions options;
     const char* text;
   };
-  for (const Case& item : {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
-                           Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
-                           Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 passes"},
-                           Case{{.global_batch = 11, .accumulate = 0}, "passes an update is 0, expected at least 1"},
-                           Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
-                           Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
-                           Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
+  for (const Case& item :
+       {Case{{.global_batch = 71}, "batch size 71 is larger than the data set, 70 samples"},
+        Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
+        Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 micro-batches"},
+        Case{{.global_batch = 11, .accumulate = 0}, "micro-batches an update is 0, expected at least 1"},
+        Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
+        Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
+        Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
     const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
       HostMemoryResource host;
       TrackingMemoryResource memory(host);

@@ -66,7 +66,7 @@ class Broken final : public comm::WrappedCommunicator {
 };
 
 /// Values and sums after nine steps, of which the all-reduce `until_failure` fails once.
-std::vector<double> train_with_failure(int until_failure, std::int64_t passes) {
+std::vector<double> train_with_failure(int until_failure, std::int64_t microbatches) {
   const DataSplit data = small_data();
   // No running statistics, which see a batch that is taken anew twice.
   const Model model = make_model({.name = "mlp", .classes = 4, .height = 12, .width = 12, .hidden = {20, 10}});
@@ -77,7 +77,7 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t passes) {
     CpuContext context({.threads = 1});
     TrainerOptions options;
     options.global_batch = 11;  // six steps an epoch
-    options.accumulate = passes;
+    options.accumulate = microbatches;
     options.buckets.bucket_bytes = options.buckets.tail_bytes = 1000;
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
     ASSERT_GT(trainer.reducer().buckets().size(), 1U);
@@ -106,14 +106,14 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t passes) {
 }
 
 TEST_F(TrainerTest, AStepThatFailedIsTakenAnew) {
-  for (const std::int64_t passes : {1, 2}) {
-    std::vector<double> expected = train_with_failure(0, passes);
+  for (const std::int64_t microbatches : {1, 2}) {
+    std::vector<double> expected = train_with_failure(0, microbatches);
     ASSERT_GT(expected.size(), 4U);
     expected.back() = 1;
     // The first step, one in the middle, the last of an epoch, with other buckets started before.
     for (const int until_failure : {1, 8, 12}) {
-      EXPECT_TRUE(train_with_failure(until_failure, passes) == expected)
-          << "all-reduce " << until_failure << ", " << passes << " pass(es)";
+      EXPECT_TRUE(train_with_failure(until_failure, microbatches) == expected)
+          << "all-reduce " << until_failure << ", " << microbatches << " micro-batches";
     }
   }
 }

@@ -72,7 +72,7 @@ TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
   EXPECT_NE(file_text(path("adam/last/model.safetensors")), file_text(path("adamw/last/model.safetensors")));
 }
 
-TEST_F(TrainerTest, ARunInPassesIsResumedBitForBit) {
+TEST_F(TrainerTest, ARunInMicrobatchesIsResumedBitForBit) {
   train({.ranks = 2, .dir = path("whole"), .accumulate = 3});
   train({.ranks = 2, .steps = 8, .dir = path("part"), .accumulate = 3});
   train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .accumulate = 3});
@@ -257,6 +257,37 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   bytes[step->offset + 7] = '\xff';
   testing::put_file(file, bytes);
   expect_all_say(resume(path("adam/last"), OptimizerKind::adam), "expected a count of at least 0");
+}
+
+/// Stands still. Its state is written to checkpoints all the same.
+class StandStill final : public UpdateRule {
+ public:
+  explicit StandStill(std::string name) : name_(std::move(name)) {}
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::vector<std::string> states() const override { return {"memory"}; }
+  void update(Context&, const ops::ArenaUpdate&, const States&) const override {}
+
+ private:
+  std::string name_;
+};
+
+TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
+  const OptimizerOptions still{.rule = std::make_shared<StandStill>("still")};
+  train({.ranks = 2, .steps = 2, .dir = path("run"), .optimizer = still});
+  EXPECT_NE(SafetensorsFile(path("run/last/optimizer.safetensors")).find("conv1.weight.memory"), nullptr);
+  const auto resume = [&](const OptimizerOptions& options) {
+    return with_trainers(
+        1, [&](TrainerOptions& o, int) { o.optimizer = options; },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          (void)resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));
+          EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
+        });
+  };
+  EXPECT_EQ(resume(still), comm::none_failed(1));
+  expect_all_say(resume({.rule = std::make_shared<StandStill>("other")}),
+                 "the state of optimizer still, expected other");
+  expect_all_say(resume({.kind = OptimizerKind::adam}), "the state of optimizer still, expected adam");
 }
 
 /// The checkpoint's state.json with one text in the place of another.

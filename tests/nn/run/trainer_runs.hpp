@@ -61,7 +61,7 @@ inline RunIdentity identity_of(const RunSetup& setup) {
   identity.seed = setup.seed;
   identity.ranks = setup.ranks;
   identity.global_batch = 11;
-  identity.options["optimizer"] = name_of(setup.optimizer.kind);
+  identity.options["optimizer"] = name_of(setup.optimizer);
   return identity;
 }
 

@@ -1,4 +1,4 @@
-// What a run computes: passes, ranks, types, metrics, planned bytes, the compute stream.
+// What a run computes: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -103,9 +103,9 @@ struct Outcome {
   std::size_t bytes = 0;
 };
 
-/// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some passes
-/// without a sample.
-Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, bool overlap = false,
+/// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some
+/// micro-batches without a sample.
+Outcome accumulated(int ranks, std::int64_t microbatches, bool batch_norm = false, bool overlap = false,
                     DType dtype = DType::f64, std::uint64_t augmentation_seed = 3) {
   const DataSplit data = small_data();
   ModelBuilder b = ModelBuilder::for_images("plain", {12, 12, 3});
@@ -122,12 +122,12 @@ Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, boo
     CpuContext context({.threads = 1});
     TrainerOptions options;
     options.global_batch = 11;
-    options.accumulate = passes;
+    options.accumulate = microbatches;
     options.keep_last = true;
     options.plan.dtype = dtype;
     options.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
     options.buckets.bucket_bytes = 3000;
-    options.loader_workers = passes > 1 ? 2 : 0;
+    options.loader_workers = microbatches > 1 ? 2 : 0;
     Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
     Trainer trainer(context, {grad, *control, worker}, model, data, options);
     trainer.start();
@@ -152,7 +152,7 @@ Outcome accumulated(int ranks, std::int64_t passes, bool batch_norm = false, boo
   return outcome;
 }
 
-TEST_F(TrainerTest, PassesAddUpToTheGradientOfTheWholeBatch) {
+TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
   const auto view = [](const std::vector<double>& values) {
     return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
   };
@@ -162,11 +162,12 @@ TEST_F(TrainerTest, PassesAddUpToTheGradientOfTheWholeBatch) {
     testing::expect_close(view(other.parameters), view(whole.parameters), 1e-12);
     testing::expect_close(view(other.metrics), view(whole.metrics), 1e-12);
   };
-  for (const std::int64_t passes : {2, 5, 11}) {
-    const Outcome other = accumulated(1, passes);
+  for (const std::int64_t microbatches : {2, 5, 11}) {
+    const Outcome other = accumulated(1, microbatches);
     expect_same(other);
-    if (passes < 11) {  // with passes of one sample what they are sent from is more than this small model saves
-      EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a pass";
+    // With micro-batches of one sample what they are sent from is more than this small model saves.
+    if (microbatches < 11) {
+      EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a micro-batch";
     }
   }
   expect_same(accumulated(2, 3, false, true));
@@ -254,7 +255,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const std::size_t halved = planned(DType::bf16, &largest);
   EXPECT_EQ(halved, plain + 2 * largest);
 
-  // A pass is sent from host memory of its own, for two steps, and its metrics come back to such.
+  // A micro-batch is sent from host memory of its own, for two steps, and its metrics come back to such.
   CpuContext context;
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   const StepLayout layout = step_layout(cifar_resnet(8, 4, 12, 12), {});

@@ -260,7 +260,7 @@ std::vector<Case> cases() {
           {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
           {"cnn, sgd", {}, 1e-4, 1e-4},
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
-          {"cnn, sgd, two passes", {.accumulate = 2}, 1e-4, 1e-4},
+          {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
@@ -322,13 +322,18 @@ TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {
 }
 
 /// Steps of one's own: micro-batches of unequal sizes in every way to give them, samples counted with the gradients,
-/// inputs on the device in another order of axes, then what Inference makes of the result. Parameters and predictions.
-std::vector<float> own_steps(Context& context, CudaGraph graph) {
+/// inputs on the device in another order of axes, weights of the loss of a kind, steps from which there is nothing to
+/// learn and which change nothing; then what Inference makes of the result. Parameters and predictions.
+std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weights) {
   ModelBuilder b("own", {3});
   b.linear("2", b.linear("1", b.input(), 6, {.activation = ops::Activation::tanh}), 2);
   const Model model = b.build();
   TrainStepOptions options{.max_batch = 4, .cuda_graph = graph};
   options.plan.loss = Loss::mse;
+  options.plan.weights = weights;
+  options.optimizer = adam();
+  options.optimizer.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024, .rule = {.interval = 4}};
+  options.weight_decay = 0.01;
   InferenceOptions inferring{.max_batch = 5};
   if (context.device().kind == DeviceKind::cuda) {  // the libraries of a GPU are no part of this
     CpuContext host;
@@ -352,11 +357,36 @@ std::vector<float> own_steps(Context& context, CudaGraph graph) {
   }
   const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
   copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
-  const auto batch = [&](std::int64_t begin, std::int64_t end) {
+  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // of all elements
+  std::vector<float> w(14), nothing(14, 0);
+  for (std::size_t i = 0; i < w.size(); ++i) {
+    w[i] = static_cast<float>(i % 4) * 1e-3F;
+  }
+  copy(context, TensorView(std::span<float>{w}, {2, 7}), weights_on_device);
+  const auto batch = [&](std::int64_t begin, std::int64_t end, bool counts = true) {
     Batch made;
     made.fields = {{StateField::values, on_device.view().slice(1, begin, end), "cn"},
                    {StateField::targets, TensorView(std::span<double>{y}, {7, 2}).slice(0, begin, end)}};
+    if (weights == LossWeights::none) {
+      made.valid = counts ? Batch::kAllRows : 0;
+    } else if (weights == LossWeights::element && counts) {
+      made.fields.push_back({StateField::weights, weights_on_device.view().slice(1, begin, end), "cn"});
+    } else {
+      TensorView own = TensorView(std::span<float>{counts ? w : nothing}, {7, 2});
+      if (weights == LossWeights::sample) {  // every second number
+        own.shape = Shape{7};
+        own.strides = Strides{2};
+      }
+      made.fields.push_back({StateField::weights, own.slice(0, begin, end)});
+    }
     return made;
+  };
+  const auto lasting = [&] {
+    std::vector<Bytes> all;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      all.push_back(bytes_of(context, each.view));
+    }
+    return all;
   };
   std::vector<float> result;
   for (int i = 0; i < 3; ++i) {
@@ -367,9 +397,15 @@ std::vector<float> own_steps(Context& context, CudaGraph graph) {
     step.add(batch(1, 5));
     step.update(0.1);
     result.push_back(static_cast<float>(step.wait_loss().value));
+    const std::vector<Bytes> before = lasting();
+    step.add(batch(0, 3, false));
+    step.update(batch(3, 7, false), 0.1);
+    EXPECT_THROW((void)step.wait_loss(), DataError);
+    EXPECT_EQ(lasting(), before);
   }
-  EXPECT_EQ(step.steps(), 9);
-  EXPECT_EQ(step.loss().step, 9);
+  EXPECT_EQ(step.steps(), 12);
+  EXPECT_EQ(step.loss().step, 12);
+  EXPECT_EQ(step.take_trained().samples, 3 * (4 + 7 + 5));
   const Bytes values = bytes_of(context, step.parameters().values());
   const std::size_t losses = result.size();
   result.resize(losses + values.size() / sizeof(float));
@@ -383,24 +419,27 @@ std::vector<float> own_steps(Context& context, CudaGraph graph) {
 }
 
 TEST(CudaTraining, StepsOfOnesOwn) {
-  CpuContext host({.threads = 1});
-  const std::vector<float> expected = own_steps(host, CudaGraph::automatic);
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
-    new_machine(seed);
-    std::vector<std::vector<float>> both;
-    for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
-      CudaContext gpu(Device::cuda(0));
-      both.push_back(own_steps(gpu, graph));
-      EXPECT_LT(distance(both.back(), expected), 1e-5) << "seed " << seed;
-      EXPECT_EQ(both.back(), both.front()) << "captured, seed " << seed;
+  for (const LossWeights weights : {LossWeights::none, LossWeights::sample, LossWeights::element}) {
+    SCOPED_TRACE(name_of(weights));
+    CpuContext host({.threads = 1});
+    const std::vector<float> expected = own_steps(host, CudaGraph::automatic, weights);
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      new_machine(seed);
+      std::vector<std::vector<float>> both;
+      for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+        CudaContext gpu(Device::cuda(0));
+        both.push_back(own_steps(gpu, graph, weights));
+        EXPECT_LT(distance(both.back(), expected), 1e-5) << "seed " << seed;
+        EXPECT_EQ(both.back(), both.front()) << "captured, seed " << seed;
+      }
+      EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
     }
-    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
   }
 }
 
-/// The control: each wait for a batch that is left out is seen for some order. Two in a pass: the copies wait for the
-/// pass that had their memory before, and the pass for the copies. The other waits of a step are the reducer's, which
-/// has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
+/// The control: each wait for a batch that is left out is seen for some order. Two in a micro-batch: the copies wait
+/// for the micro-batch that had their memory before, and the micro-batch for the copies. The other waits of a step are
+/// the reducer's, which has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   const RunSetup setup{.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2};
   const Outcome whole = train_on_gpu(setup);

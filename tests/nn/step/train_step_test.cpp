@@ -202,20 +202,28 @@ TEST(TrainStep, RanksWithUnequalParts) {
 
 TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
   Data data(4);
-  TrainStepOptions options = options_of(4);
-  options.weight_decay = 0;
-  options.optimizer.momentum = 0;
-  CpuContext context;
-  TrainStep step(context, regression(), options);
-  const std::vector<double> before = to_doubles(step.parameters().values());
   Batch none = data.batch(0, 4);
   none.valid = 0;
-  step.update(none, kRate);
-  EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }), "step 1 had no samples that count on any rank");
-  EXPECT_EQ(to_doubles(step.parameters().values()), before);
-  step.update(data.batch(0, 4), kRate);
-  EXPECT_TRUE(std::isfinite(step.wait_loss().value));
-  EXPECT_NE(to_doubles(step.parameters().values()), before) << "control";
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+    CpuContext context;
+    TrainStep step(context, regression(), options_of(4, kind));  // with momentum and weight decay
+    step.update(data.batch(0, 4), kRate);
+    step.synchronize();
+    std::vector<std::vector<double>> before;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      before.push_back(to_doubles(each.view));
+    }
+    step.update(none, kRate);
+    EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
+              "step 2 had no samples that count on any rank; it changed nothing");
+    std::size_t at = 0;
+    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+      EXPECT_EQ(to_doubles(each.view), before[at++]) << each.name;
+    }
+    step.update(data.batch(0, 4), kRate);
+    EXPECT_TRUE(std::isfinite(step.wait_loss().value));
+    EXPECT_NE(to_doubles(step.parameters().values()), before[0]) << "control";
+  }
 }
 
 TEST(TrainStep, AbandonForgets) {
@@ -359,6 +367,32 @@ TEST(TrainStep, OneMicroBatchWhereOneWasAnnounced) {
   EXPECT_THROW(step.add(data.batch(2, 2)), StateError);
   step.update(kRate);
   EXPECT_EQ(step.wait_loss().step, 1);
+}
+
+TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
+  CpuContext context;
+  const Model model = regression();
+  Data data(8);
+  TrainStepOptions options = options_of(8, OptimizerKind::adam);
+  TrainStep own(context, model, options);
+  ParameterSet lender(context, model, DType::f64);
+  options.lent = {.values = lender.values(),
+                  .gradients = lender.gradients_and_weight_sum(),
+                  .buffers = lender.buffer_arena(),
+                  .evaluation_buffers = lender.evaluation_buffer_arena()};
+  {
+    TrainStep lent(context, model, options);
+    EXPECT_EQ(lent.added(), 0);
+    for (int i = 0; i < 3; ++i) {
+      own.add(data.batch(0, 8));
+      own.update(kRate);
+      lent.add(data.batch(0, 8));
+      EXPECT_EQ(lent.added(), 1);
+      lent.update(kRate);
+    }
+    EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
+  }
+  EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));  // also when the step is gone
 }
 
 }  // namespace

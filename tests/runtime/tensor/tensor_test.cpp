@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -71,6 +73,40 @@ TEST(Tensor, AdoptReleasesOnceWhenTheLastOwnerIsGone) {
   }
   EXPECT_EQ(released, 1);
   EXPECT_NO_THROW(static_cast<void>(Tensor::adopt(TensorView(std::span(memory), Shape{3}), {})));
+}
+
+TEST(Tensor, AdoptReleasesOnceWhicheverThreadIsLast) {
+  struct Foreign {  // as DLPack has it: the deleter frees the struct that it is in
+    void (*deleter)(Foreign*);
+    std::atomic<int>* deleted;
+    std::vector<float> memory;
+  };
+  std::atomic<int> deleted = 0;
+  for (int round = 0; round < 200; ++round) {
+    auto* const foreign = new Foreign{.deleter =
+                                          [](Foreign* self) {
+                                            ++*self->deleted;
+                                            delete self;
+                                          },
+                                      .deleted = &deleted,
+                                      .memory = {1, 2, 3}};
+    Tensor tensor =
+        Tensor::adopt(TensorView(std::span(foreign->memory), Shape{3}), [foreign] { foreign->deleter(foreign); });
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([mine = tensor]() mutable {
+        const Tensor other = mine;
+        mine = Tensor();
+        EXPECT_EQ(other.view().as<float>()[2], 3);
+      });
+    }
+    tensor = Tensor();
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+    threads.clear();
+    EXPECT_EQ(deleted, round + 1);
+  }
 }
 
 TEST(Tensor, ToTheSameDeviceIsTheSameStorage) {

@@ -10,18 +10,20 @@
 
 namespace lockstep::nn {
 
-/// Behind the name of a call in Choices: its choice in the passes of a step that add to gradients, and in evaluation.
+/// Behind the name of a call in Choices: its choice in the micro-batches of a step that add to gradients, and in
+/// evaluation.
 inline constexpr const char* kAccumulating = " accumulate";
 inline constexpr const char* kEvaluating = " evaluate";
 
-/// The plans of the passes that a rank runs in training, over one workspace. `batch` is the samples of the largest
-/// pass, `passes` those of a step. options.choices may hold other choices for a call in later plans, under its name
-/// with one of the endings above; where it does not, that of `train` is taken. What of these cannot be planned is the
-/// provider's first guess.
-struct PassPlans {
-  PassPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t passes, const PlanOptions& options);
+/// The plans of the micro-batches that a rank runs in training, over one workspace. `batch` is the samples of the
+/// largest micro-batch, `microbatches` those of a step. options.choices may hold other choices for a call in later
+/// plans, under its name with one of the endings above; where it does not, that of `train` is taken. What of these
+/// cannot be planned is the provider's first guess.
+struct MicrobatchPlans {
+  MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
+                  const PlanOptions& options);
 
-  Plan train;                      ///< the first pass of a step
+  Plan train;                      ///< the first micro-batch of a step
   std::optional<Plan> accumulate;  ///< the others, when there are several
   Plan evaluate;
 

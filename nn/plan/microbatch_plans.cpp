@@ -1,4 +1,4 @@
-#include <lockstep/nn/plan/pass_plans.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 
 #include <algorithm>
 #include <string_view>
@@ -21,9 +21,9 @@ PlanOptions like(const Plan& train, const PlanOptions& options, std::string_view
   return later;
 }
 
-std::optional<Plan> accumulating(Context& context, const Model& model, const Plan& train, std::int64_t passes,
+std::optional<Plan> accumulating(Context& context, const Model& model, const Plan& train, std::int64_t microbatches,
                                  const PlanOptions& options) {
-  if (passes == 1) {
+  if (microbatches == 1) {
     return std::nullopt;
   }
   PlanOptions later = like(train, options, kAccumulating);
@@ -33,13 +33,13 @@ std::optional<Plan> accumulating(Context& context, const Model& model, const Pla
 
 }  // namespace
 
-PassPlans::PassPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t passes,
-                     const PlanOptions& options)
+MicrobatchPlans::MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
+                                 const PlanOptions& options)
     : train(context, model, Mode::train, batch, options),
-      accumulate(accumulating(context, model, train, passes, options)),
+      accumulate(accumulating(context, model, train, microbatches, options)),
       evaluate(context, model, Mode::evaluate, batch, like(train, options, kEvaluating)) {}
 
-std::vector<LibraryPlan> PassPlans::library_plans() const {
+std::vector<LibraryPlan> MicrobatchPlans::library_plans() const {
   std::vector<LibraryPlan> all = train.library_plans();
   const auto add = [&](const Plan& plan, const char* ending) {
     for (const LibraryPlan& library : plan.library_plans()) {
@@ -53,7 +53,7 @@ std::vector<LibraryPlan> PassPlans::library_plans() const {
   return all;
 }
 
-Choices PassPlans::choices() const {
+Choices MicrobatchPlans::choices() const {
   Choices all;
   for (const LibraryPlan& library : library_plans()) {
     all[library.key] = std::visit([](const auto& plan) { return plan->choice(); }, library.plan);
@@ -61,12 +61,12 @@ Choices PassPlans::choices() const {
   return all;
 }
 
-std::size_t PassPlans::workspace_bytes() const {
+std::size_t MicrobatchPlans::workspace_bytes() const {
   return std::max({train.workspace_bytes(), evaluate.workspace_bytes(),
                    accumulate ? accumulate->workspace_bytes() : std::size_t{0}});
 }
 
-void PassPlans::bind(ParameterSet& parameters, StepState& state, Buffer& workspace) {
+void MicrobatchPlans::bind(ParameterSet& parameters, StepState& state, Buffer& workspace) {
   train.bind(parameters, state, workspace);
   if (accumulate) {
     accumulate->bind(parameters, state, workspace);

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <lockstep/c/context.hpp>
+#include <lockstep/comm/communicator.hpp>
+
+namespace lockstep::c {
+
+/// What a lockstep_comm names.
+struct CommObject {
+  std::shared_ptr<ContextObject> context;
+  std::unique_ptr<comm::Communicator> communicator;
+};
+
+/// How a collective entry begins: every rank comes here, whether its arguments are good or not. `failure`: what is
+/// wrong here, or null. Rethrows it; where another rank has one, PeerError with that rank's text ("agreed: rank 1:
+/// ..."). With nothing wrong, the ranks' values of `must_be_equal` are compared: UsageError on all of them that names
+/// `what`.
+void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
+           const char* what = "");
+
+/// Runs check() and agrees on what it throws.
+template <class Check>
+void agree_on(comm::Communicator& communicator, Check&& check, std::uint64_t must_be_equal = 0, const char* what = "") {
+  std::exception_ptr failure;
+  try {
+    check();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  agree(communicator, failure, must_be_equal, what);
+}
+
+/// The largest of the ranks' values.
+[[nodiscard]] std::int64_t largest_of_ranks(comm::Communicator& communicator, std::int64_t value);
+
+}  // namespace lockstep::c

@@ -1,0 +1,180 @@
+#include <lockstep/c/layers.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::c {
+namespace {
+
+/// What a kind of layer takes.
+struct Kind {
+  std::string_view name;
+  std::size_t least_inputs;
+  std::size_t most_inputs;
+  bool sized;
+  nn::NodeId (*add)(nn::ModelBuilder&, const LayerRequest&);
+};
+
+void require_option(bool supported, const LayerRequest& request, std::string_view option, double value,
+                    std::string_view expected) {
+  require<UnsupportedError>(supported, "options of layer ", request.name, " (", request.kind, "): ", option, " is ",
+                            value, ", expected ", expected);
+}
+
+/// An option with an extent for rows, columns and planes, of which all are equal as yet. 0: `otherwise`.
+std::int64_t square(const LayerRequest& request, const std::int32_t (&values)[3], const char* option,
+                    std::int64_t otherwise) {
+  require<UsageError>(values[0] >= 0, "options of layer ", request.name, ": ", option, "[0] is ", values[0],
+                      ", expected at least 0");
+  for (const std::int32_t value : {values[1], values[2]}) {
+    require_option(value == 0 || value == values[0], request, option, value, "0, or as in the first place");
+  }
+  return values[0] == 0 ? otherwise : values[0];
+}
+
+nn::NodeId residual_of(const LayerRequest& request) {
+  return request.inputs.size() > 1 ? request.inputs[1] : nn::NodeId{};
+}
+
+bool with_bias(const LayerRequest& request, bool otherwise) {
+  const std::int32_t bias = request.options.bias;
+  require<UsageError>(bias >= LOCKSTEP_BIAS_DEFAULT && bias <= LOCKSTEP_BIAS_WITHOUT, "options of layer ", request.name,
+                      ": bias is ", bias, ", expected 0, 1 or 2");
+  return bias == LOCKSTEP_BIAS_DEFAULT ? otherwise : bias == LOCKSTEP_BIAS_WITH;
+}
+
+double positive(const LayerRequest& request, double value, const char* option, double otherwise) {
+  require<UsageError>(value >= 0, "options of layer ", request.name, ": ", option, " is ", value,
+                      ", expected more than 0, or 0 for ", otherwise);
+  return value == 0 ? otherwise : value;
+}
+
+nn::NodeId add_linear(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.linear(
+      r.name, r.inputs[0], r.size,
+      {.bias = with_bias(r, true), .activation = activation_from(r.options.activation), .residual = residual_of(r)});
+}
+
+nn::NodeId add_conv2d(nn::ModelBuilder& b, const LayerRequest& r) {
+  require_option(r.options.activation == LOCKSTEP_ACTIVATION_NONE, r, "activation", r.options.activation,
+                 "0, and a layer 'activation' behind it");
+  return b.conv2d(r.name, r.inputs[0], r.size,
+                  {.kernel = square(r, r.options.kernel, "kernel", 3),
+                   .stride = square(r, r.options.stride, "stride", 1),
+                   .pad = square(r, r.options.pad, "pad", 0),
+                   .bias = with_bias(r, false)});
+}
+
+nn::NodeId add_batch_norm(nn::ModelBuilder& b, const LayerRequest& r) {
+  const ops::Activation activation = activation_from(r.options.activation);
+  require_option(activation == ops::Activation::identity || activation == ops::Activation::relu, r, "activation",
+                 r.options.activation, "0 or 1 (relu)");
+  return b.batch_norm(r.name, r.inputs[0],
+                      {.relu = activation == ops::Activation::relu,
+                       .residual = residual_of(r),
+                       .epsilon = positive(r, r.options.epsilon, "epsilon", 1e-5),
+                       .momentum = positive(r, r.options.momentum, "momentum", 0.1)});
+}
+
+nn::NodeId add_layer_norm(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.layer_norm(r.name, r.inputs[0], positive(r, r.options.epsilon, "epsilon", 1e-5));
+}
+
+nn::NodeId add_activation(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.activation(r.name, r.inputs[0], activation_from(r.options.activation));
+}
+
+nn::NodeId add_max_pool(nn::ModelBuilder& b, const LayerRequest& r) {
+  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
+  return b.max_pool(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
+                    square(r, r.options.pad, "pad", 0));
+}
+
+nn::NodeId add_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
+  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
+  return b.average_pool(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
+                        square(r, r.options.pad, "pad", 0));
+}
+
+nn::NodeId add_global_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.global_average_pool(r.name, r.inputs[0]);
+}
+
+nn::NodeId add_sum(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.add(r.name, r.inputs[0], r.inputs[1]);
+}
+
+nn::NodeId add_dropout(nn::ModelBuilder& b, const LayerRequest& r) {
+  return b.dropout(r.name, r.inputs[0], r.options.rate);
+}
+
+constexpr std::array kKinds{
+    Kind{"linear", 1, 2, true, add_linear},
+    Kind{"conv2d", 1, 1, true, add_conv2d},
+    Kind{"batch_norm", 1, 2, false, add_batch_norm},
+    Kind{"layer_norm", 1, 1, false, add_layer_norm},
+    Kind{"activation", 1, 1, false, add_activation},
+    Kind{"max_pool", 1, 1, false, add_max_pool},
+    Kind{"average_pool", 1, 1, false, add_average_pool},
+    Kind{"global_average_pool", 1, 1, false, add_global_average_pool},
+    Kind{"add", 2, 2, false, add_sum},
+    Kind{"dropout", 1, 1, false, add_dropout},
+};
+
+std::string known_kinds() {
+  std::string names;
+  for (const Kind& kind : kKinds) {
+    names += names.empty() ? "" : ", ";
+    names += kind.name;
+  }
+  return names;
+}
+
+}  // namespace
+
+ops::Activation activation_from(std::int32_t number) {
+  switch (number) {
+    case LOCKSTEP_ACTIVATION_NONE:
+      return ops::Activation::identity;
+    case LOCKSTEP_ACTIVATION_RELU:
+      return ops::Activation::relu;
+    case LOCKSTEP_ACTIVATION_TANH:
+      return ops::Activation::tanh;
+    case LOCKSTEP_ACTIVATION_SIGMOID:
+      return ops::Activation::sigmoid;
+    case LOCKSTEP_ACTIVATION_GELU:
+      return ops::Activation::gelu;
+    case LOCKSTEP_ACTIVATION_GELU_TANH:
+      return ops::Activation::gelu_tanh;
+    case LOCKSTEP_ACTIVATION_SILU:
+      return ops::Activation::silu;
+    default:
+      throw UsageError(concat("activation is ", number, ", expected 0 (LOCKSTEP_ACTIVATION_NONE) to 6 (_SILU)"));
+  }
+}
+
+nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request) {
+  for (const Kind& kind : kKinds) {
+    if (kind.name != request.kind) {
+      continue;
+    }
+    require<UsageError>(request.inputs.size() >= kind.least_inputs && request.inputs.size() <= kind.most_inputs,
+                        "layer ", request.name, " (", request.kind, ") has ", request.inputs.size(),
+                        " inputs, expected ", kind.least_inputs, " to ", kind.most_inputs);
+    require<UsageError>(kind.sized ? request.size > 0 : request.size == 0, "layer ", request.name, " (", request.kind,
+                        "): size is ", request.size, ", expected ", kind.sized ? "at least 1" : "0");
+    require_option(request.options.pad_mode == 0, request, "pad_mode", request.options.pad_mode, "0 (zeros)");
+    require_option(request.options.groups == 0 || request.options.groups == 1, request, "groups",
+                   request.options.groups, "0 or 1");
+    for (const std::int32_t dilation : request.options.dilation) {
+      require_option(dilation == 0 || dilation == 1, request, "dilation", dilation, "0 or 1");
+    }
+    return kind.add(builder, request);
+  }
+  throw UnsupportedError(concat("kind is '", request.kind, "', expected one of ", known_kinds()));
+}
+
+}  // namespace lockstep::c

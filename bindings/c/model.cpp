@@ -1,0 +1,310 @@
+#include <lockstep/c/model.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <lockstep/c/arguments.hpp>
+#include <lockstep/c/entry.hpp>
+#include <lockstep/c/handles.hpp>
+#include <lockstep/c/layers.hpp>
+#include <lockstep/nn/model/model_file.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::c {
+namespace {
+
+constexpr std::size_t kOldestLayerOptions = sizeof(lockstep_layer_options);
+constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
+constexpr std::int64_t kSamplesUnasked = 64;  ///< that a model which nobody prepared is planned for, at least
+
+lockstep_layer_options default_layer_options() {
+  lockstep_layer_options options{};
+  options.struct_size = sizeof(options);
+  return options;
+}
+
+DType model_dtype(lockstep_dtype dtype) {
+  const DType type = dtype_from(dtype, "dtype");
+  require<DTypeError>(type == DType::f32 || type == DType::f64 || type == DType::bf16, "a model cannot compute in ",
+                      type, ", expected f32, f64 or bf16");
+  return type;
+}
+
+std::shared_ptr<ModelObject> empty_model(lockstep_context context, DType dtype, const char* name, const Shape& sample) {
+  auto model = std::make_shared<ModelObject>();
+  model->context = share_of(context);
+  model->dtype = dtype;
+  model->builder.emplace(name, sample);
+  model->nodes = {model->builder->input()};
+  return model;
+}
+
+nn::ModelBuilder& unfinished(ModelObject& model) {
+  require<StateError>(model.builder.has_value(), "the model has parameters, expected no more layers");
+  return *model.builder;
+}
+
+/// Makes the parameters of a model that has none; the model is as before when that fails. True: it was not finished.
+std::shared_ptr<Learned> finish(const ModelObject& model) {
+  require<StateError>(model.nodes.size() > 1, "the model has no layers, expected lockstep_model_add before");
+  nn::ModelBuilder copy = *model.builder;
+  return std::make_shared<Learned>(model.context, copy.build(), model.dtype);
+}
+
+void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
+  model.learned = std::move(learned);
+  model.builder.reset();
+}
+
+void prepare(ModelObject& model, std::int64_t max_batch) {
+  Learned& learned = model.finished();
+  require<UsageError>(max_batch >= 1, "max_batch is ", max_batch, ", expected at least 1");
+  auto made =
+      std::make_unique<nn::Inference>(*model.context->context, learned.model, learned.parameters,
+                                      nn::InferenceOptions{.max_batch = max_batch, .plan = {.dtype = model.dtype}});
+  model.inference = std::move(made);
+}
+
+/// The number of samples in a view as far as its letters tell; what does not fit is found when it is computed.
+std::int64_t samples_in(const nn::SampleView& view) {
+  std::int64_t samples = 1;
+  for (int axis = 0; axis < view.view.shape.rank(); ++axis) {
+    const auto at = static_cast<std::size_t>(axis);
+    const bool counts = view.axes.empty() ? axis == 0 : at < view.axes.size() && view.axes[at] == 'n';
+    samples *= counts ? view.view.shape[axis] : 1;
+  }
+  return samples;
+}
+
+void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out, std::int64_t views,
+           lockstep_stream stream) {
+  static_cast<void>(model.finished());
+  if (views == 0) {
+    return;
+  }
+  const Device device = model.context->device();
+  const auto n = static_cast<std::size_t>(views);
+  model.inputs.resize(n);
+  model.outputs.resize(n);
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    model.inputs[i] = {view_of(&in[i], device, "in"), axes_of(in[i])};
+    model.outputs[i] = {output_of(&out[i], device, "out"), axes_of(out[i])};
+    most = std::max(most, samples_in(model.inputs[i]));
+  }
+  if (model.inference == nullptr) {
+    prepare(model, std::max(most, kSamplesUnasked));
+  } else if (most > model.inference->max_batch()) {
+    prepare(model, most);
+  }
+  ContextObject::Call call(*model.context, stream);
+  model.inference->run(model.inputs, model.outputs);
+  call.end();
+}
+
+std::string parameter_name(const char* name, std::size_t length) {
+  return text_of(name, length, "name");
+}
+
+void require_no_axes(const lockstep_view& view) {
+  require<ShapeError>(view.axes == nullptr, "value: axes are '", axes_of(view),
+                      "', expected NULL: a parameter has its own order");
+}
+
+}  // namespace
+
+Learned::Learned(std::shared_ptr<ContextObject> owner, nn::Model finished, DType dtype)
+    : context(std::move(owner)), model(std::move(finished)), parameters(*context->context, model, dtype) {}
+
+Learned& ModelObject::finished() const {
+  require<StateError>(learned != nullptr,
+                      "the model has no parameters, expected lockstep_model_initialise or lockstep_model_load before");
+  return *learned;
+}
+
+}  // namespace lockstep::c
+
+using namespace lockstep;
+using namespace lockstep::c;
+
+lockstep_status lockstep_layer_options_init(lockstep_layer_options* options, size_t size) noexcept {
+  return entry("lockstep_layer_options_init",
+               [&] { write_options(options, size, default_layer_options(), kOldestLayerOptions, "options"); });
+}
+
+lockstep_status lockstep_model_create(lockstep_context context, lockstep_dtype dtype, const int64_t* sample_shape,
+                                      int32_t ndim, lockstep_model* model) noexcept {
+  return entry("lockstep_model_create", [&] {
+    given(model, "model") = nullptr;
+    static_cast<void>(given(sample_shape, "sample_shape"));
+    require<ShapeError>(ndim >= 1 && ndim <= 3, "sample_shape has ", ndim, " axes, expected 1 to 3");
+    const Shape sample(std::span(sample_shape, static_cast<std::size_t>(ndim)));
+    for (const std::int64_t extent : sample) {
+      require<ShapeError>(extent >= 1, "sample_shape is ", sample, ", expected extents of at least 1");
+    }
+    *model = make_handle<lockstep_model>(empty_model(context, model_dtype(dtype), "model", sample));
+  });
+}
+
+lockstep_status lockstep_model_mlp(lockstep_context context, lockstep_dtype dtype, const int64_t* widths, int32_t n,
+                                   int32_t activation, lockstep_model* model) noexcept {
+  return entry("lockstep_model_mlp", [&] {
+    given(model, "model") = nullptr;
+    static_cast<void>(given(widths, "widths"));
+    require<UsageError>(n >= 2 && n <= 1000, "n is ", n, ", expected 2 to 1000 widths");
+    for (int i = 0; i < n; ++i) {
+      require<ShapeError>(widths[i] >= 1, "widths[", i, "] is ", widths[i], ", expected at least 1");
+    }
+    const ops::Activation function = activation_from(activation);
+    std::shared_ptr<ModelObject> made = empty_model(context, model_dtype(dtype), "mlp", {widths[0]});
+    for (int i = 1; i < n; ++i) {
+      made->nodes.push_back(made->builder->linear(std::to_string(i), made->nodes.back(), widths[i],
+                                                  {.activation = i + 1 < n ? function : ops::Activation::identity}));
+    }
+    *model = make_handle<lockstep_model>(std::move(made));
+  });
+}
+
+lockstep_status lockstep_model_add(lockstep_model model, const char* kind, size_t kind_n, const char* name,
+                                   size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
+                                   const lockstep_layer_options* options, int32_t* node) noexcept {
+  return entry("lockstep_model_add", [&] {
+    ModelObject& m = object_of(model);
+    nn::ModelBuilder& builder = unfinished(m);
+    LayerRequest request{
+        .kind = text_of(kind, kind_n, "kind"), .name = text_of(name, name_n, "name"), .inputs = {}, .size = size};
+    static_cast<void>(given(inputs, "inputs"));
+    require<UsageError>(ninputs >= 1 && ninputs <= 2, "ninputs is ", ninputs, ", expected 1 or 2");
+    for (int i = 0; i < ninputs; ++i) {
+      require<UsageError>(inputs[i] >= 0 && inputs[i] < static_cast<std::int32_t>(m.nodes.size()), "inputs[", i,
+                          "] is ", inputs[i], ", expected a node of the model, 0 to ", m.nodes.size() - 1);
+      request.inputs.push_back(m.nodes[static_cast<std::size_t>(inputs[i])]);
+    }
+    request.options = read_options(options, default_layer_options(), kOldestLayerOptions, "options");
+    nn::ModelBuilder next = builder;  // a layer that does not fit leaves the model as it is
+    m.nodes.push_back(add_layer(next, request));
+    builder = std::move(next);
+    if (node != nullptr) {
+      *node = static_cast<std::int32_t>(m.nodes.size()) - 1;
+    }
+  });
+}
+
+lockstep_status lockstep_model_initialise(lockstep_model model, uint64_t seed) noexcept {
+  return entry("lockstep_model_initialise", [&] {
+    ModelObject& m = object_of(model);
+    if (m.learned != nullptr) {
+      require<StateError>(m.learned->trainer.expired(), "the model has a trainer, expected none");
+      m.learned->parameters.initialise(*m.context->context, seed);
+      return;
+    }
+    std::shared_ptr<Learned> learned = finish(m);
+    learned->parameters.initialise(*m.context->context, seed);
+    adopt(m, std::move(learned));
+  });
+}
+
+lockstep_status lockstep_model_prepare(lockstep_model model, int64_t max_batch) noexcept {
+  return entry("lockstep_model_prepare", [&] { prepare(object_of(model), max_batch); });
+}
+
+lockstep_status lockstep_model_share(lockstep_model model, lockstep_context context, lockstep_model* shared) noexcept {
+  return entry("lockstep_model_share", [&] {
+    given(shared, "shared") = nullptr;
+    const ModelObject& m = object_of(model);
+    static_cast<void>(m.finished());
+    auto made = std::make_shared<ModelObject>();
+    made->context = share_of(context);
+    require<DeviceError>(made->context->device() == m.learned->context->device(), "the context is on ",
+                         made->context->device(), ", the parameters are on ", m.learned->context->device());
+    made->dtype = m.dtype;
+    made->learned = m.learned;
+    *shared = make_handle<lockstep_model>(std::move(made));
+  });
+}
+
+lockstep_status lockstep_model_save(lockstep_model model, const char* path, size_t path_n) noexcept {
+  return entry("lockstep_model_save", [&] {
+    const ModelObject& m = object_of(model);
+    nn::save_model(text_of(path, path_n, "path"), *m.context->context, m.finished().parameters);
+  });
+}
+
+lockstep_status lockstep_model_load(lockstep_model model, const char* path, size_t path_n) noexcept {
+  return entry("lockstep_model_load", [&] {
+    ModelObject& m = object_of(model);
+    const std::string file = text_of(path, path_n, "path");
+    std::shared_ptr<Learned> learned = m.learned != nullptr ? m.learned : finish(m);
+    nn::load_model(file, *m.context->context, learned->parameters);
+    adopt(m, std::move(learned));
+  });
+}
+
+lockstep_status lockstep_model_destroy(lockstep_model model) noexcept {
+  return entry("lockstep_model_destroy", [&] { destroy(model); });
+}
+
+lockstep_status lockstep_parameter_count(lockstep_model model, int32_t* count) noexcept {
+  return entry("lockstep_parameter_count", [&] {
+    given(count, "count") = static_cast<std::int32_t>(object_of(model).finished().parameters.parameters().size());
+  });
+}
+
+lockstep_status lockstep_parameter_info(lockstep_model model, int32_t index, lockstep_parameter* info) noexcept {
+  return entry("lockstep_parameter_info", [&] {
+    const auto parameters = object_of(model).finished().parameters.parameters();
+    require<UsageError>(index >= 0 && index < static_cast<std::int32_t>(parameters.size()), "index is ", index,
+                        ", expected 0 to ", static_cast<std::int64_t>(parameters.size()) - 1);
+    const nn::ParameterSpec& spec = parameters[static_cast<std::size_t>(index)].spec;
+    lockstep_parameter known{};
+    known.ndim = spec.shape.rank();
+    std::copy(spec.shape.begin(), spec.shape.end(), known.shape);
+    known.name = spec.name.c_str();
+    write_options(info, given(info, "info").struct_size, known, kOldestParameter, "info");
+  });
+}
+
+lockstep_status lockstep_parameter_read(lockstep_model model, const char* name, size_t name_n,
+                                        const lockstep_view* value) noexcept {
+  return entry("lockstep_parameter_read", [&] {
+    const ModelObject& m = object_of(model);
+    const TensorView to = output_of(value, m.context->device(), "value");
+    require_no_axes(*value);
+    m.finished().parameters.read(*m.context->context, parameter_name(name, name_n), to);
+  });
+}
+
+lockstep_status lockstep_parameter_write(lockstep_model model, const char* name, size_t name_n,
+                                         const lockstep_view* value) noexcept {
+  return entry("lockstep_parameter_write", [&] {
+    const ModelObject& m = object_of(model);
+    const TensorView from = view_of(value, m.context->device(), "value");
+    require_no_axes(*value);
+    m.finished().parameters.write(*m.context->context, parameter_name(name, name_n), from);
+  });
+}
+
+lockstep_status lockstep_infer(lockstep_model model, const lockstep_view* in, const lockstep_view* out,
+                               lockstep_stream stream) noexcept {
+  return entry("lockstep_infer", [&] {
+    static_cast<void>(given(in, "in"));
+    static_cast<void>(given(out, "out"));
+    infer(object_of(model), in, out, 1, stream);
+  });
+}
+
+lockstep_status lockstep_infer_many(lockstep_model model, const lockstep_view* in, const lockstep_view* out,
+                                    int64_t views, lockstep_stream stream) noexcept {
+  return entry("lockstep_infer_many", [&] {
+    require<UsageError>(views >= 0 && views <= (std::int64_t{1} << 40), "views is ", views, ", expected at least 0");
+    ModelObject& m = object_of(model);
+    if (views > 0) {
+      static_cast<void>(given(in, "in"));
+      static_cast<void>(given(out, "out"));
+    }
+    infer(m, in, out, views, stream);
+  });
+}

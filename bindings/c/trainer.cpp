@@ -1,0 +1,362 @@
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/c/arguments.hpp>
+#include <lockstep/c/comm.hpp>
+#include <lockstep/c/context.hpp>
+#include <lockstep/c/entry.hpp>
+#include <lockstep/c/handles.hpp>
+#include <lockstep/c/model.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::c {
+
+/// What a lockstep_trainer names.
+struct TrainerObject {
+  std::shared_ptr<Learned> learned;
+  std::shared_ptr<CommObject> comm;
+  std::unique_ptr<comm::Communicator> alone;  ///< of one rank, which exchanges nothing; null: the step uses comm's
+  lockstep_trainer_options options{};
+  nn::Batch batch{};  ///< of a call
+  std::unique_ptr<nn::TrainStep> step{};
+
+  /// For host tensors of the ranks that train together.
+  [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
+};
+
+namespace {
+
+constexpr std::size_t kOldestOptions = sizeof(lockstep_trainer_options);
+
+lockstep_trainer_options default_options() {
+  lockstep_trainer_options options{};
+  options.struct_size = sizeof(options);
+  options.optimizer = LOCKSTEP_OPTIMIZER_ADAM;
+  options.loss = LOCKSTEP_LOSS_MSE;
+  options.beta1 = 0.9;
+  options.beta2 = 0.999;
+  options.epsilon = 1e-8;
+  options.momentum = 0.9;
+  options.huber_delta = 1;
+  return options;
+}
+
+nn::OptimizerKind optimizer_from(std::int32_t number) {
+  switch (number) {
+    case LOCKSTEP_OPTIMIZER_SGD:
+      return nn::OptimizerKind::sgd;
+    case LOCKSTEP_OPTIMIZER_ADAM:
+      return nn::OptimizerKind::adam;
+    case LOCKSTEP_OPTIMIZER_ADAMW:
+      return nn::OptimizerKind::adamw;
+    case LOCKSTEP_OPTIMIZER_LARS:
+      return nn::OptimizerKind::lars;
+    default:
+      throw UsageError(concat("options: optimizer is ", number, ", expected 0 (LOCKSTEP_OPTIMIZER_SGD) to 3 (_LARS)"));
+  }
+}
+
+nn::Loss loss_from(std::int32_t number) {
+  switch (number) {
+    case LOCKSTEP_LOSS_MSE:
+      return nn::Loss::mse;
+    case LOCKSTEP_LOSS_L1:
+      return nn::Loss::l1;
+    case LOCKSTEP_LOSS_HUBER:
+      return nn::Loss::huber;
+    case LOCKSTEP_LOSS_CROSS_ENTROPY:
+      return nn::Loss::cross_entropy;
+    default:
+      throw UsageError(concat("options: loss is ", number, ", expected 0 (LOCKSTEP_LOSS_MSE) to 3 (_CROSS_ENTROPY)"));
+  }
+}
+
+nn::LossWeights weights_from(std::int32_t number) {
+  switch (number) {
+    case LOCKSTEP_WEIGHTS_NONE:
+      return nn::LossWeights::none;
+    case LOCKSTEP_WEIGHTS_SAMPLE:
+      return nn::LossWeights::sample;
+    case LOCKSTEP_WEIGHTS_ELEMENT:
+      return nn::LossWeights::element;
+    default:
+      throw UsageError(concat("options: weights is ", number, ", expected 0 (LOCKSTEP_WEIGHTS_NONE) to 2 (_ELEMENT)"));
+  }
+}
+
+nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype) {
+  require<UsageError>(o.max_batch >= 1, "options: max_batch is ", o.max_batch, ", expected at least 1");
+  require<UsageError>(o.bucket_bytes >= 0, "options: bucket_bytes is ", o.bucket_bytes, ", expected at least 0");
+  require<UnsupportedError>(o.reserved == 0, "options: reserved is ", o.reserved, ", expected 0");
+  static_cast<void>(flag_of(o.check_input, "options: check_input"));
+  return {.max_batch = o.max_batch,
+          .plan = {.dtype = dtype,
+                   .loss = loss_from(o.loss),
+                   .huber_delta = o.huber_delta,
+                   .weights = weights_from(o.weights)},
+          .optimizer = {.kind = optimizer_from(o.optimizer),
+                        .momentum = o.momentum,
+                        .nesterov = flag_of(o.nesterov, "options: nesterov"),
+                        .beta1 = o.beta1,
+                        .beta2 = o.beta2,
+                        .epsilon = o.epsilon,
+                        .clip_norm = o.clip_norm,
+                        .skip_non_finite = flag_of(o.skip_non_finite, "options: skip_non_finite")},
+          .weight_decay = o.weight_decay,
+          .buckets = {.bucket_bytes = o.bucket_bytes}};
+}
+
+/// What has to be the same on all ranks, a line each.
+std::string contract_of(const nn::ParameterSet& parameters, const lockstep_trainer_options& o) {
+  std::string text =
+      concat("parameters in ", parameters.weight_dtype(), "\noptimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ",
+             o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
+             "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
+             o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
+  for (const nn::ParameterInfo& info : parameters.parameters()) {
+    text += concat("parameter ", info.spec.name, ' ', info.spec.dims, '\n');
+  }
+  return text;
+}
+
+/// The values of parameters while somebody else begins to use their memory.
+class KeptValues {
+ public:
+  KeptValues(Context& context, nn::ParameterSet& parameters)
+      : context_(context),
+        parameters_(parameters),
+        arenas_{parameters.values(), parameters.buffer_arena(), parameters.evaluation_buffer_arena()} {
+    for (const TensorView& arena : arenas_) {
+      if (arena.numel() > 0) {
+        Buffer& kept = memory_.emplace_back(arena.bytes(), context);
+        copy(context, arena, TensorView(kept.data(), arena.dtype, context.device(), arena.shape));
+      } else {
+        memory_.emplace_back();
+      }
+    }
+    context.synchronize();
+  }
+  void restore() {
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      if (arenas_[i].numel() > 0) {
+        copy(context_, TensorView(memory_[i].data(), arenas_[i].dtype, context_.device(), arenas_[i].shape),
+             arenas_[i]);
+      }
+    }
+    parameters_.round_weights(context_);
+    context_.synchronize();
+  }
+
+ private:
+  Context& context_;
+  nn::ParameterSet& parameters_;
+  std::vector<TensorView> arenas_;
+  std::vector<Buffer> memory_;
+};
+
+/// A step over the model's own parameters, whose values stay as they are.
+std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOptions options) {
+  Context& context = *trainer.learned->context->context;
+  nn::ParameterSet& parameters = trainer.learned->parameters;
+  options.lent = {.values = parameters.values(),
+                  .gradients = parameters.gradients_and_weight_sum(),
+                  .weights = parameters.rounds() ? parameters.weights() : TensorView(),
+                  .buffers = parameters.buffer_arena(),
+                  .evaluation_buffers = parameters.evaluation_buffer_arena()};
+  KeptValues kept(context, parameters);
+  std::unique_ptr<nn::TrainStep> step;
+  try {
+    step = std::make_unique<nn::TrainStep>(context, nn::StepRanks{trainer.control(), context.stream()},
+                                           trainer.learned->model, options);
+  } catch (...) {
+    kept.restore();
+    throw;
+  }
+  kept.restore();
+  return step;
+}
+
+void require_trainable(const ModelObject& model, const CommObject& comm) {
+  const Learned& learned = model.finished();
+  require<StateError>(learned.trainer.expired(), "the model has a trainer already, expected none");
+  require<UsageError>(learned.context == model.context,
+                      "the model shares another one's parameters, expected the one that they were made with");
+  require<UnsupportedError>(comm.communicator->size() == 1 || model.context->device() == Device::cpu(),
+                            "training with ", comm.communicator->size(), " ranks on ", model.context->device(),
+                            ": the communicator exchanges memory of the host, one of GPUs is not there yet");
+}
+
+nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device device, const char* name, bool check) {
+  nn::FieldView result{field, view_of(view, device, name), std::string(axes_of(given(view, name)))};
+  if (check) {
+    require_finite(result.view, name);
+  }
+  return result;
+}
+
+void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight,
+         lockstep_stream stream) {
+  const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
+  require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
+                      weighs ? "a view" : "NULL", ": the options say weights ", t.options.weights);
+  ContextObject& context = *t.learned->context;
+  const nn::StepLayout& layout = t.step->layout();
+  const bool check = t.options.check_input == 1;
+  t.batch.fields.clear();
+  t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, context.device(), "in", check));
+  t.batch.fields.push_back(field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target,
+                                    context.device(), "target", check));
+  if (weighs) {
+    t.batch.fields.push_back(field_of(nn::StateField::weights, weight, context.device(), "weight", check));
+  }
+  ContextObject::Call call(context, stream);
+  t.step->add(t.batch);
+  call.end();
+  t.step->wait_for_copies();  // host memory is the caller's again
+}
+
+}  // namespace
+}  // namespace lockstep::c
+
+using namespace lockstep;
+using namespace lockstep::c;
+
+lockstep_status lockstep_trainer_options_init(lockstep_trainer_options* options, size_t size) noexcept {
+  return entry("lockstep_trainer_options_init",
+               [&] { write_options(options, size, default_options(), kOldestOptions, "options"); });
+}
+
+lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm,
+                                        const lockstep_trainer_options* options, lockstep_trainer* trainer) noexcept {
+  return entry("lockstep_trainer_create", [&] {
+    const std::shared_ptr<CommObject> ranks = share_of(comm);
+    comm::Communicator& communicator = *ranks->communicator;
+    auto made = std::make_shared<TrainerObject>();
+    nn::TrainStepOptions step;
+    agree_on(communicator, [&] {
+      given(trainer, "trainer") = nullptr;
+      const ModelObject& m = object_of(model);
+      require_trainable(m, *ranks);
+      static_cast<void>(given(options, "options"));
+      made->options = read_options(options, default_options(), kOldestOptions, "options");
+      step = step_options(made->options, m.dtype);
+      made->learned = m.learned;
+      made->comm = ranks;
+    });
+    comm::require_same_on_all_ranks(communicator, contract_of(made->learned->parameters, made->options));
+    step.max_batch = largest_of_ranks(communicator, step.max_batch);
+    agree_on(communicator, [&] {
+      if (communicator.size() == 1) {
+        made->alone = comm::LocalGroup(1).communicator(0);
+      }
+      made->step = make_step(*made, step);
+    });
+    *trainer = make_handle<lockstep_trainer>(made);
+    made->learned->trainer = made;
+  });
+}
+
+lockstep_status lockstep_trainer_add(lockstep_trainer trainer, const lockstep_view* in, const lockstep_view* target,
+                                     const lockstep_view* weight, lockstep_stream stream) noexcept {
+  return entry("lockstep_trainer_add", [&] { add(object_of(trainer), in, target, weight, stream); });
+}
+
+lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learning_rate) noexcept {
+  return entry("lockstep_trainer_update", [&] {
+    TrainerObject& t = object_of(trainer);
+    agree_on(
+        t.control(),
+        [&] {
+          require<UsageError>(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate is ", learning_rate,
+                              ", expected a finite number of at least 0");
+          require<StateError>(t.step->added() > 0,
+                              "nothing was added since the last update, expected "
+                              "lockstep_trainer_add before, of no samples where there are none");
+        },
+        std::bit_cast<std::uint64_t>(learning_rate), "learning_rate");
+    t.step->update(learning_rate);
+  });
+}
+
+lockstep_status lockstep_trainer_abandon(lockstep_trainer trainer) noexcept {
+  return entry("lockstep_trainer_abandon", [&] { object_of(trainer).step->abandon(); });
+}
+
+lockstep_status lockstep_trainer_loss(lockstep_trainer trainer, int32_t wait, double* loss, int64_t* step) noexcept {
+  return entry("lockstep_trainer_loss", [&] {
+    TrainerObject& t = object_of(trainer);
+    const nn::StepLoss newest = flag_of(wait, "wait") ? t.step->wait_loss() : t.step->loss();
+    if (loss != nullptr) {
+      *loss = newest.value;
+    }
+    if (step != nullptr) {
+      *step = newest.step;
+    }
+  });
+}
+
+lockstep_status lockstep_trainer_broadcast(lockstep_trainer trainer, int32_t root) noexcept {
+  return entry("lockstep_trainer_broadcast", [&] {
+    TrainerObject& t = object_of(trainer);
+    agree_on(
+        t.control(),
+        [&] {
+          require<UsageError>(root >= 0 && root < t.control().size(), "root is ", root, ", expected 0 to ",
+                              t.control().size() - 1);
+        },
+        static_cast<std::uint64_t>(root), "root");
+    t.step->broadcast(root);
+  });
+}
+
+lockstep_status lockstep_trainer_average(lockstep_trainer trainer) noexcept {
+  return entry("lockstep_trainer_average", [&] {
+    TrainerObject& t = object_of(trainer);
+    agree(t.control(), nullptr);
+    t.step->synchronize();
+    nn::average_statistics(t.step->context(), t.step->parameters(), t.control(),
+                           std::vector<double>(static_cast<std::size_t>(t.control().size()), 1.0));
+  });
+}
+
+lockstep_status lockstep_trainer_save(lockstep_trainer trainer, const char* folder, size_t folder_n) noexcept {
+  return entry("lockstep_trainer_save", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::string path;
+    agree_on(t.control(), [&] { path = text_of(folder, folder_n, "folder"); });
+    nn::save_state(path, *t.step, t.control());
+  });
+}
+
+lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* folder, size_t folder_n) noexcept {
+  return entry("lockstep_trainer_load", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::string path;
+    agree_on(t.control(), [&] {
+      path = text_of(folder, folder_n, "folder");
+      require<StateError>(t.step->added() == 0,
+                          "samples were added since the last update, expected an update, or "
+                          "lockstep_trainer_abandon, before");
+      nn::require_state(path, *t.step);
+    });
+    agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
+  });
+}
+
+lockstep_status lockstep_trainer_destroy(lockstep_trainer trainer) noexcept {
+  return entry("lockstep_trainer_destroy", [&] { destroy(trainer); });
+}

@@ -1,0 +1,286 @@
+#include <lockstep/kernels/batch_norm.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cpu/batch_norm_periods.hpp>
+#include <lockstep/kernels/cpu/batch_norm_registers.hpp>
+#include <lockstep/kernels/cpu/element.hpp>
+#include <lockstep/kernels/cpu/relu_mask.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using namespace batch_norm;
+using std::int64_t;
+
+/// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart; g is the incoming gradient of
+/// the elements from `at`, a multiple of 32, in f64 of 16.
+template <bool kSecond, bool kMask, class T>
+void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
+                  Value<T>* sum, Value<T>* product) {
+  constexpr int64_t kN = kLanes<T> / kVectors;
+  Vector<T> m[kVectors];
+  Vector<T> s[kVectors] = {};
+  Vector<T> p[kVectors] = {};
+  for (int k = 0; k < kVectors; ++k) {
+    load(mean + k * kN, m[k]);
+  }
+  alignas(64) Value<T> buffer[kLanes<T>];
+  for (int64_t r = 0; r < periods; ++r, at += period) {
+    if constexpr (kMask) {
+      masked<kSecond>(in.dy + at, kSecond ? in.dy2 + at : nullptr, in.mask + at / 8, kLanes<T>, buffer);
+    }
+    prefetch_next(x + at);
+    prefetch_next(in.dy + at);
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      Vector<T> g;
+      if constexpr (kMask) {
+        load(buffer + k * kN, g);
+      } else {
+        load(in.dy + at + k * kN, g);
+      }
+      if constexpr (kSecond && !kMask) {
+        Vector<T> second;
+        load(in.dy2 + at + k * kN, second);
+        g += second;
+      }
+      Vector<T> d;
+      load(x + at + k * kN, d);
+      s[k] += g;
+      p[k] += g * (d - m[k]);
+    }
+  }
+  for (int k = 0; k < kVectors; ++k) {
+    add_to(sum + k * kN, s[k]);
+    add_to(product + k * kN, p[k]);
+  }
+}
+
+template <bool kSecond, bool kMask, class T>
+void chunk_products(const Layout& layout, const Gradient<T>& in, const T* x, int64_t begin, int64_t end,
+                    const Value<T>* inv_std, const Value<T>* mean, Value<T>* sum, Value<T>* product, double* joined) {
+  std::fill_n(sum, layout.period, Value<T>(0));
+  std::fill_n(product, layout.period, Value<T>(0));
+  const int64_t rest =
+      begin + for_lanes<T>(end - begin, layout.period, [&](int64_t at, int64_t phase, int64_t periods) {
+        add_products<kSecond, kMask>(in, x, begin + at, layout.period, periods, mean + phase, sum + phase,
+                                     product + phase);
+      });
+  Value<T> buffer[kLanes<T>];
+  for (int64_t at = rest; at < end; at += kLanes<T>) {
+    const int64_t length = std::min(kLanes<T>, end - at);
+    in.read(at, length, buffer);
+    for (int64_t i = 0; i < length; ++i) {
+      sum[at - rest + i] += buffer[i];
+      product[at - rest + i] += buffer[i] * (value_of(x[at + i]) - mean[at - rest + i]);
+    }
+  }
+  fold_period(sum, layout, joined);
+  fold_period(product, layout, joined + layout.channels);
+  for (int64_t c = 0; c < layout.channels; ++c) {
+    joined[layout.channels + c] *= static_cast<double>(inv_std[c]);
+  }
+}
+
+template <bool kSecond, bool kMask, class T>
+void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x,
+                   const Value<T>* coefficients, int64_t rows, GradMode mode, Value<T>* sums, Value<T>* dweight,
+                   Value<T>* dbias, const Slots& slots) {
+  using V = Value<T>;
+  const int64_t channels = layout.channels;
+  const int64_t count = rows * channels;
+  const int64_t chunks = (count + layout.chunk - 1) / layout.chunk;
+  const V* inv_std = coefficients + 3 * channels;
+  parallel_ranges(context, chunks, layout.chunk_grain(), [&](int64_t first, int64_t last) {
+    V* sum = slots.scratch<V>(first);
+    V* product = sum + layout.period;
+    V* mean = product + layout.period;
+    repeat(coefficients + 2 * channels, channels, 0, layout.period, mean);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.chunk;
+      chunk_products<kSecond, kMask>(layout, in, x, begin, std::min(count, begin + layout.chunk), inv_std, mean, sum,
+                                     product, slots.joined(i));
+    }
+  });
+  const auto give = [mode](V value, V* gradient, int64_t c) {
+    if (mode == GradMode::overwrite) {
+      gradient[c] = value;
+    } else if (mode == GradMode::accumulate) {
+      gradient[c] += value;
+    }
+  };
+  if (chunks == 0) {
+    std::fill_n(sums, 2 * channels, V(0));
+    for (int64_t c = 0; c < channels; ++c) {
+      give(V(0), dbias, c);
+      give(V(0), dweight, c);
+    }
+    return;
+  }
+  parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
+    double* sum = slots.joined(0);
+    double* product = sum + channels;
+    for (int64_t i = 1; i < chunks; ++i) {
+      const double* chunk = slots.joined(i);
+#pragma omp simd
+      for (int64_t c = first; c < last; ++c) {
+        sum[c] += chunk[c];
+        product[c] += chunk[channels + c];
+      }
+    }
+    for (int64_t c = first; c < last; ++c) {
+      sums[c] = static_cast<V>(sum[c]);
+      sums[channels + c] = static_cast<V>(product[c]);
+      give(sums[c], dbias, c);
+      give(sums[channels + c], dweight, c);
+    }
+  });
+}
+
+/// dx = scale * g + (x - mean) * slope + offset, the numbers of each channel read as if repeated over a period.
+template <class T>
+class BackwardTable {
+ public:
+  struct Rows {
+    const T* scale;
+    const T* mean;
+    const T* slope;
+    const T* offset;
+  };
+  BackwardTable(const Layout& layout, const T* coefficients, const T* sums, double count)
+      : layout_(layout), coefficients_(coefficients), sums_(sums), inv_count_(count > 0 ? 1 / count : 0.0) {
+    if (layout.period <= kMaxLocal) {
+      fill(0, layout.period);
+    }
+  }
+  /// Valid until the next call.
+  Rows from(int64_t phase, int64_t length) {
+    if (layout_.period > kMaxLocal) {
+      fill(phase, length);
+      phase = 0;
+    }
+    return {scale_ + phase, mean_ + phase, slope_ + phase, offset_ + phase};
+  }
+
+ private:
+  void fill(int64_t phase, int64_t length) {
+    const int64_t channels = layout_.channels;
+    int64_t c = phase % channels;
+    for (int64_t i = 0; i < length; ++i) {
+      scale_[i] = coefficients_[c];
+      mean_[i] = coefficients_[2 * channels + c];
+      const double step = -static_cast<double>(scale_[i]) * inv_count_;
+      const auto inv_std = static_cast<double>(coefficients_[3 * channels + c]);
+      slope_[i] = static_cast<T>(step * inv_std * static_cast<double>(sums_[channels + c]));
+      offset_[i] = static_cast<T>(step * static_cast<double>(sums_[c]));
+      c = c + 1 < channels ? c + 1 : 0;
+    }
+  }
+  const Layout& layout_;
+  const T* coefficients_;
+  const T* sums_;
+  double inv_count_;
+  alignas(64) T scale_[kMaxLocal];
+  alignas(64) T mean_[kMaxLocal];
+  alignas(64) T slope_[kMaxLocal];
+  alignas(64) T offset_[kMaxLocal];
+};
+
+/// g: rows g_period apart; x and dx: period.
+template <int kRows, class G, class T>
+void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
+                   const typename BackwardTable<Value<T>>::Rows& table, T* dx, int64_t length) {
+  const Value<T>* scale = table.scale;
+  const Value<T>* mean = table.mean;
+  const Value<T>* slope = table.slope;
+  const Value<T>* offset = table.offset;
+#pragma omp simd
+  for (int64_t i = 0; i < length; ++i) {
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      store(scale[i] * value_of(g[r * g_period + i]) + ((value_of(x[r * period + i]) - mean[i]) * slope[i] + offset[i]),
+            dx[r * period + i]);
+    }
+  }
+}
+
+template <class T>
+void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x,
+              const Value<T>* coefficients, const Value<T>* sums, double count, int64_t rows, T* dx, T* dresidual) {
+  const int64_t numel = layout.numel();
+  const int64_t valid = rows * layout.channels;
+  const int64_t period = layout.period;
+  parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
+    BackwardTable<Value<T>> table(layout, coefficients, sums, count);
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * layout.tile;
+      const int64_t end = std::min(numel, begin + layout.tile);
+      const int64_t stop = std::clamp(valid, begin, end);
+      for_pieces(begin, stop, period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
+        if (dresidual == nullptr && in.plain()) {
+          backward_rows<n()>(in.dy + at, period, x + at, period, table.from(phase, length), dx + at, length);
+          return;
+        }
+        if constexpr (std::is_same_v<T, Value<T>>) {
+          T* g = (dresidual != nullptr ? dresidual : dx) + at;
+          for (int r = 0; r < n(); ++r) {
+            in.read(at + r * period, length, g + r * period);
+          }
+          backward_rows<n()>(g, period, x + at, period, table.from(phase, length), dx + at, length);
+        } else {  // elements would round the gradient
+          alignas(64) Value<T> g[n() * kBlock];
+          for (int r = 0; r < n(); ++r) {
+            in.read(at + r * period, length, g + r * kBlock);
+            if (dresidual != nullptr) {
+              store_values(g + r * kBlock, length, dresidual + at + r * period);
+            }
+          }
+          backward_rows<n()>(g, kBlock, x + at, period, table.from(phase, length), dx + at, length);
+        }
+      });
+      std::fill(dx + stop, dx + end, T(0));
+      if (dresidual != nullptr) {
+        std::fill(dresidual + stop, dresidual + end, T(0));
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void batch_norm_backward_reduce(CpuContext& context, const TensorView& dy, const TensorView& dy2,
+                                const TensorView& mask, const TensorView& x, const TensorView& coefficients,
+                                const TensorView& valid, GradMode mode, const TensorView& sums,
+                                const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
+  const Layout layout(x.shape);
+  const int64_t rows = valid_rows("batch_norm_backward_reduce", layout, x, valid);
+  visit_element(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
+    const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    const bool wanted = mode != GradMode::ignore;
+    const auto run = in.dy2 != nullptr
+                         ? (in.mask != nullptr ? backward_sums<true, true, T> : backward_sums<true, false, T>)
+                         : (in.mask != nullptr ? backward_sums<false, true, T> : backward_sums<false, false, T>);
+    run(context, layout, in, x.as<T>(), coefficients.as<Value<T>>(), rows, mode, sums.as<Value<T>>(),
+        wanted ? dweight.as<Value<T>>() : nullptr, wanted ? dbias.as<Value<T>>() : nullptr,
+        Slots(layout, workspace, sizeof(Value<T>)));
+  });
+}
+
+void batch_norm_backward_apply(CpuContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& sums,
+                               const TensorView& stats, const TensorView& valid, const TensorView& dx,
+                               const TensorView& dresidual) {
+  const Layout layout(x.shape, Layout::Pass::elementwise);
+  const int64_t rows = valid_rows("batch_norm_backward_apply", layout, x, valid);
+  visit_element(x.dtype, "batch_norm_backward_apply", [&]<class T>(std::type_identity<T>) {
+    const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    backward(context, layout, in, x.as<T>(), coefficients.as<Value<T>>(), sums.as<Value<T>>(),
+             static_cast<double>(stats.as<Value<T>>()[2 * layout.channels]), rows, dx.as<T>(), pointer<T>(dresidual));
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include <lockstep/kernels/cpu/element.hpp>
+
+/// Sums of batch norm that stay in registers: of kLanes channels, over a group of periods. Always 32 bytes wide, on
+/// every processor, so that a tensor is cut alike everywhere; cpu/lanes.hpp is as wide as the processor.
+namespace lockstep::ops::batch_norm {
+
+/// Elements, about, whose sums stay in registers before they join one in memory.
+inline constexpr std::int64_t kGroup = 2048;
+
+/// Channels whose sums are kept in registers together: 128 bytes.
+template <class T>
+inline constexpr std::int64_t kLanes = 128 / sizeof(Value<T>);
+
+/// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): kLanes elements from
+/// `phase` of each period are to be added up. Returns where the last, partial period begins.
+template <class T, class F>
+std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
+  const std::int64_t periods = count / period;
+  const std::int64_t group = std::clamp(kGroup / period, std::int64_t{8}, std::int64_t{64});
+  for (std::int64_t first = 0; first < periods; first += group) {
+    for (std::int64_t phase = 0; phase < period; phase += kLanes<T>) {
+      f(first * period + phase, phase, std::min(group, periods - first));
+    }
+  }
+  return periods * period;
+}
+
+/// The elements after these kLanes are read next in this row: hardware does not see it coming.
+template <class T>
+void prefetch_next(const T* lanes) {
+  __builtin_prefetch(lanes + kLanes<T>);
+  if constexpr (kLanes<T> * sizeof(T) > 64) {
+    __builtin_prefetch(lanes + kLanes<T> + kLanes<T> / 2);
+  }
+}
+
+/// 32 bytes that + - * work on element by element (an extension of gcc and clang). Arrays of these stay in registers,
+/// arrays of T do not.
+template <class V>
+struct VectorOf {
+  using Type [[gnu::vector_size(32)]] = V;
+};
+template <class T>
+using Vector = typename VectorOf<Value<T>>::Type;
+
+template <class T>
+void load(const T* from, Vector<T>& to) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    using Halves [[gnu::vector_size(16)]] = std::uint16_t;
+    using Words [[gnu::vector_size(32)]] = std::uint32_t;
+    Halves bits;
+    std::memcpy(&bits, from, sizeof bits);
+    const Words words = __builtin_convertvector(bits, Words) << 16;
+    std::memcpy(&to, &words, sizeof to);
+  } else {
+    std::memcpy(&to, from, sizeof to);
+  }
+}
+
+template <class V>
+void add_to(V* sums, const Vector<V>& values) {
+  Vector<V> v;
+  load(sums, v);
+  v += values;
+  std::memcpy(sums, &v, sizeof v);
+}
+
+inline constexpr int kVectors = 4;  // in kLanes
+
+}  // namespace lockstep::ops::batch_norm

@@ -1,0 +1,67 @@
+#include <lockstep/kernels/cuda/chunk_sum.hpp>
+#include <lockstep/kernels/reduce.hpp>
+#include <lockstep/kernels/weight_sum.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+/// The weights of the samples that count. weights: (N, F); valid: scalar or null.
+struct Weights {
+  const float* weights;
+  const std::int64_t* valid;
+  std::int64_t samples;
+  std::int64_t features;
+  std::int64_t counted = 0;  ///< weights, the first ones
+
+  static constexpr int kUnroll = 4;
+
+  __device__ void start() {
+    const std::int64_t rows = valid == nullptr || *valid > samples ? samples : *valid;
+    counted = rows < 0 ? 0 : rows * features;
+  }
+
+  template <int kCount>
+  __device__ void operator()(std::integral_constant<int, kCount>, std::int64_t first, double& sum) const {
+    if (first < counted) {
+      const auto values = gpu::load<kCount>(weights + first);
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        sum += first + j < counted ? static_cast<double>(values.at[j]) : 0.0;
+      }
+    }
+  }
+};
+
+/// One block. sum = or += scale * S, total += S, with S the sum of partial / features. partial: (chunks); sum, total:
+/// scalars or null; scale: scalar or null.
+__global__ void __launch_bounds__(gpu::kSumBlock)
+    join_weights_kernel(const double* partial, std::int64_t chunks, double features, const float* scale,
+                        bool accumulate, float* sum, double* total) {
+  const double all = gpu::joined_sum<gpu::kSumBlock>(partial, chunks) / features;
+  if (threadIdx.x == 0) {
+    if (total != nullptr) {
+      *total += all;
+    }
+    if (sum != nullptr) {
+      const auto scaled = static_cast<float>(all * (scale != nullptr ? static_cast<double>(*scale) : 1.0));
+      *sum = accumulate ? *sum + scaled : scaled;
+    }
+  }
+}
+
+}  // namespace
+
+void weight_sum(CudaContext& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace) {
+  const std::int64_t samples = weights.shape[0];
+  const std::int64_t features = samples == 0 ? 1 : weights.numel() / samples;
+  const Weights term{gpu::data<const float>(weights), gpu::data<const std::int64_t>(valid), samples, features};
+  auto* partial = gpu::data<double>(workspace);
+  const std::int64_t chunks = gpu::partial_sums<kSumChunk, float>(context, term, samples * features,
+                                                                  gpu::aligned_to_vectors(term.weights), partial);
+  gpu::launch(join_weights_kernel, dim3(1), dim3(gpu::kSumBlock), 0, context.stream(), partial, chunks,
+              static_cast<double>(features), gpu::data<const float>(scale), mode == GradMode::accumulate,
+              gpu::data<float>(sum), gpu::data<double>(total));
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/shared_library.hpp>
+
+/// A library of NVIDIA's that is opened when an op first needs it, so that programs start on machines without it.
+namespace lockstep::ops::detail {
+
+/// Api: pointers to the functions of the library that are used.
+template <class Api>
+struct LoadedApi {
+  Api api;
+  std::string problem;  ///< why it cannot be used; empty when all is well
+};
+
+/// Opens the first of `names` that can be: by name, which the environment of a program decides, then where the library
+/// was when this was built. get(library, api) takes the functions and says what is wrong with the version, if anything.
+/// Never unloaded: its threads and CUDA modules outlive every owner that we could name.
+template <class Api, class Get>
+[[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, Get get) {
+  LoadedApi<Api> loaded;
+  try {
+    const SharedLibrary library(names, Unload::never);
+    loaded.problem = get(library, loaded.api);
+  } catch (const UnsupportedError& error) {
+    loaded.problem = concat(title, " cannot be loaded: ", error.what());
+  }
+  return loaded;
+}
+
+}  // namespace lockstep::ops::detail

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// What a weighted loss is divided by (softmax_cross_entropy.hpp, regression_loss.hpp): the sum S over the samples that
+/// count of the mean of a sample's weights.
+///
+///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
+///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
+///   scale:     scalar of the type of weights; not given: 1
+///   mode:      of sum; ignore: sum is not given
+///   sum:       scalar of the type of weights: = or += scale * S, the product rounded once
+///   total:     f64 scalar: += S; may be missing
+///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing when that is 0
+///
+/// Added up in f64 in fixed chunks that are joined in order: the bits do not depend on the number of threads. Weights
+/// of samples that do not count are not looked at.
+void weight_sum(Context& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
+
+[[nodiscard]] std::size_t weight_sum_workspace_bytes(const Context& context, const TensorView& weights);
+
+namespace backend {  // called after the checks of weight_sum.cpp
+void weight_sum(CpuContext& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
+void weight_sum(CudaContext& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
+                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,439 @@
+// What bindings/c/README.md promises of every entry: status and text, handles, structs of other versions, and what is
+// left alone.
+#include <cerrno>
+#include <cfenv>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <stdexcept>
+#include <thread>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host.hpp"
+
+namespace host {
+namespace {
+
+TEST(Library, SaysWhatItIs) {
+  EXPECT_EQ(lockstep_version(), static_cast<std::uint32_t>(LOCKSTEP_VERSION));
+  const std::string info = lockstep_build_info();
+  EXPECT_EQ(info.front(), '{');
+  EXPECT_EQ(info.back(), '}');
+  const std::string version = std::to_string(LOCKSTEP_VERSION_MAJOR) + "." + std::to_string(LOCKSTEP_VERSION_MINOR) +
+                              "." + std::to_string(LOCKSTEP_VERSION_PATCH);
+  EXPECT_NE(info.find("\"version\": \"" + version + "\""), std::string::npos) << info;
+  EXPECT_NE(info.find("\"cuda\": "), std::string::npos) << info;
+  EXPECT_STREQ(lockstep_status_name(LOCKSTEP_OK), "OK");
+  EXPECT_STREQ(lockstep_status_name(LOCKSTEP_ERR_OUT_OF_MEMORY), "OUT_OF_MEMORY");
+  EXPECT_STREQ(lockstep_status_name(7777), "UNKNOWN");
+}
+
+TEST(LastError, BelongsToTheThreadAndEndsWithItsNextCall) {
+  EXPECT_EQ(lockstep_context_synchronize(nullptr), LOCKSTEP_ERR_INVALID);
+  EXPECT_STREQ(lockstep_last_error(), "lockstep_context_synchronize: the context is NULL");
+  std::thread([] {
+    EXPECT_STREQ(lockstep_last_error(), "");
+    EXPECT_EQ(lockstep_comm_rank(nullptr, nullptr, nullptr), LOCKSTEP_ERR_INVALID);
+    EXPECT_STREQ(lockstep_last_error(), "lockstep_comm_rank: the communicator is NULL");
+  }).join();
+  EXPECT_STREQ(lockstep_last_error(), "lockstep_context_synchronize: the context is NULL");
+  EXPECT_EQ(lockstep_context_destroy(nullptr), LOCKSTEP_OK);
+  EXPECT_STREQ(lockstep_last_error(), "");
+  EXPECT_EQ(lockstep_error_set(LOCKSTEP_ERR_FORMAT, "of a layer above", 7), LOCKSTEP_ERR_FORMAT);
+  EXPECT_STREQ(lockstep_last_error(), "of a la");
+}
+
+TEST(LastError, LongTextsAreCut) {
+  Context context;
+  make_context(context);
+  Model model;
+  make_mlp(context, model, {1, 1});
+  const std::string name(100000, 'x');
+  double value = 0;
+  View view(&value, {1});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(model, name.data(), name.size(), &view), {"xxx..."}));
+  EXPECT_LT(std::strlen(lockstep_last_error()), 2048U);
+}
+
+TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
+  lockstep_context context = nullptr;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &context)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_prepare(reinterpret_cast<lockstep_model>(context), 1),
+                    {"the handle is a context, expected a model"}));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(context)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_destroy(context), {"destroyed"}));
+  lockstep_context next = nullptr;  // takes the same slot
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &next)));
+  EXPECT_NE(next, context);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(next)));
+  int other = 0;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(reinterpret_cast<lockstep_context>(&other)),
+                    {"no handle of lockstep"}));
+}
+
+// All 24 orders of destroying; what is left goes on working.
+TEST(Handles, AreDestroyedInAnyOrder) {
+  int order[] = {0, 1, 2, 3};
+  do {
+    lockstep_context context = nullptr;
+    lockstep_comm comm = nullptr;
+    lockstep_model model = nullptr;
+    lockstep_trainer trainer = nullptr;
+    const std::int64_t widths[] = {2, 1};
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &context)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    const lockstep_trainer_options options = trainer_options(1);
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    for (const int which : order) {
+      if (trainer != nullptr) {
+        double x[] = {1, 2}, y[] = {3};
+        View in(x, {1, 2});
+        View target(y, {1, 1});
+        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
+        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-3)));
+      }
+      switch (which) {
+        case 0:
+          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(context)));
+          break;
+        case 1:
+          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_destroy(comm)));
+          break;
+        case 2:
+          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_destroy(model)));
+          break;
+        default:
+          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_destroy(std::exchange(trainer, nullptr))));
+      }
+    }
+  } while (std::next_permutation(std::begin(order), std::end(order)));
+}
+
+TEST(Structs, OlderAndNewerOnesAreTaken) {
+  struct Newer {
+    lockstep_context_options known;
+    std::int64_t unknown[4];
+  } newer;
+  std::memset(&newer, 0xFF, sizeof newer);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&newer.known, sizeof newer)));
+  EXPECT_EQ(newer.known.struct_size, sizeof newer);
+  for (const std::int64_t value : newer.unknown) {
+    EXPECT_EQ(value, 0);
+  }
+  Context context;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&newer.known, &context)));
+  newer.unknown[2] = 1;
+  Context none;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_context_create(&newer.known, &none), {"struct_size", "newer"}) ||
+              fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_context_create(&newer.known, &none), {"is set", "newer"}));
+  EXPECT_EQ(static_cast<lockstep_context>(none), nullptr);
+  lockstep_context_options small{};
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(&small, &none), {"struct_size is 0"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_options_init(&small, 8), {"size is 8"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_options_init(nullptr, 8), {"options is NULL"}));
+}
+
+TEST(Structs, HaveTheLayoutOfThisSoname) {
+  // 0.1. A change here is a change of the binary interface: of the soname.
+  EXPECT_EQ(sizeof(lockstep_view), 48U);
+  EXPECT_EQ(offsetof(lockstep_view, shape), 24U);
+  EXPECT_EQ(offsetof(lockstep_view, axes), 40U);
+  EXPECT_EQ(sizeof(lockstep_allocator), 32U);
+  EXPECT_EQ(sizeof(lockstep_context_options), 48U);
+  EXPECT_EQ(offsetof(lockstep_context_options, memory_limit), 40U);
+  EXPECT_EQ(sizeof(lockstep_comm_ops), 72U);
+  EXPECT_EQ(offsetof(lockstep_comm_ops, destroy), 64U);
+  EXPECT_EQ(sizeof(lockstep_layer_options), 96U);
+  EXPECT_EQ(offsetof(lockstep_layer_options, epsilon), 72U);
+  EXPECT_EQ(sizeof(lockstep_trainer_options), 104U);
+  EXPECT_EQ(offsetof(lockstep_trainer_options, max_batch), 88U);
+  EXPECT_EQ(sizeof(lockstep_parameter), 80U);
+}
+
+TEST(Context, BadInput) {
+  Context none;
+  const auto fails_with = [&](lockstep_status status, const std::function<void(lockstep_context_options&)>& change,
+                              const char* text) {
+    lockstep_context_options options;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+    change(options);
+    EXPECT_TRUE(fails(status, lockstep_context_create(&options, &none), {"lockstep_context_create", text}));
+    EXPECT_EQ(static_cast<lockstep_context>(none), nullptr);
+  };
+  fails_with(
+      LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = 13; }, "device_type is 13");
+  fails_with(
+      LOCKSTEP_ERR_DEVICE,
+      [](auto& o) {
+        o.device_type = LOCKSTEP_CUDA;
+        o.device_id = 4711;
+      },
+      "4711");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.threads = -1; }, "threads is -1");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.stream_kind = 5; }, "stream_kind is 5");
+  fails_with(
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.memory_limit = -1; }, "memory_limit is -1");
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(nullptr, nullptr), {"context is NULL"}));
+}
+
+TEST(Context, MemoryLimitIsOutOfMemory) {
+  lockstep_context_options options;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  options.memory_limit = 1 << 20;
+  Context context;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&options, &context)));
+  const std::int64_t widths[] = {1000, 1000};
+  Model model;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_OUT_OF_MEMORY, lockstep_model_initialise(model, 1), {"limit 1048576"}) ||
+              fails(LOCKSTEP_ERR_OUT_OF_MEMORY, lockstep_model_initialise(model, 1), {"limit"}));
+  std::int64_t in_use = -1;
+  std::int64_t peak = -1;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+  EXPECT_EQ(in_use, 0);  // nothing was changed
+}
+
+/// The host program's memory.
+struct Pool {
+  enum class Mood { good, empty, throwing, crooked, calling } mood = Mood::good;
+  std::int64_t given = 0;
+  std::int64_t back = 0;
+  lockstep_context context = nullptr;
+  lockstep_status inside = LOCKSTEP_OK;
+
+  static void* allocate(void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
+    auto& pool = *static_cast<Pool*>(user);
+    switch (pool.mood) {
+      case Mood::empty:
+        return nullptr;
+      case Mood::throwing:
+        throw std::runtime_error("a C++ host");
+      case Mood::calling:
+        pool.inside = lockstep_context_synchronize(pool.context);
+        break;
+      default:
+        break;
+    }
+    ++pool.given;
+    auto* memory = static_cast<char*>(std::aligned_alloc(alignment, (bytes / alignment + 2) * alignment));
+    return pool.mood == Mood::crooked ? memory + 8 : memory;
+  }
+  static void deallocate(void* user, void* memory, std::size_t, lockstep_stream) {
+    auto& pool = *static_cast<Pool*>(user);
+    ++pool.back;
+    std::free(pool.mood == Mood::crooked ? static_cast<char*>(memory) - 8 : memory);
+  }
+  lockstep_allocator functions() {
+    return {.struct_size = sizeof(lockstep_allocator),
+            .flags = 0,
+            .user = this,
+            .allocate = allocate,
+            .deallocate = deallocate};
+  }
+};
+
+TEST(HostMemory, AllOfItComesFromTheHostAndGoesBack) {
+  Pool pool;
+  {
+    const lockstep_allocator functions = pool.functions();
+    Context context;
+    make_context(context, &functions);
+    Model model;
+    make_mlp(context, model, {4, 4, 1});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 8)));
+    std::int64_t in_use = 0;
+    std::int64_t peak = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+    EXPECT_GT(pool.given, pool.back);
+    EXPECT_GT(in_use, 0);
+    EXPECT_GE(peak, in_use);
+  }
+  EXPECT_EQ(pool.given, pool.back);
+}
+
+TEST(HostMemory, FailuresOfTheHostHaveNames) {
+  for (const auto& [mood, status, text] :
+       {std::tuple{Pool::Mood::empty, LOCKSTEP_ERR_OUT_OF_MEMORY, "allocate gave NULL"},
+        std::tuple{Pool::Mood::throwing, LOCKSTEP_ERR_INVALID, "threw an exception"},
+        std::tuple{Pool::Mood::crooked, LOCKSTEP_ERR_SHAPE, "align"}}) {
+    Pool pool;
+    const lockstep_allocator functions = pool.functions();
+    Context context;
+    make_context(context, &functions);
+    const std::int64_t widths[] = {4, 1};
+    Model model;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+    pool.mood = mood;
+    EXPECT_TRUE(fails(status, lockstep_model_initialise(model, 1), {text}));
+    EXPECT_EQ(pool.given, pool.back);
+    pool.mood = Pool::Mood::good;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));  // nothing was changed
+  }
+  lockstep_allocator half = Pool{}.functions();
+  half.deallocate = nullptr;
+  lockstep_context_options options;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  options.memory = &half;
+  Context none;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(&options, &none), {"deallocate is NULL"}));
+}
+
+TEST(HostMemory, CallbacksMayNotCallBack) {
+  Pool pool;
+  const lockstep_allocator functions = pool.functions();
+  Context context;
+  make_context(context, &functions);
+  pool.context = context;
+  pool.mood = Pool::Mood::calling;
+  Model model;
+  make_mlp(context, model, {4, 1});
+  EXPECT_EQ(pool.inside, LOCKSTEP_ERR_STATE);
+}
+
+/// Training, inference, saving and failing, as a whole.
+void live() {
+  Context context;
+  make_context(context);
+  Comm comm;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
+    Model model;
+    make_mlp(context, model, {3, 16, 1}, dtype);
+    const lockstep_trainer_options options = trainer_options(16);
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    std::vector<double> x(16 * 3), y(16), z(16);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = draw(i);
+    }
+    View in(x.data(), {16, 3});
+    View target(y.data(), {16, 1});
+    View out(z.data(), {16, 1});
+    for (int step = 0; step < 5; ++step) {
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-2)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    }
+    const std::string folder = ::testing::TempDir() + "lockstep_c_live_" + std::to_string(::getpid());
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+    std::filesystem::remove_all(folder);
+    EXPECT_TRUE(is(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+  }
+}
+
+TEST(LeftAlone, FloatingPointEnvironment) {
+  live();  // libraries that are loaded on first use
+  std::fenv_t before;
+  ASSERT_EQ(std::fegetenv(&before), 0);
+  std::feclearexcept(FE_ALL_EXCEPT);
+  std::fesetround(FE_TONEAREST);
+  live();
+  EXPECT_EQ(std::fetestexcept(FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW), 0);
+  EXPECT_EQ(std::fegetround(), FE_TONEAREST);
+  volatile double tiny = std::numeric_limits<double>::min();
+  EXPECT_GT(tiny / 2, 0) << "denormals are flushed";
+  std::fesetenv(&before);
+}
+
+TEST(LeftAlone, SignalsLocaleMaskAndFiles) {
+  live();
+  std::vector<struct sigaction> before(NSIG);
+  for (int signal = 1; signal < NSIG; ++signal) {
+    sigaction(signal, nullptr, &before[static_cast<std::size_t>(signal)]);
+  }
+  const std::string locale = std::setlocale(LC_ALL, nullptr);
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto files = open_files();
+  live();
+  for (int signal = 1; signal < NSIG; ++signal) {
+    struct sigaction after {};
+    sigaction(signal, nullptr, &after);
+    EXPECT_EQ(after.sa_handler, before[static_cast<std::size_t>(signal)].sa_handler) << "signal " << signal;
+  }
+  EXPECT_EQ(locale, std::setlocale(LC_ALL, nullptr));
+  const mode_t now = ::umask(0);
+  ::umask(now);
+  EXPECT_EQ(now, mask);
+  EXPECT_EQ(open_files(), files);
+}
+
+// A process without standard output and error: nothing is printed, so nothing lands in the file that takes number 1.
+TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
+  const std::string path = ::testing::TempDir() + "lockstep_c_silent_" + std::to_string(::getpid());
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::close(1);
+    ::close(2);
+    const int out = ::open(path.c_str(), O_CREAT | O_RDWR | O_TRUNC, 0600);
+    const int err = ::open(path.c_str(), O_RDWR | O_APPEND);
+    live();
+    const bool silent = out == 1 && err == 2 && std::filesystem::file_size(path) == 0;
+    ::close(1);
+    ::close(2);
+    live();  // closed
+    ::_exit(silent && !::testing::Test::HasFailure() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+  std::filesystem::remove(path);
+}
+
+TEST(Leaks, AThousandLivesLeaveNothing) {
+  const auto resident = [] {
+    long pages = 0;
+    long ignored = 0;
+    std::FILE* file = std::fopen("/proc/self/statm", "r");
+    EXPECT_EQ(std::fscanf(file, "%ld %ld", &ignored, &pages), 2);
+    std::fclose(file);
+    return pages;
+  };
+  const auto one = [] {
+    Context context;
+    make_context(context);
+    Comm comm;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+    Model model;
+    make_mlp(context, model, {3, 16, 1});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 32)));
+    const lockstep_trainer_options options = trainer_options(4);
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  };
+  for (int i = 0; i < 100; ++i) {
+    one();
+  }
+  const long before = resident();
+  for (int i = 0; i < 1000; ++i) {
+    one();
+  }
+#if !defined(__SANITIZE_ADDRESS__)
+  EXPECT_LE(resident() - before, 256) << "pages";  // 1 MB, of which a life takes a few hundred kB
+#else
+  static_cast<void>(before);
+#endif
+}
+
+}  // namespace
+}  // namespace host

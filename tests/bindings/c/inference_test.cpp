@@ -1,0 +1,484 @@
+// Models, parameters and inference through the C interface, against loops written here.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include <unistd.h>
+
+#include "host.hpp"
+
+namespace host {
+namespace {
+
+/// y = W2 tanh(W1 x + b1) + b2, by hand.
+struct PlainMlp {
+  std::int64_t in, hidden, out;
+  std::vector<double> w1, b1, w2, b2;
+
+  explicit PlainMlp(lockstep_model model, std::int64_t i, std::int64_t h, std::int64_t o)
+      : in(i),
+        hidden(h),
+        out(o),
+        w1(parameter(model, "1.weight", {h, i})),
+        b1(parameter(model, "1.bias", {h})),
+        w2(parameter(model, "2.weight", {o, h})),
+        b2(parameter(model, "2.bias", {o})) {}
+
+  [[nodiscard]] std::vector<double> operator()(const std::vector<double>& x) const {
+    std::vector<double> y(b2);
+    for (std::int64_t j = 0; j < hidden; ++j) {
+      double sum = b1[static_cast<std::size_t>(j)];
+      for (std::int64_t i = 0; i < in; ++i) {
+        sum += w1[static_cast<std::size_t>(j * in + i)] * x[static_cast<std::size_t>(i)];
+      }
+      for (std::int64_t k = 0; k < out; ++k) {
+        y[static_cast<std::size_t>(k)] += w2[static_cast<std::size_t>(k * hidden + j)] * std::tanh(sum);
+      }
+    }
+    return y;
+  }
+};
+
+class InferenceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    make_context(context);
+    make_mlp(context, model, {3, 8, 2});
+  }
+  Context context;
+  Model model;
+};
+
+TEST_F(InferenceTest, ParametersAreThoseOfTheModel) {
+  std::int32_t count = 0;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &count)));
+  ASSERT_EQ(count, 4);
+  std::int64_t numbers = 0;
+  bool found = false;
+  for (std::int32_t i = 0; i < count; ++i) {
+    lockstep_parameter info{};
+    info.struct_size = sizeof info;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_info(model, i, &info)));
+    std::int64_t here = 1;
+    for (int axis = 0; axis < info.ndim; ++axis) {
+      here *= info.shape[axis];
+    }
+    numbers += here;
+    if (std::strcmp(info.name, "1.weight") == 0) {
+      found = true;
+      EXPECT_EQ(info.ndim, 2);
+      EXPECT_EQ(info.shape[0], 8);
+      EXPECT_EQ(info.shape[1], 3);
+    }
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(numbers, 3 * 8 + 8 + 8 * 2 + 2);
+}
+
+TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
+  const PlainMlp plain(model, 3, 8, 2);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 100)));
+  for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some are more than were prepared for
+    std::vector<double> x(static_cast<std::size_t>(n * 3));
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = draw(i);
+    }
+    std::vector<double> y(static_cast<std::size_t>(n * 2), std::numeric_limits<double>::quiet_NaN());
+    View in(x.data(), {n, 3});
+    View out(y.data(), {n, 2});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    for (std::int64_t s = 0; s < n; ++s) {
+      const auto at = static_cast<std::size_t>(s);
+      const std::vector<double> expected = plain({x[3 * at], x[3 * at + 1], x[3 * at + 2]});
+      EXPECT_NEAR(y[2 * at], expected[0], 1e-14) << n << " samples, sample " << s;
+      EXPECT_NEAR(y[2 * at + 1], expected[1], 1e-14);
+    }
+  }
+  View none_in(static_cast<double*>(nullptr), {0, 3});
+  View none_out(static_cast<double*>(nullptr), {0, 2});
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &none_in, &none_out, nullptr)));
+}
+
+TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 64)));
+  std::int64_t before = 0;
+  std::int64_t peak_before = 0;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &before, &peak_before)));
+  EXPECT_GT(before, 0);
+  std::vector<float> x(64 * 3), y(64 * 2);
+  for (std::int64_t n = 1; n <= 64; ++n) {
+    View in(x.data(), {n, 3});
+    View out(y.data(), {n, 2});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  }
+  std::int64_t after = 0;
+  std::int64_t peak_after = 0;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &after, &peak_after)));
+  EXPECT_EQ(after, before);
+  EXPECT_EQ(peak_after, peak_before);
+}
+
+// A field (levels, variables, columns) with a halo of one column on either side; the variables are the middle axis.
+TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
+  const PlainMlp plain(model, 3, 8, 2);
+  constexpr std::int64_t kLevels = 4, kColumns = 5, kPitch = kColumns + 2;
+  constexpr double kCanary = 12345.5;
+  std::vector<double> field(kLevels * 3 * kPitch, kCanary);
+  std::vector<float> result(kLevels * 2 * kPitch, static_cast<float>(kCanary));
+  const auto in_at = [](std::int64_t l, std::int64_t v, std::int64_t c) {
+    return static_cast<std::size_t>((l * 3 + v) * kPitch + 1 + c);
+  };
+  const auto out_at = [](std::int64_t l, std::int64_t v, std::int64_t c) {
+    return static_cast<std::size_t>((l * 2 + v) * kPitch + 1 + c);
+  };
+  for (std::int64_t l = 0; l < kLevels; ++l) {
+    for (std::int64_t v = 0; v < 3; ++v) {
+      for (std::int64_t c = 0; c < kColumns; ++c) {
+        field[in_at(l, v, c)] = draw(in_at(l, v, c));
+      }
+    }
+  }
+  const std::vector<double> field_before = field;
+  View in(field.data() + 1, {kLevels, 3, kColumns}, "ncn", {3 * kPitch, kPitch, 1});
+  View out(result.data() + 1, {kLevels, 2, kColumns}, "ncn", {2 * kPitch, kPitch, 1});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  EXPECT_EQ(field, field_before);
+  std::vector<bool> inside(result.size(), false);
+  for (std::int64_t l = 0; l < kLevels; ++l) {
+    for (std::int64_t c = 0; c < kColumns; ++c) {
+      const std::vector<double> expected = plain({field[in_at(l, 0, c)], field[in_at(l, 1, c)], field[in_at(l, 2, c)]});
+      for (std::int64_t v = 0; v < 2; ++v) {
+        inside[out_at(l, v, c)] = true;
+        EXPECT_EQ(result[out_at(l, v, c)], static_cast<float>(expected[static_cast<std::size_t>(v)])) << l << v << c;
+      }
+    }
+  }
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    EXPECT_TRUE(inside[i] || result[i] == static_cast<float>(kCanary)) << "element " << i << " outside was written";
+  }
+}
+
+TEST_F(InferenceTest, NegativeStridesReadFromTheEnd) {
+  const PlainMlp plain(model, 3, 8, 2);
+  std::vector<double> x{0.1, 0.2, 0.3, -0.4, 0.5, -0.6};
+  std::vector<double> y(4);
+  View in(x.data() + 5, {2, 3}, "nc", {-3, -1});
+  View out(y.data() + 2, {2, 2}, nullptr, {-2, 1});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  const std::vector<double> first = plain({x[5], x[4], x[3]});
+  EXPECT_NEAR(y[2], first[0], 1e-14);
+  EXPECT_NEAR(y[3], first[1], 1e-14);
+  const std::vector<double> second = plain({x[2], x[1], x[0]});
+  EXPECT_NEAR(y[0], second[0], 1e-14);
+}
+
+TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 10)));
+  std::vector<std::vector<double>> xs, ys;
+  std::vector<View> ins, outs;
+  const std::vector<std::int64_t> sizes{1, 4, 0, 7, 10, 3, 3, 3, 3, 2};
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    xs.emplace_back(static_cast<std::size_t>(sizes[i] * 3));
+    ys.emplace_back(static_cast<std::size_t>(sizes[i] * 2));
+    for (std::size_t j = 0; j < xs[i].size(); ++j) {
+      xs[i][j] = draw(100 * i + j);
+    }
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    ins.emplace_back(xs[i].data(), std::vector<std::int64_t>{sizes[i], 3});
+    outs.emplace_back(ys[i].data(), std::vector<std::int64_t>{sizes[i], 2});
+  }
+  std::vector<lockstep_view> in, out;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    in.push_back(*ins[i].get());
+    out.push_back(*outs[i].get());
+  }
+  const auto n = static_cast<std::int64_t>(sizes.size());
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer_many(model, in.data(), out.data(), n, nullptr)));
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::vector<double> alone(ys[i].size());
+    View one_in(xs[i].data(), {sizes[i], 3});
+    View one_out(alone.data(), {sizes[i], 2});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &one_in, &one_out, nullptr)));
+    EXPECT_EQ(std::memcmp(alone.data(), ys[i].data(), alone.size() * sizeof(double)), 0) << "view " << i;
+  }
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer_many(model, nullptr, nullptr, 0, nullptr)));
+  // One that does not fit: none is written.
+  const std::vector<std::vector<double>> before = ys;
+  for (std::vector<double>& x : xs) {
+    for (double& value : x) {
+      value += 1;
+    }
+  }
+  const std::int64_t wrong[] = {2, 4};
+  in.back().shape = wrong;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_infer_many(model, in.data(), out.data(), n, nullptr),
+                    {"lockstep_infer_many", "view 9 of 10", "4 features"}));
+  EXPECT_EQ(ys, before);
+}
+
+TEST_F(InferenceTest, SharedModelsOnThreadsGiveTheSameBits) {
+  constexpr std::int64_t kSamples = 50;
+  std::vector<double> x(kSamples * 3);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = draw(i);
+  }
+  std::vector<double> expected(kSamples * 2);
+  View in(x.data(), {kSamples, 3});
+  View out(expected.data(), {kSamples, 2});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  std::vector<std::vector<double>> results(4, std::vector<double>(kSamples * 2));
+  std::vector<std::thread> threads;
+  const lockstep_model original = model;
+  for (std::vector<double>& result : results) {
+    threads.emplace_back([&x, &result, original] {
+      Context own;
+      make_context(own);
+      Model shared;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_share(original, own, &shared)));
+      for (int block = 0; block < 40; ++block) {
+        for (std::int64_t begin = 0; begin < kSamples; begin += 7) {
+          const std::int64_t n = std::min<std::int64_t>(7, kSamples - begin);
+          View from(x.data() + 3 * begin, {n, 3});
+          View to(result.data() + 2 * begin, {n, 2});
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(shared, &from, &to, nullptr)));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const std::vector<double>& result : results) {
+    EXPECT_EQ(result, expected);
+  }
+}
+
+TEST_F(InferenceTest, WrittenParametersAreWhatIsComputedAndReadBack) {
+  std::vector<double> weight(16);
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    weight[i] = draw(i);
+  }
+  // Written column by column: the view is the transpose of a (8, 2) array.
+  std::vector<double> turned(16);
+  for (std::size_t k = 0; k < 2; ++k) {
+    for (std::size_t j = 0; j < 8; ++j) {
+      turned[j * 2 + k] = weight[k * 8 + j];
+    }
+  }
+  View view(turned.data(), {2, 8}, nullptr, {1, 2});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "2.weight rest", 8, &view)));
+  EXPECT_EQ(parameter(model, "2.weight", {2, 8}), weight);
+  const PlainMlp plain(model, 3, 8, 2);
+  std::vector<double> x{0.3, -0.7, 0.9}, y(2);
+  View in(x.data(), {1, 3});
+  View out(y.data(), {1, 2});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  EXPECT_NEAR(y[0], plain(x)[0], 1e-14);
+}
+
+TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
+  const std::string path = ::testing::TempDir() + "lockstep_c_" + std::to_string(::getpid()) + ".safetensors";
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(model, path.c_str(), 0)));
+  const std::int64_t widths[] = {3, 8, 2};
+  Model loaded;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 3, LOCKSTEP_ACTIVATION_TANH, &loaded)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(loaded, path.data(), path.size())));
+  EXPECT_EQ(parameter(loaded, "1.weight", {8, 3}), parameter(model, "1.weight", {8, 3}));
+  EXPECT_EQ(parameter(loaded, "2.bias", {2}), parameter(model, "2.bias", {2}));
+  // A file of another model, a damaged one, none: nothing is changed.
+  Model other;
+  make_mlp(context, other, {4, 8, 2});
+  const std::vector<double> before = parameter(other, "1.weight", {8, 4});
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_FORMAT, lockstep_model_load(other, path.c_str(), 0), {"1.weight", "(8, 3)", "(8, 4)"}));
+  std::FILE* file = std::fopen(path.c_str(), "r+b");
+  ASSERT_NE(file, nullptr);
+  std::fputs("garbage!", file);
+  std::fclose(file);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_model_load(other, path.c_str(), 0), {"lockstep_model_load", path}));
+  std::filesystem::remove(path);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_IO, lockstep_model_load(other, path.c_str(), 0), {path, "no such file"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_IO, lockstep_model_save(other, "/proc/none/model", 0), {"/proc/none"}));
+  EXPECT_EQ(parameter(other, "1.weight", {8, 4}), before);
+}
+
+// A 3 x 3 convolution without padding on a field with a halo: 2-D sections are a batch of one with one channel.
+TEST(Convolution, OfAHaloFieldIsItsStencil) {
+  Context context;
+  make_context(context);
+  constexpr std::int64_t kRows = 6, kColumns = 7;
+  const std::int64_t shape[] = {kRows + 2, kColumns + 2, 1};
+  Model model;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, shape, 3, &model)));
+  const std::int32_t input = 0;
+  std::int32_t node = -1;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "conv2d", 0, "stencil", 0, &input, 1, 1, nullptr, &node)));
+  EXPECT_EQ(node, 1);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  std::vector<double> weight{0, 0.25, 0.5, -1, 2, 0.125, 3, -0.75, 1};
+  View weights(weight.data(), {1, 1, 3, 3});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "stencil.weight", 0, &weights)));
+  std::vector<double> u((kRows + 2) * (kColumns + 2)), v(kRows * kColumns);
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    u[i] = draw(i);
+  }
+  View in(u.data(), {kRows + 2, kColumns + 2}, "hw");
+  View out(v.data(), {kRows, kColumns}, "hw");
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  for (std::int64_t row = 0; row < kRows; ++row) {
+    for (std::int64_t column = 0; column < kColumns; ++column) {
+      double sum = 0;
+      for (std::int64_t a = 0; a < 3; ++a) {
+        for (std::int64_t b = 0; b < 3; ++b) {
+          sum += weight[static_cast<std::size_t>(3 * a + b)] *
+                 u[static_cast<std::size_t>((row + a) * (kColumns + 2) + column + b)];
+        }
+      }
+      EXPECT_NEAR(v[static_cast<std::size_t>(row * kColumns + column)], sum, 1e-14);
+    }
+  }
+}
+
+// All kinds of layers in one model: what each computes is tested in nn, here that it is the one that was asked for.
+TEST(Layers, EachKindIsThere) {
+  Context context;
+  make_context(context);
+  const std::int64_t shape[] = {8, 8, 3};
+  Model model;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
+  const auto add = [&](const char* kind, std::vector<std::int32_t> inputs, std::int64_t size,
+                       const std::function<void(lockstep_layer_options&)>& set = {}) {
+    lockstep_layer_options options;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+    if (set) {
+      set(options);
+    }
+    static int number = 0;
+    const std::string name = "layer" + std::to_string(number++);
+    std::int32_t node = -1;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name.c_str(), 0, inputs.data(),
+                                                   static_cast<std::int32_t>(inputs.size()), size, &options, &node)))
+        << kind;
+    return node;
+  };
+  const std::int32_t conv = add("conv2d", {0}, 8, [](auto& o) { o.pad[0] = 1; });
+  const std::int32_t norm = add("batch_norm", {conv}, 0, [](auto& o) { o.activation = LOCKSTEP_ACTIVATION_RELU; });
+  const std::int32_t sum = add("add", {conv, norm}, 0);
+  const std::int32_t pool = add("max_pool", {sum}, 0);
+  const std::int32_t mean = add("average_pool", {pool}, 0);
+  const std::int32_t active = add("activation", {mean}, 0, [](auto& o) { o.activation = LOCKSTEP_ACTIVATION_GELU; });
+  const std::int32_t global = add("global_average_pool", {active}, 0);
+  const std::int32_t hidden = add("linear", {global}, 8);
+  const std::int32_t residual = add("linear", {hidden, hidden}, 8);
+  const std::int32_t layer_norm = add("layer_norm", {residual}, 0);
+  add("dropout", {layer_norm}, 0, [](auto& o) { o.rate = 0.5; });
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  std::vector<float> x(2 * 8 * 8 * 3, 0.5F), y(2 * 8, std::numeric_limits<float>::quiet_NaN());
+  View in(x.data(), {2, 8, 8, 3});
+  View out(y.data(), {2, 8});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  float sum_of_sample = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(y[i], y[8 + i]);
+    sum_of_sample += y[i];
+  }
+  EXPECT_NEAR(sum_of_sample, 0, 1e-4);  // the norm before it, and dropout leaves inference alone
+}
+
+TEST_F(InferenceTest, BadInput) {
+  std::vector<double> x(6), y(4);
+  const auto infer = [&](View in, View out) { return lockstep_infer(model, &in, &out, nullptr); };
+  const View good_in(x.data(), {2, 3});
+  const View good_out(y.data(), {2, 2});
+  EXPECT_TRUE(is(LOCKSTEP_OK, infer(good_in, good_out)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 2}), good_out), {"2 features", "model mlp takes 3"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {1, 2})), {"output", "1 samples", "expected 2"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nq"), good_out), {"'q'", "model mlp"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 3}, "cc"), good_out), {"'c'"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {-2, 3}), good_out), {"in: shape is (-2, 3)"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {INT64_MAX, 3}), good_out), {"2^63"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nc", {INT64_MIN, 1}), good_out), {"address"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_SHAPE, infer(View(static_cast<double*>(nullptr), {2, 3}), good_out), {"data is NULL"}));
+  const View odd(reinterpret_cast<double*>(reinterpret_cast<char*>(x.data()) + 4), {2, 3});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(odd, good_out), {"in: data is at", "multiple of 8"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {2, 2}, "nc", {0, 1})), {"out", "twice"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {2, 2}, "nc", {1, 1})), {"out", "twice"}));
+  View typed(x.data(), {2, 3});
+  typed.get()->dtype = 99;
+  View out(good_out);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_infer(model, typed.get(), &out, nullptr), {"in: dtype is 99"}));
+  lockstep_view deep = *View(x.data(), {2, 3}).get();
+  deep.ndim = 9;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_infer(model, &deep, &out, nullptr), {"in: ndim is 9"}));
+  deep.ndim = 2;
+  deep.shape = nullptr;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_infer(model, &deep, &out, nullptr), {"in: shape is NULL"}));
+  View device(x.data(), {2, 3});
+  lockstep_view there = *device.get();
+  there.device_type = LOCKSTEP_CUDA;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_infer(model, &there, &out, nullptr), {"in is on cuda:0", "cpu"}));
+  there.device_type = 10;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_infer(model, &there, &out, nullptr), {"device_type is 10"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_infer(model, nullptr, &out, nullptr), {"lockstep_infer: in is NULL"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_infer_many(model, &deep, &deep, -1, nullptr), {"views is -1"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_prepare(model, 0), {"max_batch is 0"}));
+  View scalar(x.data(), {3});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_parameter_read(model, "1.weight", 0, &scalar), {"1.weight", "(3)"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(model, "none", 0, &scalar), {"'none'"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(model, nullptr, 0, &scalar), {"name is NULL"}));
+  View lettered(x.data(), {2}, "n");
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_parameter_read(model, "2.bias", 0, &lettered), {"axes are 'n'"}));
+  lockstep_parameter info{};
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_info(model, 0, &info), {"size is 0"}));
+  info.struct_size = sizeof info;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_info(model, 4, &info), {"index is 4", "0 to 3"}));
+}
+
+TEST(Layers, BadInput) {
+  Context context;
+  make_context(context);
+  const std::int64_t shape[] = {8, 8, 3};
+  Model model;
+  const std::int64_t wide[] = {2, 2, 2, 2};
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_create(context, LOCKSTEP_F32, wide, 4, &model), {"4 axes"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_model_create(context, LOCKSTEP_I32, shape, 3, &model), {"i32"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 1, 0, &model), {"n is 1"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 3, 77, &model),
+                    {"activation is 77"}));
+  EXPECT_EQ(static_cast<lockstep_model>(model), nullptr);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_initialise(model, 1), {"no layers"}));
+  const std::int32_t zero = 0;
+  const std::int32_t far = 5;
+  lockstep_layer_options options;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+  const auto add = [&](const char* kind, const std::int32_t* input, std::int64_t size) {
+    return lockstep_model_add(model, kind, 0, "a", 0, input, 1, size, &options, nullptr);
+  };
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("lstm", &zero, 3), {"'lstm'", "conv2d"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("linear", &far, 3), {"inputs[0] is 5", "0 to 0"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("linear", &zero, 0), {"size is 0"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("add", &zero, 0), {"1 inputs", "2 to 2"}));
+  options.kernel[0] = 3;
+  options.kernel[1] = 5;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"kernel is 5"}));
+  options.kernel[1] = 0;
+  options.groups = 2;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"groups is 2"}));
+  options.groups = 0;
+  options.kernel[0] = 20;
+  EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
+  options.kernel[0] = 3;
+  EXPECT_TRUE(is(LOCKSTEP_OK, add("conv2d", &zero, 3)));  // what failed left nothing behind
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
+}
+
+}  // namespace
+}  // namespace host

@@ -1,0 +1,199 @@
+// The C interface over MPI, as an MPI program embeds it: its own communicators, half of the ranks training, errors of
+// one rank, and handles that outlive MPI.
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include <mpi.h>
+
+#include <lockstep/lockstep_mpi.h>
+
+#include "../../comm/report_of_ranks.hpp"
+#include "host.hpp"
+
+namespace host {
+namespace {
+
+int world_rank = 0;
+int world_size = 1;
+
+/// Handles that are destroyed after MPI_Finalize.
+lockstep_context forgotten_context = nullptr;
+lockstep_comm forgotten_comm = nullptr;
+lockstep_trainer forgotten_trainer = nullptr;
+
+bool is_fatal(MPI_Comm comm) {
+  MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(comm, &handler);
+  const bool fatal = handler == MPI_ERRORS_ARE_FATAL;
+  MPI_Errhandler_free(&handler);
+  return fatal;
+}
+
+/// A model of y = w x and a trainer of plain gradient descent.
+struct Line {
+  Context context;
+  Comm comm;
+  Model model;
+  Trainer trainer;
+
+  void make(MPI_Comm ranks) {
+    make_context(context);
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, ranks, &comm)));
+    make_mlp(context, model, {1, 1});
+    lockstep_trainer_options options = trainer_options(4);
+    options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
+    options.momentum = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 0)));
+  }
+  lockstep_status add(double x, double y) {
+    View in(&x, {1, 1});
+    View target(&y, {1, 1});
+    return lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr);
+  }
+  double weight() { return parameter(model, "1.weight", {1, 1})[0]; }
+  double bias() { return parameter(model, "1.bias", {1})[0]; }
+};
+
+TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
+  Line line;
+  line.make(MPI_COMM_WORLD);
+  double w = line.weight();
+  double b = line.bias();
+  for (int step = 0; step < 5; ++step) {
+    const auto x = [&](int rank, int i) { return draw(static_cast<std::uint64_t>(100 * step + 10 * rank + i)); };
+    // Rank r has r + 1 samples, y = 3 x - 1.
+    double dw = 0, db = 0;
+    int samples = 0;
+    for (int rank = 0; rank < world_size; ++rank) {
+      for (int i = 0; i <= rank; ++i, ++samples) {
+        const double error = w * x(rank, i) + b - (3 * x(rank, i) - 1);
+        dw += 2 * error * x(rank, i);
+        db += 2 * error;
+      }
+    }
+    for (int i = 0; i <= world_rank; ++i) {
+      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(x(world_rank, i), 3 * x(world_rank, i) - 1)));
+    }
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.1)));
+    w -= 0.1 * dw / samples;
+    b -= 0.1 * db / samples;
+    EXPECT_NEAR(line.weight(), w, 1e-13);
+    EXPECT_NEAR(line.bias(), b, 1e-13);
+    double all[2] = {line.weight(), -line.weight()};
+    MPI_Allreduce(MPI_IN_PLACE, all, 2, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    EXPECT_EQ(all[0], -all[1]) << "ranks differ";
+  }
+  EXPECT_TRUE(is_fatal(MPI_COMM_WORLD));
+}
+
+// Half of the ranks train, the others go on with exchanges of their own meanwhile.
+TEST(Mpi, HalfOfTheRanksTrain) {
+  const bool trains = world_rank % 2 == 0;
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, world_rank, &half);
+  if (trains) {
+    Line line;
+    line.make(half);
+    std::int32_t rank = -1, size = -1;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(line.comm, &rank, &size)));
+    EXPECT_EQ(size, (world_size + 1) / 2);
+    for (int step = 0; step < 300; ++step) {
+      const double x = draw(static_cast<std::uint64_t>(step * world_size + world_rank));
+      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(x, 2 * x + 1)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.2)));
+    }
+    EXPECT_NEAR(line.weight(), 2, 1e-4);
+    EXPECT_NEAR(line.bias(), 1, 1e-4);
+  } else {
+    int count = 0;
+    for (int i = 0; i < 50; ++i) {
+      int one = 1;
+      MPI_Allreduce(MPI_IN_PLACE, &one, 1, MPI_INT, MPI_SUM, half);
+      count += one;
+    }
+    EXPECT_EQ(count, 50 * (world_size / 2));
+  }
+  EXPECT_TRUE(is_fatal(half));
+  MPI_Comm_free(&half);
+}
+
+TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
+  Line line;
+  line.make(MPI_COMM_WORLD);
+  const int odd = world_size - 1;
+  if (world_rank != odd) {
+    ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+  }
+  const lockstep_status status = lockstep_trainer_update(line.trainer, 0.1);
+  if (world_rank == odd) {
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"nothing was added"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+  } else {
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"agreed: rank " + std::to_string(odd) + ": STATE"}));
+  }
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.1)));
+  // A context that is none on one rank alone.
+  Comm none;
+  const lockstep_status made = lockstep_comm_from_mpi(
+      world_rank == odd ? nullptr : static_cast<lockstep_context>(line.context), MPI_COMM_WORLD, &none);
+  EXPECT_TRUE(fails(world_rank == odd ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER, made,
+                    {"lockstep_comm_from_mpi", "the context is NULL"}));
+}
+
+TEST(Mpi, FortranHandles) {
+  Context context;
+  make_context(context);
+  Comm comm;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi_f(context, MPI_Comm_c2f(MPI_COMM_SELF), &comm)));
+  std::int32_t rank = -1, size = -1;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(comm, &rank, &size)));
+  EXPECT_EQ(size, 1);
+  Comm none;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_mpi_f(context, std::int64_t{1} << 40, &none),
+                    {"lockstep_comm_from_mpi_f", "MPI_COMM_NULL"}));
+  EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, lockstep_comm_from_mpi(context, MPI_COMM_NULL, &none)));
+}
+
+TEST(Mpi, ForgottenHandlesOutliveIt) {
+  Line line;
+  line.make(MPI_COMM_WORLD);
+  ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+  forgotten_context = line.context.release();
+  forgotten_comm = line.comm.release();
+  forgotten_trainer = line.trainer.release();
+}
+
+/// With MPI gone: calls are STATE, and everything is destroyed.
+void check_after_finalise() {
+  std::int32_t largest = 0;
+  if (world_size > 1) {
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(forgotten_trainer, 0.1), {"MPI was finalised"}));
+  }
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_comm_agree(forgotten_comm, 1, &largest), {"MPI was finalised"}));
+  lockstep_comm none = nullptr;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_comm_from_mpi(forgotten_context, MPI_COMM_WORLD, &none),
+                    {"MPI was finalised"}));
+  EXPECT_EQ(none, nullptr);
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_destroy(forgotten_comm)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(forgotten_context)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_destroy(forgotten_trainer)));
+}
+
+}  // namespace
+}  // namespace host
+
+int main(int argc, char** argv) {
+  int level = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &host::world_rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &host::world_size);
+  ::testing::InitGoogleTest(&argc, argv);
+  lockstep::comm::report_of_rank(host::world_rank);
+  int failed = RUN_ALL_TESTS();
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Finalize();
+  host::check_after_finalise();
+  return failed != 0 || ::testing::UnitTest::GetInstance()->ad_hoc_test_result().Failed() ? 1 : 0;
+}

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/weight_sum.hpp>
+
+#include "tests/support/op_case.hpp"
+
+namespace lockstep::testing {
+
+struct WeightSumParams {
+  Shape shape;
+  std::int64_t valid = -1;  ///< -1: not given
+  bool scaled = false;
+  ops::GradMode mode = ops::GradMode::overwrite;
+  bool total = true;
+};
+
+/// inputs: weights, valid, scale; outputs: sum (started at 0.5 where it is added to or stays), total (started at 7).
+inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
+  const bool overwrites = p.mode == ops::GradMode::overwrite;
+  OpCase item;
+  item.name = concat("weight_sum ", dtype, ' ', p.shape, p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),
+                     p.scaled ? " scaled" : "",
+                     overwrites ? "" : (p.mode == ops::GradMode::accumulate ? " accumulate" : " total only"),
+                     p.total ? "" : " no total");
+  item.dtype = dtype;
+  item.inputs = {{"weights", p.shape, dtype, normal(1)},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                 {"scale", Shape{}, dtype, constant(0.375)}};
+  item.outputs = {{"sum", Shape{}, dtype, overwrites ? Generator() : constant(0.5)},
+                  {"total", Shape{}, DType::f64, constant(7)}};
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::weight_sum(context, in[0], p.valid >= 0 ? in[1] : TensorView(), p.scaled ? in[2] : TensorView(), p.mode,
+                    p.mode == ops::GradMode::ignore ? TensorView() : out[0], p.total ? out[1] : TensorView(),
+                    workspace);
+  };
+  item.workspace_bytes = [=](Context& context) {
+    return ops::weight_sum_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), p.shape));
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = static_cast<double>(p.shape.numel());
+  item.tolerance = dtype == DType::f64 ? 1e-13 : 1e-6;
+  return item;
+}
+
+/// Nothing, one, odd and prime sizes, whole vectors, more than a chunk; all masks, scales and outputs.
+inline std::vector<WeightSumParams> weight_sum_params() {
+  std::vector<WeightSumParams> all;
+  for (const Shape& shape :
+       {Shape{0}, Shape{0, 5}, Shape{1}, Shape{7}, Shape{5, 2, 8}, Shape{31, 3}, Shape{7, 4801}, Shape{16385}}) {
+    const std::int64_t n = shape[0];
+    all.push_back({shape});
+    all.push_back({shape, n - n / 3, true, ops::GradMode::accumulate});
+    all.push_back({shape, n / 2, true, ops::GradMode::overwrite, false});
+    all.push_back({shape, n + 3, false, ops::GradMode::ignore});
+    all.push_back({shape, 0, true});
+  }
+  return all;
+}
+
+inline std::vector<OpCase> weight_sum_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const WeightSumParams& p : weight_sum_params()) {
+      items.push_back(weight_sum_case(p, dtype));
+    }
+  }
+  return items;
+}
+
+/// Weights are f32 beside all types that GPUs compute in.
+inline std::vector<DeviceCase> weight_sum_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const WeightSumParams& p : weight_sum_params()) {
+    const OpCase item = weight_sum_case(p, DType::f32);
+    items.push_back({item, item, item.tolerance});
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
