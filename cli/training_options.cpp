@@ -25,7 +25,7 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
     return app.add_option(name, value, text)->group("Training");
   };
   add("--epochs", o.epochs, "passes over the training set");
-  add("--steps", o.steps, "stop after N steps; 0: no limit");
+  add("--steps", o.steps, "stop after N steps, which the schedule is made for: give --resume the same; 0: no limit");
   add("--batch-size", o.batch_size,
       "samples of one update, of all ranks together; " + std::to_string(o.default_batch) + " if neither is given");
   add("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one micro-batch");

@@ -5,7 +5,6 @@
 #include <cstdlib>
 
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/base/random.hpp>
@@ -25,9 +24,7 @@ struct Points {
     }
   }
   nn::MemoryDataset dataset(const char* name) {
-    return {name,
-            {{nn::StateField::values, TensorView(std::span(xy), {size, 2})},
-             {nn::StateField::labels, TensorView(std::span(spiral), {size})}}};
+    return {name, {{nn::StateField::values, {std::span(xy), {size, 2}}}, {nn::StateField::labels, {std::span(spiral), {size}}}}};
   }
   std::int64_t size;
   std::vector<float> xy;             // (size, 2)
@@ -44,7 +41,7 @@ int run(comm::Session& session, int argc, char** argv) {
   const std::int64_t epochs = argc > 1 ? std::atoll(argv[1]) : 30;
   Points train(4096, 1), test(1024, 2);
   EpochLines lines;
-  nn::RunObserver silent;
+  nn::RunObserver silent;  // rank 0 speaks for all
   // README.md from here
   comm::Workplace here(session);  // one rank a GPU; without GPUs the CPU
 
@@ -60,7 +57,9 @@ int run(comm::Session& session, int argc, char** argv) {
   trainer.start();  // all ranks have rank 0's parameters
 
   const nn::RunIdentity identity = nn::identity_of(trainer);
-  nn::RunProgress progress = nn::resume_if_there("own_model.out/last", trainer, here.control(), identity);
+  std::string differs;  // from the run that wrote the checkpoint: "ranks: checkpoint 2, now 1"
+  nn::RunProgress progress = nn::resume_if_there("own_model.out/last", trainer, here.control(), identity, &differs);
+  std::printf("%s", session.rank() == 0 ? differs.c_str() : "");
   nn::run_training(trainer, here.control(), identity, {.epochs = epochs, .checkpoint_dir = "own_model.out"}, progress,
                    session.rank() == 0 ? lines : silent);
 

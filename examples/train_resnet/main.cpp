@@ -2,6 +2,7 @@
 #include <charconv>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
@@ -61,21 +62,21 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   });
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
-  nn::Recipe recipe{.model = *model, .data = data};
+  nn::Recipe recipe{.model = *model, .train = std::move(data.train), .test = std::move(data.test)};
   recipe.rate = train_resnet::base_rate(request.name, o.training.optimizer);
   recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos ? 4 : 0),
                     .flip = o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on,
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
   recipe.samples = "images";
-  recipe.about = {{"data", concat(o.data.spec, ": ", train.size(), " training and ", data.test->size(), " test images ",
+  recipe.about = {{"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
                                   train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
   if (!request.hidden.empty()) {
     recipe.options["hidden"] = text_of(request.hidden);
   }
   recipe.config = {
       {"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}};
-  return program.run(recipe);
+  return program.run(std::move(recipe));
 }
 
 }  // namespace

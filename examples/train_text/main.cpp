@@ -2,6 +2,7 @@
 // rest.
 #include <iomanip>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -27,9 +28,10 @@ std::string bits_text(double bits) {
 }
 
 nn::Recipe recipe_of(const Options& o, const nn::Model& model, const train_text::Corpus& corpus,
-                     const TextWindows& train, const TextWindows& validation) {
+                     const std::shared_ptr<const TextWindows>& train,
+                     const std::shared_ptr<const TextWindows>& validation) {
   const double histogram = train_text::histogram_bits(corpus.train, corpus.validation);
-  nn::Recipe recipe{.model = model, .data = {train, validation}};
+  nn::Recipe recipe{.model = model, .train = train, .test = validation};
   if (o.training.optimizer.starts_with("adam")) {
     recipe.rate = {2e-3, 0};
   }
@@ -38,8 +40,8 @@ nn::Recipe recipe_of(const Options& o, const nn::Model& model, const train_text:
                              o.heads, o.heads == 1 ? " head" : " heads");
   recipe.about = {
       {"text", concat(corpus.source, ": ", corpus.files, corpus.files == 1 ? " file, " : " files, ",
-                      corpus.train.size(), " bytes to train on (", train.size(), " windows of ", o.length, "), ",
-                      corpus.validation.size(), " for validation (", validation.size(), " windows)")},
+                      corpus.train.size(), " bytes to train on (", train->size(), " windows of ", o.length, "), ",
+                      corpus.validation.size(), " for validation (", validation->size(), " windows)")},
       {"baseline",
        concat(bits_text(histogram), " bits a byte: validation by the byte histogram of the text to train on")}};
   recipe.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
@@ -55,13 +57,13 @@ nn::Recipe recipe_of(const Options& o, const nn::Model& model, const train_text:
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   train_text::Corpus corpus;
-  std::optional<TextWindows> train;
-  std::optional<TextWindows> validation;
+  std::shared_ptr<const TextWindows> train;
+  std::shared_ptr<const TextWindows> validation;
   std::optional<nn::Model> model;
   session.agree([&] {
     corpus = train_text::read_corpus(o.data);
-    train.emplace(corpus.source + ", the part to train on,", corpus.train, o.length);
-    validation.emplace(corpus.source + ", the last tenth,", corpus.validation, o.length);
+    train = std::make_shared<TextWindows>(corpus.source + ", the part to train on,", corpus.train, o.length);
+    validation = std::make_shared<TextWindows>(corpus.source + ", the last tenth,", corpus.validation, o.length);
     const std::int64_t batch = o.training.batch_size.value_or(o.training.default_batch);
     require<DataError>(train->size() >= batch, train->name(), " has ", train->size(), " windows of --length ", o.length,
                        ", expected at least --batch-size ", batch);
@@ -71,7 +73,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
                                    .heads = o.heads,
                                    .layers = o.layers}));
   });
-  const int code = program.run(recipe_of(o, *model, corpus, *train, *validation));
+  const int code = program.run(recipe_of(o, *model, corpus, train, validation));
   if (session.rank() == 0 && code == exit_code::kFinished && program.result() != nullptr && o.sample > 0) {
     const nn::PlanOptions& plan = program.trainer().options().plan;
     std::cout << train_text::printable(o.prompt)

@@ -145,6 +145,15 @@ ModelBuilder::ModelBuilder(std::string name, const Shape& input, InputKind kind)
 }
 
 NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
+  for (const NodeId input : inputs) {
+    if (input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size())) {
+      require_all_channels(layer->name(), input);
+    }
+  }
+  return add_stored(std::move(layer), std::move(inputs));
+}
+
+NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
   Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
   for (const NodeId input : node.inputs) {
     require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
@@ -167,7 +176,7 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
 }
 
 NodeId ModelBuilder::add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
-  const NodeId node = add(std::move(layer), std::move(inputs));
+  const NodeId node = add_stored(std::move(layer), std::move(inputs));
   Node& added = model_.nodes_.back();
   added.channels = 0;
   for (const NodeId input : added.inputs) {
@@ -205,7 +214,7 @@ void ModelBuilder::freeze(const std::string& prefix) {
 }
 
 NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
-  return add(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
+  return add_stored(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
 }
 
 NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
@@ -247,7 +256,7 @@ NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
 }
 
 NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
-  return add(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
+  return add_stored(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
 }
 
 NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
@@ -257,7 +266,7 @@ NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t feat
   if (options.residual.index >= 0) {
     inputs.push_back(options.residual);
   }
-  return add(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
+  return add_stored(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
 }
 
 NodeId ModelBuilder::embedding(const std::string& name, const std::string& positions, NodeId tokens,

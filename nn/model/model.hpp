@@ -141,7 +141,8 @@ class ModelBuilder {
   NodeId add(const std::string& name, NodeId a, NodeId b);
   /// In training each element is zero with probability `rate`, else divided by 1 - rate (Srivastava et al. 2014).
   NodeId dropout(const std::string& name, NodeId x, double rate);
-  /// A layer of the caller's own.
+  /// A layer of the caller's own. ShapeError where an input has padded channels, which the layer would take for real
+  /// ones: three channels are stored as four until a layer makes channels of its own (a convolution, say).
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
   /// Freezes parameters of the layers that are there already, as Model::freezing() does; build() refuses a model of
@@ -159,6 +160,7 @@ class ModelBuilder {
   void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
   /// For a layer that leaves channels that are zero in its input zero.
+  NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   Model model_;
 };

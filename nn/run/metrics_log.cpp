@@ -1,12 +1,33 @@
 #include <lockstep/nn/run/metrics_log.hpp>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 namespace lockstep::nn {
 
-MetricsLog::MetricsLog(std::string path, bool append, const std::string& samples)
-    : path_(std::move(path)),
+namespace {
+
+/// Regressions have none.
+void put_accuracy(Json::Object& line, const char* name, double accuracy) {
+  if (!std::isnan(accuracy)) {
+    line[name] = accuracy;
+  }
+}
+
+/// The file lies in the folder of results, which may not be there yet.
+std::string with_folder(const std::string& path) {
+  std::error_code ignored;  // the file says what is wrong
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  return path;
+}
+
+}  // namespace
+
+MetricsLog::MetricsLog(const std::string& path, bool append, const std::string& samples)
+    : path_(with_folder(path)),
       samples_per_second_(samples + "_per_second"),
       out_(path_, append ? std::ios::app : std::ios::trunc) {
   require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
@@ -27,9 +48,9 @@ void MetricsLog::on_report(const ReportEvent& event) {
                     {"epoch", event.epoch},
                     {"step", event.step},
                     {"loss", event.loss},
-                    {"accuracy", event.accuracy},
                     {"learning_rate", event.learning_rate},
                     {samples_per_second_, event.samples_per_second}};
+  put_accuracy(line, "accuracy", event.accuracy);
   if (event.comm_exposed_s >= 0) {
     line["comm_exposed_s"] = event.comm_exposed_s;
   }
@@ -42,12 +63,12 @@ void MetricsLog::on_epoch_end(const EpochEvent& event) {
                     {"epoch", event.epoch},
                     {"step", event.step},
                     {"loss", event.train_loss},
-                    {"accuracy", event.train_accuracy},
                     {"test_loss", event.test.loss},
-                    {"test_accuracy", event.test.accuracy},
                     {samples_per_second_, event.samples_per_second},
                     {"seconds", event.seconds},
                     {"skipped_updates", event.skipped_updates}};
+  put_accuracy(line, "accuracy", event.train_accuracy);
+  put_accuracy(line, "test_accuracy", event.test.accuracy);
   if (event.comm_exposed_s >= 0) {
     line["comm_exposed_s"] = event.comm_exposed_s;
   }

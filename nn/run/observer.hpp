@@ -38,7 +38,7 @@ struct ReportEvent {
   std::int64_t step = 0;   ///< the last step that it covers
   std::int64_t batch = 0;  ///< batches of this epoch up to there
   double loss = 0;         ///< mean over the samples of all ranks since the last report
-  double accuracy = 0;     ///< on the training batches
+  double accuracy = 0;     ///< on the training batches; NaN for regressions, which have none
   double learning_rate = 0;
   double samples_per_second = 0;
   double comm_exposed_s = 0;  ///< seconds a step that gradient communication was not hidden, this rank; negative: steps
@@ -50,17 +50,18 @@ struct EvaluationBegin {
   std::int64_t step = 0;  ///< steps done
 };
 
-/// A micro-batch of an evaluation, enqueued on this rank: for sums of one's own over outputs. Work on the trainer's
-/// stream sees the outputs until the next event; what is read from the host needs a wait for that stream.
+/// A micro-batch of an evaluation, enqueued on this rank: for sums of one's own over outputs, which begin anew with
+/// on_evaluation_begin(). Work on the trainer's stream sees the outputs until the next event; copy_now() brings them to
+/// the host in f32, whatever they are and wherever they lie (runtime/tensor/copy.hpp).
 struct EvaluationBatch {
-  const Batch& batch;        ///< its fields on the host; the first `valid` rows count
+  const Batch& batch;        ///< its fields on the host; the first `valid` rows count, a number of at least 0
   const TensorView& output;  ///< (rows, output shape) on the device, as the plan computes it
 };
 
 struct EvaluationEvent {
   std::int64_t step = 0;
   double loss = 0;      ///< mean over the test set
-  double accuracy = 0;  ///< fraction of the labels; 0 for regressions
+  double accuracy = 0;  ///< fraction of the labels; NaN for regressions
   int top_k = 0;        ///< PlanOptions::top_k
   double top_k_accuracy = 0;
   MetricValues metrics;  ///< of one's own (RunMetric::of_evaluation)
@@ -70,7 +71,7 @@ struct EpochEvent {
   std::int64_t epoch = 0;  ///< epochs done
   std::int64_t step = 0;
   double train_loss = 0;
-  double train_accuracy = 0;
+  double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
   double samples_per_second = 0;     ///< training only, evaluation left out
   double comm_exposed_s = 0;         ///< seconds over the epoch, this rank; negative as above
@@ -148,7 +149,8 @@ struct MetricPart {
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
 /// The functions are called on every rank with what all ranks reached (events without `metrics`); what they return is
-/// summed over the ranks, in rank order, and divided: sum of sums / sum of amounts.
+/// summed over the ranks, in rank order, and divided: sum of sums / sum of amounts. What an observer adds up for them it
+/// has to add up on every rank.
 struct RunMetric {
   std::string name{};  ///< small letters, digits and '_'; none of the names that metrics.jsonl has anyway
   std::function<MetricPart(const ReportEvent&)> of_report{};

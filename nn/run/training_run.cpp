@@ -78,17 +78,22 @@ class Run {
     std::int64_t steps = 0;  ///< that it covers
     bool there = false;      ///< on this rank
     Metrics sums{};          ///< of this rank
-    double seconds = 0;
+    double seconds = -1;     ///< below 0: not known yet
     double exposed_s = 0;
   };
 
   [[nodiscard]] const Position& at() const { return trainer_.position(); }
   [[nodiscard]] bool steps_done() const { return options_.steps > 0 && at().step >= options_.steps; }
 
+  [[nodiscard]] bool regression() const { return trainer_.evaluation_plan().layout().regression; }
+  [[nodiscard]] double accuracy_of(const Metrics& sums) const {
+    return regression() ? std::numeric_limits<double>::quiet_NaN() : sums.accuracy();
+  }
+
   [[nodiscard]] BestBy resolved_best() const {
     BestBy best = options_.best;
     if (best.metric.empty()) {
-      best.metric = trainer_.evaluation_plan().layout().regression ? "test_loss" : "test_accuracy";
+      best.metric = regression() ? "test_loss" : "test_accuracy";
     }
     best.lowest = best.metric == "test_loss" || (best.metric != "test_accuracy" && best.lowest);
     return best;
@@ -127,7 +132,7 @@ class Run {
     }
     require<UsageError>(known, "training run: the best evaluation is to be that by '", best_.metric,
                         "', expected test_accuracy, test_loss or a metric of evaluations");
-    require<UsageError>(best_.metric != "test_accuracy" || !trainer_.evaluation_plan().layout().regression,
+    require<UsageError>(best_.metric != "test_accuracy" || !regression(),
                         "training run: the best evaluation is to be that by test_accuracy, which a regression does not "
                         "have, expected test_loss or a metric of evaluations");
     comm::require_same_on_all_ranks(control_, same);
@@ -188,23 +193,37 @@ class Run {
     lap_exposed_begin_ = trainer_.reducer().statistics().exposed_s;
   }
 
-  /// Takes the metrics of steps that are there, and notes when a report's last step was.
+  /// Takes the metrics of steps that are there. Reports whose last steps came together share the time since the report
+  /// before by their steps.
   void collect() {
+    std::int64_t steps = 0;  // of these reports
     while (const std::optional<Metrics> step = trainer_.metrics_of(next_step_)) {
       lap_sums_ += *step;
       for (std::size_t i = 0; i < waiting_; ++i) {
         Report& due = due_[(first_due_ + i) % due_.size()];
         if (due.step == next_step_) {
-          const double now = now_s();
           due.there = true;
           due.sums = std::exchange(lap_sums_, Metrics{});
-          due.seconds = now - lap_begin_;
-          due.exposed_s = trainer_.reducer().statistics().exposed_s - lap_exposed_begin_;
-          restart_lap(now);
+          steps += due.steps;
         }
       }
       ++next_step_;
     }
+    if (steps == 0) {
+      return;
+    }
+    const double now = now_s();
+    const double seconds = now - lap_begin_;
+    const double exposed_s = trainer_.reducer().statistics().exposed_s - lap_exposed_begin_;
+    for (std::size_t i = 0; i < waiting_; ++i) {
+      Report& due = due_[(first_due_ + i) % due_.size()];
+      if (due.there && due.seconds < 0) {
+        const double part = static_cast<double>(due.steps) / static_cast<double>(steps);
+        due.seconds = seconds * part;
+        due.exposed_s = exposed_s * part;
+      }
+    }
+    restart_lap(now);
   }
 
   /// What a checkpoint or the end waits for: all reports that are due.
@@ -234,7 +253,7 @@ class Run {
                       .step = due.step,
                       .batch = due.batch,
                       .loss = sums.loss(),
-                      .accuracy = sums.accuracy(),
+                      .accuracy = accuracy_of(sums),
                       .learning_rate = due.learning_rate,
                       .samples_per_second = sums.samples / due.seconds,
                       .comm_exposed_s = timed_ ? due.exposed_s / static_cast<double>(due.steps) : -1,
@@ -282,7 +301,7 @@ class Run {
     });
     EvaluationEvent event{.step = at().step,
                           .loss = test.loss(),
-                          .accuracy = test.accuracy(),
+                          .accuracy = accuracy_of(test),
                           .top_k = trainer_.evaluation_plan().top_k(),
                           .top_k_accuracy = test.top_k_accuracy(),
                           .metrics = {}};
@@ -295,18 +314,19 @@ class Run {
     EpochEvent event{.epoch = epoch + 1,
                      .step = at().step,
                      .train_loss = epoch_sums_.loss(),
-                     .train_accuracy = epoch_sums_.accuracy(),
+                     .train_accuracy = accuracy_of(epoch_sums_),
                      .test = evaluate(),
                      .samples_per_second = epoch_sums_.samples / epoch_train_s_,
                      .comm_exposed_s = timed_ ? epoch_exposed_s_ : -1};
     progress_.test_loss = event.test.loss;
-    progress_.test_accuracy =
-        trainer_.evaluation_plan().layout().regression ? std::nullopt : std::optional(event.test.accuracy);
+    progress_.test_accuracy = regression() ? std::nullopt : std::optional(event.test.accuracy);
     progress_.metrics = event.test.metrics;
     const double value = best_.metric == "test_loss"       ? event.test.loss
                          : best_.metric == "test_accuracy" ? event.test.accuracy
                                                            : event.test.metrics.at(best_.metric);
-    event.best = std::isfinite(event.test.loss) && std::isfinite(value) &&
+    // A model whose loss is not finite may still be right by chance, so that its accuracy says nothing.
+    const bool sound = best_.metric != "test_accuracy" || std::isfinite(event.test.loss);
+    event.best = sound && std::isfinite(value) &&
                  (!progress_.best || (best_.lowest ? value < *progress_.best : value > *progress_.best));
     if (event.best) {
       progress_.best = value;

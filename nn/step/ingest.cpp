@@ -192,8 +192,9 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
     return std::count_if(fields.begin(), fields.end(), [&](const FieldView& given) { return given.field == field; });
   };
   const auto need = [&](StateField field) {
+    const bool answer = field == StateField::labels || field == StateField::targets;
     require<UsageError>(count(field) > 0, "the batch has no field '", name_of(field), "', model ", layout.model,
-                        " needs it");
+                        " needs it", answer ? " for its loss (PlanOptions::loss)" : "");
   };
   need(input_field(layout.input_kind));
   if (needs_answers) {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
@@ -99,8 +100,11 @@ struct TrainingProgram::Impl {
     }
   }
 
-  int run(const Recipe& recipe, RunObserver* observer) {
-    require<StateError>(!trainer, "training program: run() a second time");
+  int run(Recipe given, RunObserver* observer) {
+    require<StateError>(!kept, "training program: run() a second time");
+    const Recipe& recipe = kept.emplace(std::move(given));
+    require<UsageError>(recipe.train != nullptr && recipe.test != nullptr,
+                        "training program: a data set is missing, expected one to train on and one to test with");
     make_trainer(recipe);
     if (first) {
       print_header(std::cout, o, recipe, resolved, session, place, *trainer);
@@ -132,7 +136,7 @@ struct TrainingProgram::Impl {
   void make_trainer(const Recipe& recipe) {
     const std::string cost = cost_text();
     session.agree([&] {
-      resolved = resolve(o, recipe.data.train.size(), recipe.rate, session.size(), session.rank(), place.share());
+      resolved = resolve(o, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       TrainerOptions& options = resolved.trainer;
       options.plan.augment = recipe.augment;
       options.plan.augment.seed = o.seed;
@@ -150,7 +154,7 @@ struct TrainingProgram::Impl {
     identity.ranks = session.size();
     identity.threads = place.threads();
     identity.global_batch = resolved.trainer.global_batch;
-    identity.options = option_texts(resolved.trainer, recipe.data);
+    identity.options = option_texts(resolved.trainer, {*recipe.train, *recipe.test});
     identity.options["epochs"] = std::to_string(o.epochs);
     identity.options.insert(recipe.options.begin(), recipe.options.end());
     if (place.on_gpu()) {  // rank 0's, so that all ranks go on alike
@@ -164,7 +168,7 @@ struct TrainingProgram::Impl {
       trainer.emplace(
           place.context(),
           Ranks{place.grad(), session.control(), place.communication_stream(), watchdog ? &*watchdog : nullptr},
-          recipe.model, recipe.data, resolved.trainer);
+          recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
     });
     identity.choices = trainer->choices();
     for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
@@ -346,6 +350,7 @@ struct TrainingProgram::Impl {
   ResolvedTraining resolved;
   RunIdentity identity;
   std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
+  std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> watchdog;
   std::optional<Trainer> trainer;
   std::optional<RunResult> result;
@@ -358,8 +363,8 @@ TrainingProgram::~TrainingProgram() = default;
 const RunIdentity* TrainingProgram::evaluated() const {
   return impl_->saved && !impl_->o.evaluate.empty() ? &impl_->saved->identity : nullptr;
 }
-int TrainingProgram::run(const Recipe& recipe, RunObserver* observer) {
-  return impl_->run(recipe, observer);
+int TrainingProgram::run(Recipe recipe, RunObserver* observer) {
+  return impl_->run(std::move(recipe), observer);
 }
 Trainer& TrainingProgram::trainer() {
   require<StateError>(impl_->trainer.has_value(), "training program: trainer() before run()");

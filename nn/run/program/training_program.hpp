@@ -19,8 +19,9 @@ namespace lockstep::nn {
 
 /// What a program brings to a run: its model, its data, and what it calls them. The same on every rank.
 struct Recipe {
-  const Model& model;
-  TrainingData data;
+  Model model;
+  std::shared_ptr<const Dataset> train;
+  std::shared_ptr<const Dataset> test;
   BaseRate rate{};                                           ///< of --lr auto
   ops::AugmentDesc augment{};                                ///< of images; its seed is --seed
   std::string samples = "samples";                           ///< what they are called
@@ -41,7 +42,7 @@ struct Recipe {
 ///
 ///   nn::TrainingProgram program(session, place, options.training);
 ///   ... open the data and make the model ...
-///   return program.run({.model = model, .data = {train, test}});
+///   return program.run({.model = model, .train = train, .test = test});
 ///
 /// Writes to standard output on rank 0. Collective: every rank makes all calls in the same order. Errors are those of
 /// Session::agree(): printed once, thrown on every rank. Session and workplace outlive it.
@@ -58,9 +59,9 @@ class TrainingProgram {
   /// parameters that does not say.
   [[nodiscard]] const RunIdentity* evaluated() const;
 
-  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. `observer`, if there
-  /// is one, follows the run on every rank, after the console. What the recipe refers to outlives the program.
-  int run(const Recipe& recipe, RunObserver* observer = nullptr);
+  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The recipe is kept as
+  /// long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.
+  int run(Recipe recipe, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< StateError before run()
   /// What the run reached; nullptr where nothing was trained (--dry-run, --evaluate).

@@ -230,7 +230,7 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
   };
   EXPECT_EQ(error_of<ShapeError>([&] { with(narrow, good); }), "narrow: the input has 2 features, model line takes 3");
   EXPECT_EQ(error_of<UsageError>([&] { with(good, blind); }),
-            "blind: the batch has no field 'targets', model line needs it");
+            "blind: the batch has no field 'targets', model line needs it for its loss (PlanOptions::loss)");
   std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
   const MemoryDataset weighed("weighed", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
                                           {StateField::targets, TensorView(std::span(line.y), {kSize, 1})},

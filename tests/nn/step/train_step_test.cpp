@@ -324,7 +324,7 @@ TEST(TrainStep, BadInputIsSaidInTheUsersWordsAndChangesNothing) {
   EXPECT_EQ(error_of<UsageError>([&] {
               step.update({{StateField::values, TensorView(std::span(data.x), {13, kFeatures}).slice(0, 0, 4)}}, kRate);
             }),
-            "the batch has no field 'targets', model regression needs it");
+            "the batch has no field 'targets', model regression needs it for its loss (PlanOptions::loss)");
   EXPECT_EQ(error_of<ShapeError>([&] {
               Batch batch = data.batch(0, 4);
               batch.fields[0].view = batch.fields[0].view.slice(1, 0, 3);
