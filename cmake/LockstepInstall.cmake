@@ -78,8 +78,9 @@ endforeach()
 install(TARGETS ${_targets} EXPORT lockstepTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${_package})
+set(LOCKSTEP_FORTRAN_SOURCES ${CMAKE_INSTALL_DATADIR}/lockstep/fortran)
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
-  ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package})
+  ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package} PATH_VARS LOCKSTEP_FORTRAN_SOURCES)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
   ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package} COMPONENT Development)

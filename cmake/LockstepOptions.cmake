@@ -15,13 +15,14 @@ macro(lockstep_release_flags language)
 endmacro()
 lockstep_release_flags(CXX)
 
-# The benchmarks are on where Google Benchmark is, but not in somebody else's project.
-set(_bench AUTO)
+# The benchmarks are on where Google Benchmark is, the Fortran module where a compiler is, but not in somebody else's project.
+set(_ours AUTO)
 if(NOT PROJECT_IS_TOP_LEVEL)
-  set(_bench OFF)
+  set(_ours OFF)
 endif()
-set(LOCKSTEP_BENCH ${_bench} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP BENCH)
+set(LOCKSTEP_BENCH ${_ours} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
+set(LOCKSTEP_FORTRAN ${_ours} CACHE STRING "Build the Fortran module: AUTO, ON or OFF")
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP FORTRAN BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -181,6 +182,22 @@ if(NOT LOCKSTEP_MPI STREQUAL "OFF")
   set(_found ${MPI_CXX_FOUND})
 endif()
 lockstep_want(MPI _found "MPI ${MPI_CXX_VERSION}" "apt-get install libopenmpi-dev openmpi-bin.")
+
+# The Fortran module, for tests and examples here; its source is installed either way.
+set(_found FALSE)
+if(NOT LOCKSTEP_FORTRAN STREQUAL "OFF")
+  include(CheckLanguage)
+  check_language(Fortran)
+  if(CMAKE_Fortran_COMPILER)
+    enable_language(C)
+    enable_language(Fortran)
+    set(_found TRUE)
+    if(LOCKSTEP_HAS_MPI)
+      find_package(MPI QUIET COMPONENTS CXX Fortran)
+    endif()
+  endif()
+endif()
+lockstep_want(FORTRAN _found "${CMAKE_Fortran_COMPILER_ID} ${CMAKE_Fortran_COMPILER_VERSION}" "apt-get install gfortran.")
 
 # Threads of an op on the host. Without it an op runs on the thread that calls it.
 set(_found FALSE)

@@ -3,9 +3,9 @@
 # of Debian 12 and 13 and of Ubuntu 24.04, where most are in the component universe.
 #   scripts/install-deps.sh run     what scripts/train.sh needs (default)
 #   scripts/install-deps.sh test    and what the tests and benchmarks need
-#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, ccache, SLURM (no service
-#                                   of it is started here; tests/launch/slurm.sh makes a cluster of its own). Debian 13 has
-#                                   no clang 14: this set is for Debian 12 and Ubuntu 24.04
+#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, gfortran, ccache, SLURM (no
+#                                   service of it is started here; tests/launch/slurm.sh makes a cluster of its own). Debian
+#                                   13 has no clang 14: this set is for Debian 12 and Ubuntu 24.04
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
@@ -16,7 +16,8 @@ slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in
   run) ;;
   test) packages+=("${test_packages[@]}") ;;
-  ci) packages+=("${test_packages[@]}" "${slurm[@]}" clang-14 libomp-14-dev clang-tidy-14 clang-format-14 ccache git) ;;
+  ci) packages+=("${test_packages[@]}" "${slurm[@]}" clang-14 libomp-14-dev clang-tidy-14 clang-format-14 gfortran ccache
+    git) ;;
   *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
 esac
 

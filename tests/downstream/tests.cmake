@@ -49,3 +49,20 @@ else()
   set_tests_properties(downstream.c PROPERTIES TIMEOUT 300 LABELS "downstream;bindings;embedding" PROCESSORS 2
     ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
 endif()
+
+# The same for the Fortran module.
+if(LOCKSTEP_SANITIZE OR NOT LOCKSTEP_HAS_FORTRAN OR NOT LOCKSTEP_INSTALL)
+  lockstep_skip_tests(NAMES downstream.fortran REASON "needs an installed build without sanitizer, and a Fortran compiler"
+    LABELS install)
+else()
+  set(mpirun "")
+  if(TARGET lockstep_fortran_mpi AND MPI_Fortran_HAVE_F08_MODULE)
+    list(JOIN LOCKSTEP_MPIRUN "|" mpirun)
+  endif()
+  add_test(NAME downstream.fortran COMMAND ${CMAKE_COMMAND} -DSOURCE_DIR=${PROJECT_SOURCE_DIR} -DBUILD_DIR=${PROJECT_BINARY_DIR}
+    -DCONFIG=$<CONFIG> -DC_COMPILER=${CMAKE_C_COMPILER} -DFORTRAN_COMPILER=${CMAKE_Fortran_COMPILER}
+    -DGENERATOR=${CMAKE_GENERATOR} -DMPIRUN=${mpirun} -DLIBDIR=${CMAKE_INSTALL_LIBDIR}
+    -P ${PROJECT_SOURCE_DIR}/tests/downstream/fortran/run.cmake)
+  set_tests_properties(downstream.fortran PROPERTIES TIMEOUT 300 LABELS "downstream;bindings;embedding" PROCESSORS 2
+    ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
+endif()

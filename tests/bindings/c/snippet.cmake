@@ -1,7 +1,7 @@
-# cmake -DPROGRAM=host.c -DDOCUMENT=embedding.md -P snippet.cmake: the one block ```c of DOCUMENT is PROGRAM.
+# cmake -DPROGRAM=host.c -DLANGUAGE=c -DDOCUMENT=embedding.md -P snippet.cmake: a block ```c of DOCUMENT is PROGRAM.
 file(READ "${PROGRAM}" program)
 file(READ "${DOCUMENT}" document)
-string(FIND "${document}" "```c\n${program}```" at)
+string(FIND "${document}" "```${LANGUAGE}\n${program}```" at)
 if(at EQUAL -1)
-  message(FATAL_ERROR "${DOCUMENT}: its block ```c is not ${PROGRAM}: copy that")
+  message(FATAL_ERROR "${DOCUMENT}: no block ```${LANGUAGE} is ${PROGRAM}: copy that")
 endif()

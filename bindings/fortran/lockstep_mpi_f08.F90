@@ -1,0 +1,25 @@
+! The same with a type(MPI_Comm) of `use mpi_f08`; integers stay good.
+module lockstep_mpi_f08
+  use, intrinsic :: iso_c_binding, only: c_int
+  use mpi_f08, only: MPI_Comm
+  use lockstep, only: lockstep_comm, lockstep_context
+  use lockstep_mpi, only: lockstep_comm_create
+  implicit none
+  private
+  public :: lockstep_comm_create
+
+  interface lockstep_comm_create
+    module procedure comm_from_mpi_f08
+  end interface
+
+contains
+
+  subroutine comm_from_mpi_f08(context, parent, comm, stat, errmsg)
+    type(lockstep_context), intent(in) :: context
+    type(MPI_Comm), intent(in) :: parent
+    type(lockstep_comm), intent(out) :: comm
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call lockstep_comm_create(context, parent%MPI_VAL, comm, stat, errmsg)
+  end subroutine
+end module lockstep_mpi_f08
