@@ -5,7 +5,7 @@
 //   inference/f32/n:32/plain    loops over samples, outputs and inputs, with std::tanh
 //
 // The network is an MLP 4-32-32-1 with tanh, as column physics in a climate code has them. After the rows: ratios of
-// medians. For figures: --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
+// medians. For figures: --benchmark_repetitions=9
 #include <cmath>
 #include <map>
 #include <memory>

@@ -7,6 +7,7 @@
 #include <new>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::c {
 namespace {

@@ -82,6 +82,9 @@ std::int64_t samples_in(const nn::SampleView& view) {
 void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out, std::int64_t views,
            lockstep_stream stream) {
   static_cast<void>(model.finished());
+  if (views == 0) {
+    return;
+  }
   const Device device = model.context->device();
   const auto n = static_cast<std::size_t>(views);
   model.inputs.resize(n);

@@ -85,15 +85,29 @@ nn::Loss loss_from(std::int32_t number) {
   }
 }
 
+nn::LossWeights weights_from(std::int32_t number) {
+  switch (number) {
+    case LOCKSTEP_WEIGHTS_NONE:
+      return nn::LossWeights::none;
+    case LOCKSTEP_WEIGHTS_SAMPLE:
+      return nn::LossWeights::sample;
+    case LOCKSTEP_WEIGHTS_ELEMENT:
+      return nn::LossWeights::element;
+    default:
+      throw UsageError(concat("options: weights is ", number, ", expected 0 (LOCKSTEP_WEIGHTS_NONE) to 2 (_ELEMENT)"));
+  }
+}
+
 nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype) {
   require<UsageError>(o.max_batch >= 1, "options: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.bucket_bytes >= 0, "options: bucket_bytes is ", o.bucket_bytes, ", expected at least 0");
-  require<UnsupportedError>(o.weights == LOCKSTEP_WEIGHTS_NONE, "options: weights is ", o.weights,
-                            ", expected 0 (LOCKSTEP_WEIGHTS_NONE): weights of the loss are not there yet");
   require<UnsupportedError>(o.reserved == 0, "options: reserved is ", o.reserved, ", expected 0");
   static_cast<void>(flag_of(o.check_input, "options: check_input"));
   return {.max_batch = o.max_batch,
-          .plan = {.dtype = dtype, .loss = loss_from(o.loss), .huber_delta = o.huber_delta},
+          .plan = {.dtype = dtype,
+                   .loss = loss_from(o.loss),
+                   .huber_delta = o.huber_delta,
+                   .weights = weights_from(o.weights)},
           .optimizer = {.kind = optimizer_from(o.optimizer),
                         .momentum = o.momentum,
                         .nesterov = flag_of(o.nesterov, "options: nesterov"),
@@ -110,9 +124,9 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
 std::string contract_of(const nn::ParameterSet& parameters, const lockstep_trainer_options& o) {
   std::string text =
       concat("parameters in ", parameters.weight_dtype(), "\noptimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ",
-             o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nweights ", o.weights, "\nbeta1 ", o.beta1,
-             "\nbeta2 ", o.beta2, "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay,
-             "\nclip_norm ", o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
+             o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
+             "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
+             o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
   for (const nn::ParameterInfo& info : parameters.parameters()) {
     text += concat("parameter ", info.spec.name, ' ', info.spec.dims, '\n');
   }
@@ -196,9 +210,9 @@ nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device d
 
 void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight,
          lockstep_stream stream) {
-  require<UnsupportedError>(weight == nullptr,
-                            "weight is given, expected NULL: the options say LOCKSTEP_WEIGHTS_NONE, and weights of the "
-                            "loss are not there yet");
+  const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
+  require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
+                      weighs ? "a view" : "NULL", ": the options say weights ", t.options.weights);
   ContextObject& context = *t.learned->context;
   const nn::StepLayout& layout = t.step->layout();
   const bool check = t.options.check_input == 1;
@@ -206,6 +220,9 @@ void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target,
   t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, context.device(), "in", check));
   t.batch.fields.push_back(field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target,
                                     context.device(), "target", check));
+  if (weighs) {
+    t.batch.fields.push_back(field_of(nn::StateField::weights, weight, context.device(), "weight", check));
+  }
   ContextObject::Call call(context, stream);
   t.step->add(t.batch);
   call.end();

@@ -56,7 +56,8 @@ struct CostPairs {
   friend bool operator==(const CostPairs&, const CostPairs&) = default;
 };
 
-/// What lockstep-cost found out about a machine; docs/cost.md describes the file.
+/// What lockstep-cost found out about a machine. cost.json is one object of these members, by their names
+/// (docs/cost.md).
 struct CostFile {
   std::map<std::string, std::string> about{};  ///< date, host, cpu, mpi, build, command, ...
   int ranks = 1;

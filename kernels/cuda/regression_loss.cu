@@ -22,7 +22,7 @@ struct Loss {
   std::int64_t counted = 0;  ///< elements, the first ones
   float factor = 0;
 
-  static constexpr int kUnroll = 2;
+  static constexpr int kUnroll = kWeighted ? 1 : 2;
 
   __device__ void start() {
     const std::int64_t rows = valid == nullptr || *valid > samples ? samples : *valid;

@@ -90,9 +90,21 @@ __global__ void __launch_bounds__(kJoinBlock)
   double loss = 0;
   double right = 0;
   double bad = 0;
+  // i / alike and what is left over, without a division a position.
+  std::int64_t place = threadIdx.x / alike;
+  std::int64_t rest = threadIdx.x - place * alike;
+  const std::int64_t places = kJoinBlock / alike;
+  const std::int64_t more = kJoinBlock - places * alike;
   for (std::int64_t i = threadIdx.x; i < rows; i += kJoinBlock) {
     const PositionLoss one = losses[i];
-    const double weight = weights != nullptr && one.outcome != 0 ? static_cast<double>(weights[i / alike]) : 1.0;
+    const bool known = one.outcome == 1 || one.outcome == 2;
+    const double weight = weights != nullptr && known ? static_cast<double>(weights[place]) : 1.0;
+    place += places;
+    rest += more;
+    if (rest >= alike) {
+      rest -= alike;
+      ++place;
+    }
     loss += weight * static_cast<double>(one.loss);
     right += one.outcome == 2 ? weight : 0.0;
     bad += one.outcome == 3 ? 1.0 : 0.0;

@@ -45,12 +45,6 @@ class DataError : public Error {
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A file or folder that the system cannot open, read, write or make. The text names the path and the system's reason.
-class FileError : public DataError {
- public:
-  using DataError::DataError;
-};
-
 /// A device that does not exist or cannot be used, or tensors on different devices in one call.
 class DeviceError : public Error {
  public:

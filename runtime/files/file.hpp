@@ -6,7 +6,15 @@
 #include <string>
 #include <string_view>
 
+#include <lockstep/runtime/base/error.hpp>
+
 namespace lockstep {
+
+/// A file or folder that the system cannot open, read, write or make. The text names the path and the system's reason.
+class FileError : public DataError {
+ public:
+  using DataError::DataError;
+};
 
 /// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason,
 /// and a FileError where the reason is the system's.

@@ -96,6 +96,39 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
+// A weight of 2 is a sample that stands twice; one of 0 is a sample that is not there, whatever it holds.
+TEST_F(TrainingTest, WeightsCountSamplesAndElements) {
+  for (const std::int32_t kind : {LOCKSTEP_WEIGHTS_SAMPLE, LOCKSTEP_WEIGHTS_ELEMENT}) {
+    Model weighed;
+    make_mlp(context, weighed, {1, 1});
+    PlainLine plain = line_of(weighed);
+    lockstep_trainer_options options = descent(4);
+    options.weights = kind;
+    Trainer with;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(weighed, comm, &options, &with)));
+    double x[] = {1, -0.5, 3}, y[] = {2, 0.25, 1000};
+    float weight[] = {2, 1, 0};
+    View in(x, {3, 1});
+    View target(y, {3, 1});
+    const bool each = kind == LOCKSTEP_WEIGHTS_ELEMENT;
+    View weights(weight, each ? std::vector<std::int64_t>{3, 1} : std::vector<std::int64_t>{3}, each ? "nc" : "n");
+    for (int step = 0; step < 5; ++step) {
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(with, &in, &target, &weights, nullptr)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(with, 0.1)));
+      const double expected = plain.step({1, 1, -0.5}, {2, 2, 0.25}, 0.1);
+      double loss = 0;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(with, 1, &loss, nullptr)));
+      EXPECT_NEAR(loss, expected, 1e-12);
+      EXPECT_NEAR(line_of(weighed).w, plain.w, 1e-12);
+      EXPECT_NEAR(line_of(weighed).b, plain.b, 1e-12);
+    }
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_add(with, &in, &target, nullptr, nullptr),
+                      {"weight is NULL", "expected a view"}));
+    View short_one(weight, {2}, "n");
+    EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_trainer_add(with, &in, &target, &short_one, nullptr)));
+  }
+}
+
 TEST_F(TrainingTest, WhatIsAbandonedIsForgotten) {
   PlainLine plain = line_of(model);
   create(descent(2));
@@ -196,7 +229,7 @@ TEST_F(TrainingTest, BadInput) {
   refuses(
       LOCKSTEP_ERR_INVALID, [](auto& o) { o.beta1 = 2; }, "betas");  // found after the model's memory was lent
   refuses(
-      LOCKSTEP_ERR_UNSUPPORTED, [](auto& o) { o.weights = LOCKSTEP_WEIGHTS_SAMPLE; }, "weights is 1");
+      LOCKSTEP_ERR_INVALID, [](auto& o) { o.weights = 3; }, "weights is 3");
   refuses(
       LOCKSTEP_ERR_INVALID, [](auto& o) { o.struct_size = 3; }, "struct_size is 3");
   EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, nullptr, &none)));
@@ -213,7 +246,8 @@ TEST_F(TrainingTest, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add(trainer, {1, 2}, {1}), {"2 samples", "1 in"}));
   double one = 1;
   View view(&one, {1, 1});
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_add(trainer, &view, &view, &view, nullptr), {"weight"}));
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_add(trainer, &view, &view, &view, nullptr), {"weight is given"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), {"nothing was added"}));
   ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, kNan), {"learning_rate is nan"}));

@@ -10,6 +10,7 @@
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -147,7 +148,7 @@ TEST_F(ModelFile, SavingReplacesTheFile) {
   save_model(path("m"), two.context, two.set);
   load_model(path("m"), one.context, one.set);
   EXPECT_EQ(one.numbers(), two.numbers());
-  expect_holds(error_of<DataError>([&] { save_model(path("nowhere/m"), one.context, one.set); }), "nowhere/m");
+  expect_holds(error_of<FileError>([&] { save_model(path("nowhere/m"), one.context, one.set); }), "nowhere/m");
   std::filesystem::create_directory(path("folder"));
   expect_holds(error_of<DataError>([&] { save_model(path("folder"), one.context, one.set); }), "folder");
   EXPECT_EQ(testing::count_entries(path("")), 2U);
@@ -461,7 +462,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
   save_state(path("state"), from);
   std::filesystem::remove(path("state/optimizer.safetensors"));
   EXPECT_THROW(static_cast<void>(load_state(path("state"), from)), DataError);
-  expect_holds(error_of<DataError>([&] { static_cast<void>(load_state(path("nowhere"), from)); }), "no such folder");
+  expect_holds(error_of<FileError>([&] { static_cast<void>(load_state(path("nowhere"), from)); }), "no such folder");
   expect_holds(error_of<UsageError>([&] { save_state(path("state"), from, {{"lockstep.steps", "3"}}); }), "are taken");
 }
 

@@ -124,6 +124,39 @@ TEST(Inference, WritesInsideTheOutputOnly) {
   }
 }
 
+TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
+  CpuContext context;
+  const Model model = mlp4();
+  ParameterSet set(context, model, DType::f32);
+  set.initialise(context, 5);
+  Inference inference(context, model, set, {.max_batch = 12});
+  const std::vector<std::int64_t> sizes{5, 0, 12, 1, 6, 6, 7, 3};
+  std::vector<std::vector<double>> in;
+  std::vector<std::vector<float>> out;
+  for (const std::int64_t size : sizes) {
+    in.push_back(normal(size * 4, static_cast<std::uint64_t>(size)));
+    out.emplace_back(static_cast<std::size_t>(size), 7.0F);
+  }
+  std::vector<SampleView> from, to;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    from.push_back({TensorView(std::span(in[i]), {sizes[i], 4}), "nc"});
+    to.push_back({TensorView(std::span(out[i]), {sizes[i], 1}), ""});
+  }
+  inference.run(from, to);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    EXPECT_EQ(out[i], sizes[i] == 0 ? std::vector<float>{} : exactly<float>(model, set, in[i], sizes[i], {4})) << i;
+  }
+  const std::vector<std::vector<float>> before = out;
+  in[0][0] += 1;
+  from[6].axes = "nq";
+  EXPECT_EQ(error_of<ShapeError>([&] { inference.run(from, to); }),
+            "view 6 of 8: the input has an axis 'q' (nq), model mlp4 takes nc");
+  EXPECT_EQ(out, before);
+  from.pop_back();
+  EXPECT_EQ(error_of<UsageError>([&] { inference.run(from, to); }),
+            "inference: 7 inputs and 8 outputs, expected as many");
+}
+
 TEST(Inference, ThreadsShareOneSetOfParameters) {
   CpuContext context;
   const Model model = mlp4();

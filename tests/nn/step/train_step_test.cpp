@@ -369,5 +369,31 @@ TEST(TrainStep, OneMicroBatchWhereOneWasAnnounced) {
   EXPECT_EQ(step.wait_loss().step, 1);
 }
 
+TEST(TrainStep, LentMemoryHoldsWhatTheStepLearns) {
+  CpuContext context;
+  const Model model = regression();
+  Data data(8);
+  TrainStepOptions options = options_of(8, OptimizerKind::adam);
+  TrainStep own(context, model, options);
+  ParameterSet lender(context, model, DType::f64);
+  options.lent = {.values = lender.values(),
+                  .gradients = lender.gradients_and_weight_sum(),
+                  .buffers = lender.buffer_arena(),
+                  .evaluation_buffers = lender.evaluation_buffer_arena()};
+  {
+    TrainStep lent(context, model, options);
+    EXPECT_EQ(lent.added(), 0);
+    for (int i = 0; i < 3; ++i) {
+      own.add(data.batch(0, 8));
+      own.update(kRate);
+      lent.add(data.batch(0, 8));
+      EXPECT_EQ(lent.added(), 1);
+      lent.update(kRate);
+    }
+    EXPECT_TRUE(testing::has_same_bits(lender.values(), lent.parameters().values()));
+  }
+  EXPECT_TRUE(testing::has_same_bits(lender.values(), own.parameters().values()));  // also when the step is gone
+}
+
 }  // namespace
 }  // namespace lockstep::nn

@@ -227,7 +227,7 @@ TEST(AtomicFolder, UnwritableFolderIsNamed) {
 
 // /proc takes no new folders, whoever asks.
 TEST(AtomicFolder, FileSystemsThatRefuseAreNamed) {
-  expect_holds(error_of<DataError>([] { AtomicFolder("/proc/lockstep-test/last"); }), "/proc/lockstep-test");
+  expect_holds(error_of<FileError>([] { AtomicFolder("/proc/lockstep-test/last"); }), "/proc/lockstep-test");
 }
 
 // In a child, because the limit stays for the whole process.
@@ -276,7 +276,7 @@ TEST(OutputFile, NeverOverwritesAndLeavesNoHalfFile) {
 
 TEST(InputFile, ErrorsNameThePathAndTheByte) {
   const TemporaryFolder root;
-  expect_holds(error_of<DataError>([&] { InputFile{root / "none"}; }), "none: cannot be opened: No such file");
+  expect_holds(error_of<FileError>([&] { InputFile{root / "none"}; }), "none: cannot be opened: No such file");
   expect_holds(error_of<DataError>([&] { InputFile{root.path()}; }), "is not a regular file");
   write_file(root / "file", "0123456789");
   const InputFile file(root / "file");

@@ -1,4 +1,6 @@
 // The symbols of NCCL that comm/nccl uses, over the streams of the stand-in for CUDA.
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -20,10 +22,12 @@
 #include <lockstep/runtime/base/half.hpp>
 
 #include "machine.hpp"
+#include "mailbox.hpp"
 #include "nccl_control.hpp"
 
 using lockstep::BFloat16;
 using lockstep::Float16;
+using lockstep::nccl_standin::Mailbox;
 using lockstep::standin::Machine;
 using lockstep::standin::Meeting;
 using lockstep::standin::Queue;
@@ -61,19 +65,20 @@ std::size_t bytes_of(ncclDataType_t type) {
 /// n-th time is the n-th for each of them.
 class Rounds {
  public:
-  Rounds(std::size_t size, std::size_t sides, std::function<void()> run)
-      : size_(size), run_(std::move(run)), next_(sides) {}
+  using Make = std::function<Meeting(std::size_t round)>;
+  Rounds(std::size_t sides, Make make) : make_(std::move(make)), next_(sides) {}
+  Rounds(std::size_t size, std::size_t sides, const std::function<void()>& run)
+      : Rounds(sides, [size, run](std::size_t) { return Meeting{.size = size, .run = run}; }) {}
   Meeting* next(std::size_t side) {
     const std::size_t round = next_[side]++;
-    if (round == meetings_.size()) {
-      meetings_.push_back(std::make_unique<Meeting>(Meeting{.size = size_, .run = run_}));
+    while (round >= meetings_.size()) {
+      meetings_.push_back(std::make_unique<Meeting>(make_(meetings_.size())));
     }
     return meetings_[round].get();
   }
 
  private:
-  std::size_t size_;
-  std::function<void()> run_;
+  Make make_;
   std::vector<std::size_t> next_;
   std::vector<std::unique_ptr<Meeting>> meetings_;
 };
@@ -127,6 +132,7 @@ struct Group {
     const char* name = nullptr;
   };
   std::vector<Split> splits;
+  std::unique_ptr<Mailbox> mailbox{};  ///< of ranks that are processes
 };
 
 }  // namespace
@@ -322,6 +328,35 @@ std::pair<std::size_t, std::size_t> counts_of(const Collective& c) {
   return {c.count, name == "ncclAllGather" ? c.count * size : c.count};
 }
 
+using Bytes = std::vector<std::byte>;
+
+/// What each rank has brought -> what one of them gets.
+Bytes outcome(const Collective& c, const std::vector<Bytes>& in, std::size_t rank) {
+  const std::string_view name = c.name;
+  const std::size_t part = c.count * bytes_of(c.type);
+  if (name == "ncclAllReduce" || name == "ncclReduceScatter") {
+    Bytes total = in[0];
+    for (std::size_t r = 1; r < in.size(); ++r) {
+      add_to(c.type, total, in[r], counts_of(c).first);
+    }
+    const auto begin = total.begin() + static_cast<std::ptrdiff_t>(name == "ncclReduceScatter" ? rank * part : 0);
+    return {begin, begin + static_cast<std::ptrdiff_t>(part)};
+  }
+  if (name == "ncclAllGather") {
+    Bytes all;
+    for (const Bytes& each : in) {
+      all.insert(all.end(), each.begin(), each.end());
+    }
+    return all;
+  }
+  return in[static_cast<std::size_t>(c.root)];
+}
+
+Bytes brought(const Collective& c, std::size_t rank) {
+  const auto* begin = static_cast<const std::byte*>(c.parts[rank].in);
+  return {begin, begin + counts_of(c).first * bytes_of(c.type)};
+}
+
 void exchange(Machine& machine, const Collective& c) {
   if (c.broken) {
     return;
@@ -332,34 +367,50 @@ void exchange(Machine& machine, const Collective& c) {
     memory.push_back(part.out);
   }
   machine.with_memory(memory, [&c] {
-    const std::size_t width = bytes_of(c.type);
-    const std::size_t in_bytes = counts_of(c).first * width;
-    const std::size_t part = c.count * width;
-    std::vector<std::vector<std::byte>> in;
-    for (const Part& p : c.parts) {
-      in.emplace_back(static_cast<const std::byte*>(p.in), static_cast<const std::byte*>(p.in) + in_bytes);
+    std::vector<Bytes> in;
+    for (std::size_t r = 0; r < c.parts.size(); ++r) {
+      in.push_back(brought(c, r));
     }
-    const std::string_view name = c.name;
-    if (name == "ncclAllReduce" || name == "ncclReduceScatter") {
-      std::vector<std::byte> total = in[0];
-      for (std::size_t r = 1; r < in.size(); ++r) {
-        add_to(c.type, total, in[r], in_bytes / width);
-      }
-      for (std::size_t r = 0; r < in.size(); ++r) {
-        std::memcpy(c.parts[r].out, total.data() + (name == "ncclReduceScatter" ? r * part : 0), part);
-      }
-      return;
-    }
-    for (const Part& p : c.parts) {
-      if (name == "ncclAllGather") {
-        for (std::size_t r = 0; r < in.size(); ++r) {
-          std::memcpy(static_cast<std::byte*>(p.out) + r * part, in[r].data(), part);
-        }
-      } else {
-        std::memcpy(p.out, in[static_cast<std::size_t>(c.root)].data(), part);
-      }
+    for (std::size_t r = 0; r < c.parts.size(); ++r) {
+      const Bytes out = outcome(c, in, r);
+      std::memcpy(c.parts[r].out, out.data(), out.size());
     }
   });
+}
+
+/// The same collective, for the n-th time, of a rank whose peers are other processes. All that is to be equal on all
+/// ranks stands before what they bring.
+Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Collective& of, std::size_t rank,
+                             std::int64_t place, std::size_t round) {
+  const std::string letter = text("collective ", place, " round ", round, " of rank ");
+  const std::string head = text(of.name, " of ", of.count, ", type ", of.type, ", root ", of.root, '\n');
+  Meeting meeting{.size = 1};
+  const Collective* c = &of;  // which holds the meeting
+  meeting.elsewhere = [&machine, &mailbox, c, rank, letter, head, posted = false]() mutable {
+    if (!std::exchange(posted, true)) {
+      machine.with_memory({c->parts[rank].in}, [&] { mailbox.put(text(letter, rank), head, brought(*c, rank)); });
+    }
+    for (std::size_t r = 0; r < c->parts.size(); ++r) {
+      if (!mailbox.has(text(letter, r))) {
+        return false;
+      }
+    }
+    return true;
+  };
+  meeting.run = [&machine, &mailbox, c, rank, letter, head] {
+    std::vector<Bytes> in;
+    for (std::size_t r = 0; r < c->parts.size(); ++r) {
+      auto [other, bytes] = mailbox.get(text(letter, r));
+      if (other != head) {
+        machine.violations.push_back(text("rank ", rank, " calls ", head, "rank ", r, " ", other));
+        return;
+      }
+      in.push_back(std::move(bytes));
+    }
+    const Bytes out = outcome(*c, in, rank);
+    machine.with_memory({c->parts[rank].out}, [&] { std::memcpy(c->parts[rank].out, out.data(), out.size()); });
+  };
+  return meeting;
 }
 
 /// The stream and the thread's current device are those of the communicator.
@@ -403,7 +454,8 @@ ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const v
                      ncclDataType_t type, int root, cudaStream_t stream) {
   ncclResult_t result = ncclSuccess;
   Group& group = *comm->group;
-  std::shared_ptr<Collective>& c = group.collectives[comm->sequence++];
+  const std::int64_t place = comm->sequence++;
+  std::shared_ptr<Collective>& c = group.collectives[place];
   if (c == nullptr) {
     c = std::make_shared<Collective>();
     c->name = name;
@@ -411,8 +463,15 @@ ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const v
     c->count = count;
     c->root = root;
     c->parts.resize(static_cast<std::size_t>(group.size));
-    c->rounds = std::make_unique<Rounds>(c->parts.size(), c->parts.size(),
-                                         [&machine = call.machine, what = c.get()] { exchange(machine, *what); });
+    c->rounds =
+        group.mailbox != nullptr
+            ? std::make_unique<Rounds>(c->parts.size(),
+                                       [&machine = call.machine, &mailbox = *group.mailbox, what = c.get(), place,
+                                        rank = static_cast<std::size_t>(comm->rank)](std::size_t round) {
+                                         return meeting_of_processes(machine, mailbox, *what, rank, place, round);
+                                       })
+            : std::make_unique<Rounds>(c->parts.size(), c->parts.size(),
+                                       [&machine = call.machine, what = c.get()] { exchange(machine, *what); });
   } else if (std::strcmp(c->name, name) != 0 || c->type != type || c->count != count || c->root != root) {
     c->broken = true;
     call.machine.violations.push_back(
@@ -458,6 +517,9 @@ ncclResult_t message(const char* name, bool sends, ncclComm* comm, const void* i
   const Call call(name);
   ncclResult_t result = call.check(name, comm);
   result = result == ncclSuccess ? check_stream(call, name, comm, stream) : result;
+  if (result == ncclSuccess && comm->group->mailbox != nullptr) {
+    result = call.violate(text(name, ": between processes there are collectives only"));
+  }
   const std::size_t bytes = count * bytes_of(type);
   const void* data = sends ? in : out;
   result = result == ncclSuccess ? check_memory(call, name, comm, data, bytes) : result;
@@ -541,6 +603,34 @@ void split(Group& group) {
   group.splits.assign(group.splits.size(), {});
 }
 
+/// Every rank, each a process, has left word of this.
+bool all_have(const Group& group, const char* what) {
+  for (int r = 0; r < group.size; ++r) {
+    if (!group.mailbox->has(text(what, " of rank ", r))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool all_have_arrived(const Group& group) {
+  return group.mailbox != nullptr ? all_have(group, "arrival") : group.arrived == group.size;
+}
+
+bool all_have_finalised(const Group& group) {
+  return group.mailbox != nullptr ? all_have(group, "end") : group.finalised == group.size;
+}
+
+/// Another rank, a process, has aborted, and says so.
+bool peer_has_aborted(const ncclComm& comm) {
+  for (int r = 0; comm.group->mailbox != nullptr && r < comm.group->size; ++r) {
+    if (r != comm.rank && comm.group->mailbox->has(text("abort of rank ", r))) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void forget(ncclComm* comm) {
   if (comm->name != nullptr && comm->name != comm->name_text) {
     Machine::instance().violations.push_back(text("the name of rank ", comm->rank, " went before its communicator"));
@@ -604,7 +694,8 @@ ncclResult_t ncclGetVersion(int* version) {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   const Call call("ncclGetUniqueId");
   *id = {};
-  std::snprintf(id->internal, sizeof id->internal, "%lld", static_cast<long long>(++world().ids));
+  std::snprintf(id->internal, sizeof id->internal, "%lld of process %lld", static_cast<long long>(++world().ids),
+                static_cast<long long>(getpid()));
   id->internal[sizeof id->internal - 1] = '\x7f';  // all bytes count
   return call.injected;
 }
@@ -640,6 +731,10 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
   std::shared_ptr<Group>& group = world().groups[std::string(id.internal, sizeof id.internal)];
   if (group == nullptr) {
     group = std::make_shared<Group>(size);
+    if (!world().options.folder.empty() && size > 1) {
+      group->mailbox = std::make_unique<Mailbox>(world().options.folder + "/communicator " + id.internal);
+      call.machine.run_by_itself();
+    }
   }
   if (group->size != size || group->members[static_cast<std::size_t>(rank)] != nullptr) {
     return call.violate(text("ncclCommInitRankConfig: rank ", rank, " of ", size, " came twice, or to another size"));
@@ -652,8 +747,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
   ++group->arrived;
   world().living.insert(comm);
   *result = comm;
+  if (group->mailbox != nullptr) {
+    group->mailbox->put(text("arrival of rank ", rank));
+  }
   return begin(comm, {},
-               [g = group.get(), rank] { return g->arrived == g->size && rank != world().options.stuck_rank; });
+               [g = group.get(), rank] { return all_have_arrived(*g) && rank != world().options.stuck_rank; });
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -668,6 +766,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
   if (error != world().rank_errors.end() && --error->second.countdown <= 0) {
     comm->error = error->second.error;
     world().last_error = text("injected into rank ", comm->rank);
+  }
+  if (comm->error == ncclSuccess && peer_has_aborted(*comm)) {
+    comm->error = ncclRemoteError;
   }
   if (comm->error == ncclSuccess && comm->in_progress && (!comm->over || comm->over()) && comm->polls-- <= 0) {
     comm->in_progress = false;
@@ -702,6 +803,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* resu
   if (config == nullptr || *comm->queued != 0) {
     return call.violate("ncclCommSplit: no configuration, or operations are queued");
   }
+  if (comm->group->mailbox != nullptr) {
+    return call.violate("ncclCommSplit: between processes there are collectives only");
+  }
   Group& group = *comm->group;
   group.splits[static_cast<std::size_t>(comm->rank)] = {true,   color,           key, config->blocking != 0,
                                                         result, config->commName};
@@ -722,7 +826,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   }
   comm->finalised = true;
   ++comm->group->finalised;
-  const auto over = [comm] { return comm->group->finalised == comm->group->size && !comm->in_graphs(); };
+  if (comm->group->mailbox != nullptr) {
+    comm->group->mailbox->put(text("end of rank ", comm->rank));
+  }
+  const auto over = [comm] { return all_have_finalised(*comm->group) && !comm->in_graphs(); };
   if (comm->blocking) {
     while (!over() && comm->error == ncclSuccess) {
       call.machine.changed.wait_for(call.lock, std::chrono::milliseconds(1));
@@ -756,6 +863,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     if (other != nullptr && other != comm && world().options.peers_notice && other->error == ncclSuccess) {
       other->error = ncclRemoteError;
     }
+  }
+  if (comm->group->mailbox != nullptr && world().options.peers_notice) {
+    comm->group->mailbox->put(text("abort of rank ", comm->rank));
   }
   call.machine.changed.notify_all();
   while (world().living.count(comm) != 0 && comm->in_graphs()) {  // as NCCL: for ever

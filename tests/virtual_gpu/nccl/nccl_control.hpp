@@ -13,6 +13,10 @@
 /// is written down as a violation there: ranks that call different things, a call while one is in progress, memory or
 /// streams of another device, a communicator that is used after its end. While a graph lives that captured operations,
 /// an end stays in progress and an abort blocks its thread, as NCCL does.
+///
+/// With Options::folder ranks are processes, one of a communicator each, which leave for each other there what they
+/// bring to a collective; the machine's queued work then runs by itself. Only collectives: messages and splits are
+/// violations, and so are collectives that differ. Nothing there is deleted.
 namespace lockstep::nccl_standin {
 
 struct Options {
@@ -22,6 +26,7 @@ struct Options {
   int polls = 0;
   int stuck_rank = -1;       ///< whose set-up is never over
   bool peers_notice = true;  ///< when one rank aborts, the others see ncclRemoteError; else they see nothing
+  std::string folder{};      ///< of this run alone, where ranks meet that are processes; empty: ranks are threads
 };
 /// What ncclGroupSimulateEnd() answers for several ranks: so many microseconds, and one more for each so many bytes of
 /// a rank's larger tensor. It runs nothing; for communicators whose calls do not block it is a violation, since NCCL

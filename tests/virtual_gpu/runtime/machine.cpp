@@ -24,8 +24,10 @@ std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// So long a caller waits for other threads. A wait that takes longer is taken for one without end.
+/// So long a caller waits for other threads and processes. A wait that takes longer is taken for one without end.
 constexpr std::chrono::seconds kPatience{30};
+/// What nobody tells this process of is asked for so often: what other processes have done.
+constexpr std::chrono::milliseconds kPause{1};
 
 bool is_given_up(const Work& work) {
   return work.given_up != nullptr && *work.given_up;
@@ -46,7 +48,8 @@ Queue* absent(const Meeting& meeting) {
 }
 
 bool can_start(const Meeting& meeting) {
-  return meeting.done || (meeting.queues.size() == meeting.size && absent(meeting) == nullptr);
+  return meeting.done || (meeting.queues.size() == meeting.size && absent(meeting) == nullptr &&
+                          (!meeting.elsewhere || meeting.elsewhere()));
 }
 
 /// The first of the work's meetings that cannot start.
@@ -92,13 +95,13 @@ Machine& Machine::instance() {
 
 Machine::~Machine() {
   std::unique_lock lock(mutex);
-  stop_host_thread(lock);
+  stop_threads(lock);
   unmap_all();
 }
 
 void Machine::reset(const Options& wanted) {
   std::unique_lock lock(mutex);
-  stop_host_thread(lock);
+  stop_threads(lock);
   unmap_all();
   options = wanted;
   random.seed(wanted.seed);
@@ -600,15 +603,47 @@ void Machine::host_thread() {
   }
 }
 
-void Machine::stop_host_thread(std::unique_lock<std::mutex>& lock) {
+void Machine::stop_threads(std::unique_lock<std::mutex>& lock) {
   stopping_ = true;
   changed.notify_all();
-  if (host_.joinable()) {
-    lock.unlock();
-    host_.join();
-    lock.lock();
+  for (std::thread* thread : {&engine_, &host_}) {
+    if (thread->joinable()) {
+      lock.unlock();
+      thread->join();
+      lock.lock();
+    }
   }
   stopping_ = false;
+}
+
+bool Machine::wait_for_others(std::unique_lock<std::mutex>& lock) {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  while (changed.wait_for(lock, kPause) == std::cv_status::timeout) {
+    const bool came = std::any_of(queues.begin(), queues.end(), [&](const auto& entry) {
+      const Queue& queue = *entry.second;
+      return can_run(queue) && !queue.work.front().meetings.empty();
+    });
+    if (came) {
+      return true;
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void Machine::run_by_itself() {
+  if (!engine_.joinable()) {
+    engine_ = std::thread([this] {
+      std::unique_lock lock(mutex);
+      while (!stopping_) {
+        if (!step_once(nullptr)) {
+          changed.wait_for(lock, kPause);
+        }
+      }
+    });
+  }
 }
 
 cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done) {
@@ -618,7 +653,7 @@ cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed
     }
     // Only a host function can change anything, which has its own thread, or another thread whose streams meet ours.
     if (!host_running_ && host_queue_.empty()) {
-      if (!may_go_on() || changed.wait_for(lock, kPatience) == std::cv_status::timeout) {
+      if (!may_go_on() || !wait_for_others(lock)) {
         return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);
       }
       continue;

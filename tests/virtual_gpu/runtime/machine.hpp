@@ -71,6 +71,9 @@ class Machine {
   /// Executes queued work until done() holds. needed: the queue that a lazy machine runs for it.
   cudaError_t run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done);
   bool step_once(Queue* needed);  ///< false when nothing can run now
+  /// From now until reset() a thread executes what is queued as soon as it can, as a GPU does, which other processes
+  /// may wait for while the caller does not.
+  void run_by_itself();
 
   std::mutex mutex;
   std::condition_variable changed;
@@ -116,7 +119,8 @@ class Machine {
   void execute(Queue& queue);
   Queue* choose(Queue* needed);
   void host_thread();
-  void stop_host_thread(std::unique_lock<std::mutex>& lock);
+  bool wait_for_others(std::unique_lock<std::mutex>& lock);  ///< for a change that they make; false when none came
+  void stop_threads(std::unique_lock<std::mutex>& lock);
   void unmap_all();
 
   int next_number_ = 1;
@@ -125,6 +129,7 @@ class Machine {
   bool host_running_ = false;
   bool stopping_ = false;
   std::thread host_;
+  std::thread engine_;  ///< of run_by_itself()
 };
 
 /// The thread's current device and last error.

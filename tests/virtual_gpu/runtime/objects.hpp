@@ -60,6 +60,9 @@ struct Meeting {
   std::size_t size = 0;                    ///< streams that take part
   std::vector<struct Queue*> queues = {};  ///< that have it in their work
   std::function<void()> run = {};          ///< under the lock
+  /// Asked, under the lock, once the streams have come: says so to other processes that take part, and whether they
+  /// have come, too. Empty: nobody else takes part.
+  std::function<bool()> elsewhere = {};
   bool done = false;
 };
 

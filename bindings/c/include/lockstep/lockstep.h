@@ -185,7 +185,7 @@ typedef struct lockstep_layer_options {
 
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
-#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* and for each element of the target */
+#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* and for each element of the target, or position with classes */
 
 /* Begin with lockstep_trainer_options_init: here 0 is a value like others. */
 typedef struct lockstep_trainer_options {
@@ -195,7 +195,7 @@ typedef struct lockstep_trainer_options {
   int32_t nesterov;  /* 0 */
   int32_t skip_non_finite; /* 0; 1: no update from gradients with NaN or infinity */
   int32_t check_input;     /* 0; 1: host inputs, targets and weights with NaN or infinity are refused */
-  int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; others are LOCKSTEP_ERR_UNSUPPORTED as yet */
+  int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; ranks may differ, one without weighs a sample 1 */
   int32_t reserved;        /* 0 */
   double beta1;            /* 0.9 */
   double beta2;            /* 0.999 */
@@ -300,7 +300,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
                                                  int64_t views, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 
 /* ---- Training. One step: lockstep_trainer_add once or several times, lockstep_trainer_update. It minimises the mean of
- * the loss over all samples of all ranks; a rank may have any number of them.
+ * the loss over all samples of all ranks, each times its weight over the sum of the weights; a rank may have any number.
+ * A step whose weights have no positive sum changes nothing, which later calls say (LOCKSTEP_ERR_FORMAT).
  *
  * Collective entries: trainer_create, update, broadcast, average, save, load. They check their arguments, then the ranks
  * agree; a rank that cannot go on gets its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. */
@@ -309,7 +310,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options *,
                                                      lockstep_trainer *) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the
- * options say LOCKSTEP_WEIGHTS_NONE. Local. */
+ * options say LOCKSTEP_WEIGHTS_NONE. What an earlier step left behind (LOCKSTEP_ERR_FORMAT) gives up what was added.
+ * Local. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view *in,
                                                   const lockstep_view *target, const lockstep_view *weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;

@@ -1,0 +1,204 @@
+// own_model and train_text, as they are, on GPUs that are not there (tests/virtual_gpu/programs), beside the same
+// programs on the CPU: what ranks of GPUs leave behind, a rank of the CPU goes on from, to the same numbers.
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+
+#include "tests/support/files.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::Ended;
+using testing::run_command;
+
+/// Several ranks, each a process with a GPU.
+constexpr bool kRanks = RANKS_OF_GPUS != 0;
+
+/// The command in a folder, with so many GPUs, which ranks use through `meeting`, another folder.
+Ended in_folder(const std::string& folder, int gpus, const std::string& meeting, const std::string& command) {
+  return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 LOCKSTEP_VIRTUAL_GPUS=" + std::to_string(gpus) +
+                     " LOCKSTEP_VIRTUAL_SEED=1 LOCKSTEP_VIRTUAL_FOLDER=" + meeting + " " + command + "'");
+}
+
+/// What a rank's machine says at its end: so many of them have computed, replayed graphs, and summed with NCCL where
+/// there are several. A rank whose machine saw a misuse has ended with code 99.
+void expect_machines(const Ended& ended, int ranks) {
+  int machines = 0;
+  for (const std::string& line : ended.lines()) {
+    long kernels = 0;
+    long graphs = 0;
+    long sums = 0;
+    const char* format = "virtual GPU: %ld kernels launched, %ld graphs, %ld all-reduces";
+    if (std::sscanf(line.c_str(), format, &kernels, &graphs, &sums) == 3) {
+      ++machines;
+      EXPECT_GT(kernels, 0) << line;
+      EXPECT_GT(graphs, 0) << line;
+      EXPECT_EQ(sums > 0, ranks > 1) << line;
+    }
+  }
+  EXPECT_EQ(machines, ranks) << ended.output;
+}
+
+/// All floats of a model file.
+std::vector<float> parameters_of(const std::string& checkpoint) {
+  const SafetensorsFile file(checkpoint + "/model.safetensors");
+  std::vector<float> all;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    EXPECT_EQ(entry.dtype, "F32") << entry.name;
+    std::vector<float> values(entry.bytes / sizeof(float));
+    file.read(entry, std::as_writable_bytes(std::span(values)));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+/// |a - b| / |b|; infinity unless both are finite and of one size.
+double distance(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double d = i < a.size() ? double{a[i]} - double{b[i]} : HUGE_VAL;
+    difference += d * d;
+    size += double{b[i]} * double{b[i]};
+  }
+  const double result = std::sqrt(difference / size);
+  return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
+}
+
+/// A number of a kind of line, by step.
+std::map<std::int64_t, double> logged(const std::string& file, const std::string& event, const std::string& name) {
+  std::map<std::int64_t, double> found;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) {
+    const Json json = parse_json(line, file);
+    if (json.get<std::string>("event", line) == event) {
+      found[json.get<std::int64_t>("step", line)] = json.get<double>(name, line);
+    }
+  }
+  return found;
+}
+
+class VirtualGpus : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string folder(const std::string& name) const {
+    std::filesystem::create_directories(folder_ / name);
+    return folder_ / name;
+  }
+
+  /// An epoch on GPUs and, from there, one on the CPU, beside two on the CPU.
+  void expect_own_model(int ranks) const {
+    const std::string mpirun = ranks > 1 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
+    const std::string gpu = folder("gpu");
+    const std::string cpu = folder("cpu");
+    const auto state = [](const std::string& at) { return nn::read_checkpoint_state(at + "/own_model.out/last"); };
+    const Ended first = in_folder(gpu, ranks, folder("meeting"), mpirun + OWN_MODEL_STANDIN + " 1");
+    ASSERT_EQ(first.code, 0) << first.output;
+    EXPECT_EQ(first.count("epoch 1: "), 1) << first.output;
+    EXPECT_EQ(first.count("(0.33, 0) is on spiral "), 1) << first.output;
+    expect_machines(first, ranks);
+    ASSERT_EQ(in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 1").code, 0);
+    const nn::RunProgress here = state(cpu).progress;
+    const nn::RunProgress there = state(gpu).progress;
+    EXPECT_EQ(there.position.step, here.position.step);
+    EXPECT_EQ(there.samples_seen.size(), static_cast<std::size_t>(ranks));
+    ASSERT_TRUE(here.test_loss && there.test_loss);
+    EXPECT_NEAR(*there.test_loss, *here.test_loss, 1e-4);
+    const std::vector<float> epoch = parameters_of(cpu + "/own_model.out/last");
+    EXPECT_LT(distance(parameters_of(gpu + "/own_model.out/last"), epoch), 1e-3);
+
+    const Ended second = in_folder(gpu, 0, "", std::string(OWN_MODEL) + " 2");
+    ASSERT_EQ(second.code, 0) << second.output;
+    EXPECT_EQ(second.count("epoch "), 1) << second.output;
+    ASSERT_EQ(in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 2").code, 0);
+    ASSERT_TRUE(state(cpu).progress.test_loss && state(gpu).progress.test_loss);
+    EXPECT_NEAR(*state(gpu).progress.test_loss, *state(cpu).progress.test_loss, 1e-3);
+    // The control: an epoch more or less is seen.
+    EXPECT_GT(distance(parameters_of(cpu + "/own_model.out/last"), epoch), 0.05);
+  }
+
+  /// Some steps of a small model on GPUs, beside the same on the CPU, which then evaluates what the GPUs have kept.
+  void expect_train_text(int ranks) const {
+    const std::string text = folder_ / "text.txt";
+    std::string words;
+    for (int i = 0; words.size() < 4000; ++i) {
+      words += "line " + std::to_string(i * i) + " of the text\n";
+    }
+    testing::put_file(text, words);
+    const std::string options = " --data " + text +
+                                " --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 --steps 5 --log-every 1 "
+                                "--sample 4 --threads 1 --lr 1e-2 --out run";
+    const std::string gpu = folder("gpu");
+    const std::string cpu = folder("cpu");
+    const Ended there = in_folder(gpu, ranks, folder("meeting"), TRAIN_TEXT_STANDIN + options + " --devices gpu");
+    ASSERT_EQ(there.code, 0) << there.output;
+    EXPECT_TRUE(there.error_lines().empty()) << there.output;
+    EXPECT_EQ(there.count("  compute    cuda:0 "), 1) << there.output;
+    EXPECT_EQ(there.count("steps as a CUDA graph on"), 1) << there.output;
+    EXPECT_EQ(there.count("finished: bits per byte "), 1) << there.output;
+    expect_machines(there, ranks);
+    EXPECT_EQ(read_json(gpu + "/run/config.json").get<int>("ranks", "config"), ranks);
+    const Ended here = in_folder(cpu, 0, "", TRAIN_TEXT + options + " --devices cpu");
+    ASSERT_EQ(here.code, 0) << here.output;
+
+    const auto losses = logged(cpu + "/run/metrics.jsonl", "step", "loss");
+    const auto others = logged(gpu + "/run/metrics.jsonl", "step", "loss");
+    EXPECT_EQ(losses.size(), 5U) << here.output;
+    ASSERT_EQ(others.size(), losses.size()) << there.output;
+    for (const auto& [step, loss] : losses) {
+      ASSERT_EQ(others.count(step), 1U) << step;
+      EXPECT_NEAR(others.at(step), loss, 1e-3 * loss) << "step " << step;
+    }
+    EXPECT_GT(losses.begin()->second - losses.rbegin()->second, 0.1) << "the control: losses differ from each other";
+    const auto bits = logged(cpu + "/run/metrics.jsonl", "epoch", "bits_per_byte");
+    const auto bits_there = logged(gpu + "/run/metrics.jsonl", "epoch", "bits_per_byte");
+    ASSERT_FALSE(bits.empty()) << here.output;
+    ASSERT_FALSE(bits_there.empty()) << there.output;
+    EXPECT_NEAR(bits_there.rbegin()->second, bits.rbegin()->second, 1e-3 * bits.rbegin()->second);
+    EXPECT_LT(distance(parameters_of(gpu + "/run/last"), parameters_of(cpu + "/run/last")), 1e-2);
+
+    const Ended evaluated = in_folder(gpu, 0, "", TRAIN_TEXT + options + " --devices cpu --evaluate run/last");
+    ASSERT_EQ(evaluated.code, 0) << evaluated.output;
+    std::cout << there.output << here.output << evaluated.output;
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(VirtualGpus, OwnModelOnOne) {
+  expect_own_model(1);
+}
+
+TEST_F(VirtualGpus, OwnModelOnTwo) {
+  if (!kRanks) {
+    GTEST_SKIP() << "this build lacks MPI or NCCL";
+  }
+  expect_own_model(2);
+}
+
+TEST_F(VirtualGpus, TrainTextOnOne) {
+  expect_train_text(1);
+}
+
+TEST_F(VirtualGpus, TrainTextOnTwo) {
+  if (!kRanks) {
+    GTEST_SKIP() << "this build lacks MPI or NCCL";
+  }
+  expect_train_text(2);
+}
+
+}  // namespace
+}  // namespace lockstep

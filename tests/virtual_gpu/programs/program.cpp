@@ -1,0 +1,75 @@
+// Linked into a program of ours, whose main() stays as it is: before main() there is a machine, after it one line on
+// standard error says what the machine has seen, and the exit code is 99 where that is something that CUDA forbids, or
+// something was not given back. The environment decides (LOCKSTEP_VIRTUAL_GPUS, _SEED, _FOLDER; README.md).
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+#include <lockstep/emulation/launch.hpp>
+
+#include "control.hpp"
+
+#if LOCKSTEP_HAS_NCCL
+#include "nccl_control.hpp"
+#endif
+
+namespace lockstep {
+namespace {
+
+constexpr int kForbidden = 99;
+
+std::uint64_t number(const char* name, std::uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+class MachineOfProgram {
+ public:
+  MachineOfProgram() {
+    const std::uint64_t seed = number("LOCKSTEP_VIRTUAL_SEED", 0);
+    standin::reset({.devices = static_cast<int>(number("LOCKSTEP_VIRTUAL_GPUS", 1)), .seed = seed});
+    emulation::set_schedule(seed == 0 ? emulation::Schedule::ascending() : emulation::Schedule::random(seed));
+#if LOCKSTEP_HAS_NCCL
+    const char* folder = std::getenv("LOCKSTEP_VIRTUAL_FOLDER");
+    nccl_standin::reset({.folder = folder == nullptr ? "" : folder});
+#endif
+  }
+  MachineOfProgram(const MachineOfProgram&) = delete;
+  MachineOfProgram& operator=(const MachineOfProgram&) = delete;
+
+  ~MachineOfProgram() {
+    if (standin::devices_in_use().empty()) {  // it started ranks, or printed its help
+      return;
+    }
+    std::ostringstream line;
+    line << "virtual GPU: " << standin::calls("cudaLaunchKernel") << " kernels launched, "
+         << standin::calls("cudaGraphLaunch") << " graphs, " << standin::calls("ncclAllReduce") << " all-reduces\n";
+    bool forbidden = false;
+    const auto list = [&](const char* what, const std::vector<std::string>& found) {
+      for (const std::string& one : found) {
+        line << "virtual GPU: " << what << ": " << one << '\n';
+        forbidden = true;
+      }
+    };
+    list("forbidden", standin::violations());
+    list("not given back", standin::leaks());
+#if LOCKSTEP_HAS_NCCL
+    list("not given back", nccl_standin::leaks());
+#endif
+    std::fputs(line.str().c_str(), stderr);
+    if (forbidden) {
+      std::fflush(nullptr);
+      _exit(kForbidden);
+    }
+  }
+};
+
+// Its constructor makes what it reads at the end, which therefore lives longer.
+const MachineOfProgram machine;
+
+}  // namespace
+}  // namespace lockstep
