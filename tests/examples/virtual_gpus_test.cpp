@@ -1,11 +1,13 @@
 // own_model and train_text, as they are, on GPUs that are not there (tests/virtual_gpu/programs), beside the same
 // programs on the CPU: what ranks of GPUs leave behind, a rank of the CPU goes on from, to the same numbers.
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -171,7 +173,10 @@ class VirtualGpus : public ::testing::Test {
 
     const Ended evaluated = in_folder(gpu, 0, "", TRAIN_TEXT + options + " --devices cpu --evaluate run/last");
     ASSERT_EQ(evaluated.code, 0) << evaluated.output;
-    std::cout << there.output << here.output << evaluated.output;
+    const std::size_t at = evaluated.output.find("test loss ");
+    ASSERT_NE(at, std::string::npos) << evaluated.output;
+    const double loss = std::atof(evaluated.output.c_str() + at + std::strlen("test loss "));
+    EXPECT_NEAR(loss / std::log(2.0), bits_there.rbegin()->second, 1e-3);
   }
 
  private:

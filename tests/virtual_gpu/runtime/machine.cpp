@@ -616,23 +616,6 @@ void Machine::stop_threads(std::unique_lock<std::mutex>& lock) {
   stopping_ = false;
 }
 
-bool Machine::wait_for_others(std::unique_lock<std::mutex>& lock) {
-  const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (changed.wait_for(lock, kPause) == std::cv_status::timeout) {
-    const bool came = std::any_of(queues.begin(), queues.end(), [&](const auto& entry) {
-      const Queue& queue = *entry.second;
-      return can_run(queue) && !queue.work.front().meetings.empty();
-    });
-    if (came) {
-      return true;
-    }
-    if (std::chrono::steady_clock::now() > deadline) {
-      return false;
-    }
-  }
-  return true;
-}
-
 void Machine::run_by_itself() {
   if (!engine_.joinable()) {
     engine_ = std::thread([this] {
@@ -647,14 +630,21 @@ void Machine::run_by_itself() {
 }
 
 cudaError_t Machine::run_until(std::unique_lock<std::mutex>& lock, Queue* needed, const std::function<bool()>& done) {
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point deadline = Clock::now() + kPatience;
   while (!done()) {
     if (step_once(needed)) {
+      deadline = Clock::now() + kPatience;
       continue;
     }
-    // Only a host function can change anything, which has its own thread, or another thread whose streams meet ours.
+    // Only a host function can change anything, which has its own thread, or another thread or process whose streams
+    // meet ours.
     if (!host_running_ && host_queue_.empty()) {
-      if (!may_go_on() || !wait_for_others(lock)) {
+      if (!may_go_on() || Clock::now() > deadline) {
         return violate("a wait that nothing queued can end", cudaErrorLaunchFailure);
+      }
+      if (changed.wait_for(lock, kPause) == std::cv_status::no_timeout) {
+        deadline = Clock::now() + kPatience;
       }
       continue;
     }

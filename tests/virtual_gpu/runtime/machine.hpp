@@ -119,7 +119,6 @@ class Machine {
   void execute(Queue& queue);
   Queue* choose(Queue* needed);
   void host_thread();
-  bool wait_for_others(std::unique_lock<std::mutex>& lock);  ///< for a change that they make; false when none came
   void stop_threads(std::unique_lock<std::mutex>& lock);
   void unmap_all();
 
