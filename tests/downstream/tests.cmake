@@ -32,7 +32,7 @@ mark_as_advanced(LOCKSTEP_PKG_CONFIG LOCKSTEP_C_COMPILER)
 if(LOCKSTEP_SANITIZE OR NOT LOCKSTEP_C_COMPILER OR NOT LOCKSTEP_INSTALL)
   lockstep_skip_tests(NAMES downstream.c REASON "needs an installed build without sanitizer, and a C compiler" LABELS install)
 else()
-  set(files include/lockstep/lockstep.h ${CMAKE_INSTALL_LIBDIR}/liblockstep.so ${CMAKE_INSTALL_LIBDIR}/liblockstep.so.0
+  set(files include/lockstep/lockstep.h include/lockstep/lockstep_dlpack.h ${CMAKE_INSTALL_LIBDIR}/liblockstep.so ${CMAKE_INSTALL_LIBDIR}/liblockstep.so.0
       ${CMAKE_INSTALL_LIBDIR}/liblockstep.a ${CMAKE_INSTALL_LIBDIR}/pkgconfig/lockstep.pc
       ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep/lockstepConfig.cmake)
   set(mpirun "")
