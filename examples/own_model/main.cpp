@@ -24,7 +24,8 @@ struct Points {
     }
   }
   nn::MemoryDataset dataset(const char* name) {
-    return {name, {{nn::StateField::values, {std::span(xy), {size, 2}}}, {nn::StateField::labels, {std::span(spiral), {size}}}}};
+    const TensorView values{std::span(xy), {size, 2}}, labels{std::span(spiral), {size}};
+    return {name, {{nn::StateField::values, values}, {nn::StateField::labels, labels}}};
   }
   std::int64_t size;
   std::vector<float> xy;             // (size, 2)
@@ -41,7 +42,7 @@ int run(comm::Session& session, int argc, char** argv) {
   const std::int64_t epochs = argc > 1 ? std::atoll(argv[1]) : 30;
   Points train(4096, 1), test(1024, 2);
   EpochLines lines;
-  nn::RunObserver silent;  // rank 0 speaks for all
+  nn::RunObserver silent;
   // README.md from here
   comm::Workplace here(session);  // one rank a GPU; without GPUs the CPU
 

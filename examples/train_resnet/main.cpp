@@ -69,8 +69,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
   recipe.samples = "images";
-  recipe.about = {{"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
-                                  train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
+  recipe.about = {
+      {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
+                      train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
   if (!request.hidden.empty()) {
     recipe.options["hidden"] = text_of(request.hidden);
   }

@@ -18,7 +18,8 @@ namespace lockstep::nn {
 /// Accuracies are fractions; what was not measured before the end is null.
 class MetricsLog final : public RunObserver {
  public:
-  /// Makes the folder where it is missing. append: go on behind what is there (a resumed run). DataError when the file cannot be written.
+  /// Makes the folder where it is missing. append: go on behind what is there (a resumed run). DataError when the file
+  /// cannot be written.
   MetricsLog(const std::string& path, bool append, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;

@@ -149,8 +149,8 @@ struct MetricPart {
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
 /// The functions are called on every rank with what all ranks reached (events without `metrics`); what they return is
-/// summed over the ranks, in rank order, and divided: sum of sums / sum of amounts. What an observer adds up for them it
-/// has to add up on every rank.
+/// summed over the ranks, in rank order, and divided: sum of sums / sum of amounts. What an observer adds up for them
+/// it has to add up on every rank.
 struct RunMetric {
   std::string name{};  ///< small letters, digits and '_'; none of the names that metrics.jsonl has anyway
   std::function<MetricPart(const ReportEvent&)> of_report{};

@@ -64,7 +64,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.max_batch >= 1, "train step: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
   require<UsageError>(o.plan.weights == LossWeights::none || o.reduce_dtype == DType::f32,
-                      "train step: gradients travel as ", o.reduce_dtype, " (reduce_dtype), which would round the sum of the ",
+                      "train step: gradients travel as ", o.reduce_dtype,
+                      " (reduce_dtype), which would round the sum of the ",
                       "weights of the loss (PlanOptions::weights), too; expected f32");
   require<UsageError>(!o.count_samples || o.reduce_dtype == DType::f32, "train step: gradients travel as ",
                       o.reduce_dtype,

@@ -59,8 +59,8 @@ class TrainingProgram {
   /// parameters that does not say.
   [[nodiscard]] const RunIdentity* evaluated() const;
 
-  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The recipe is kept as
-  /// long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.
+  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The recipe is kept
+  /// as long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.
   int run(Recipe recipe, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< StateError before run()
