@@ -23,7 +23,7 @@ check() {  # check TITLE: reads offending lines; none is good
 tracked() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r file; do if [ -f "$file" ]; then printf '%s\n' "$file"; fi; done; }
 lines_with() { tracked "${@:2}" | xargs -r -d '\n' grep -nHE -- "$1" || true; }
 
-mapfile -t sources < <(tracked '*.cpp' '*.hpp' '*.cu' '*.cuh')
+mapfile -t sources < <(tracked '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.c' '*.h')
 
 formatter=$(command -v clang-format-14 || command -v clang-format || true)
 if [ -z "$formatter" ]; then

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* A failure with its text. */
-__attribute__((format(printf, 2, 3))) static lockstep_status failure(lockstep_status status, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static lockstep_status failure(lockstep_status status, const char* format, ...) {
   char text[512];
   va_list arguments;
   va_start(arguments, format);
@@ -15,14 +15,14 @@ __attribute__((format(printf, 2, 3))) static lockstep_status failure(lockstep_st
   return lockstep_error_set(status, text, 0);
 }
 
-void lockstep_f_finish(const lockstep_status *status, int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_finish(const lockstep_status* status, int32_t* stat, CFI_cdesc_t* errmsg) {
   if (stat != NULL) {
     *stat = *status;
   }
   if (*status == LOCKSTEP_OK) {
     return;
   }
-  const char *text = lockstep_last_error();
+  const char* text = lockstep_last_error();
   const size_t length = strlen(text);
   if (stat == NULL) {
     lockstep_f_stop(text, (int64_t)length);
@@ -30,34 +30,34 @@ void lockstep_f_finish(const lockstep_status *status, int32_t *stat, CFI_cdesc_t
   if (errmsg != NULL && errmsg->base_addr != NULL) {
     const size_t taken = length < errmsg->elem_len ? length : errmsg->elem_len;
     memcpy(errmsg->base_addr, text, taken);
-    memset((char *)errmsg->base_addr + taken, ' ', errmsg->elem_len - taken);
+    memset((char*)errmsg->base_addr + taken, ' ', errmsg->elem_len - taken);
   }
 }
 
 /* The length of a text without the blanks at its end; 0 for one that is not given. */
-static size_t trimmed(const CFI_cdesc_t *text) {
+static size_t trimmed(const CFI_cdesc_t* text) {
   size_t n = text != NULL && text->base_addr != NULL ? text->elem_len : 0;
-  while (n > 0 && ((const char *)text->base_addr)[n - 1] == ' ') {
+  while (n > 0 && ((const char*)text->base_addr)[n - 1] == ' ') {
     --n;
   }
   return n;
 }
 
 /* What C counts from the slowest axis, Fortran counts from the fastest. */
-static lockstep_status set_axes(const char *entry, const char *name, const CFI_cdesc_t *axes, lockstep_f_view *view) {
+static lockstep_status set_axes(const char* entry, const char* name, const CFI_cdesc_t* axes, lockstep_f_view* view) {
   const size_t letters = trimmed(axes);
   if (letters != 0 && letters != (size_t)view->ndim) {
     return failure(LOCKSTEP_ERR_SHAPE, "%s: %s: axes '%.*s' for %d dimensions, expected a letter for each", entry, name,
-                   (int)letters, (const char *)axes->base_addr, (int)view->ndim);
+                   (int)letters, (const char*)axes->base_addr, (int)view->ndim);
   }
   for (size_t i = 0; i < letters; ++i) {
-    view->axes[i] = ((const char *)axes->base_addr)[letters - 1 - i];
+    view->axes[i] = ((const char*)axes->base_addr)[letters - 1 - i];
   }
   view->axes[letters] = '\0';
   return LOCKSTEP_OK;
 }
 
-static lockstep_dtype dtype_of(const CFI_cdesc_t *array) {
+static lockstep_dtype dtype_of(const CFI_cdesc_t* array) {
   switch (array->type) {
     case CFI_type_float:
       return LOCKSTEP_F32;
@@ -72,7 +72,7 @@ static lockstep_dtype dtype_of(const CFI_cdesc_t *array) {
   }
 }
 
-static const char *kind_of(const CFI_cdesc_t *array) {
+static const char* kind_of(const CFI_cdesc_t* array) {
   switch (array->type) {
     case CFI_type_char:
       return "character";
@@ -91,8 +91,8 @@ static const char *kind_of(const CFI_cdesc_t *array) {
   }
 }
 
-lockstep_status lockstep_f_view_of_array(const char *entry, const char *name, const CFI_cdesc_t *array,
-                                         const CFI_cdesc_t *axes, lockstep_f_view *view) {
+lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
+                                         const CFI_cdesc_t* axes, lockstep_f_view* view) {
   if (array->base_addr == NULL) { /* first: the extents of such a one are rubbish */
     return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is not allocated or not associated, expected an array", entry, name);
   }
@@ -112,7 +112,7 @@ lockstep_status lockstep_f_view_of_array(const char *entry, const char *name, co
                    (int)LOCKSTEP_F_MAX_RANK, array->rank == 0 ? ": pass an array of one element" : "");
   }
   for (int i = 0; i < array->rank; ++i) {
-    const CFI_dim_t *dim = &array->dim[i];
+    const CFI_dim_t* dim = &array->dim[i];
     const int c = array->rank - 1 - i;
     const CFI_index_t size = (CFI_index_t)array->elem_len;
     if (dim->extent < 0) {
@@ -130,19 +130,19 @@ lockstep_status lockstep_f_view_of_array(const char *entry, const char *name, co
   return set_axes(entry, name, axes, view);
 }
 
-void lockstep_f_view_of(const CFI_cdesc_t *array, lockstep_f_view *view, const CFI_cdesc_t *axes, int32_t *stat,
-                        CFI_cdesc_t *errmsg) {
+void lockstep_f_view_of(const CFI_cdesc_t* array, lockstep_f_view* view, const CFI_cdesc_t* axes, int32_t* stat,
+                        CFI_cdesc_t* errmsg) {
   const lockstep_status status = lockstep_f_view_of_array("lockstep_view_of", "array", array, axes, view);
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-static int64_t element_of(const CFI_cdesc_t *list, CFI_index_t i) {
-  const char *at = (const char *)list->base_addr + i * list->dim[0].sm;
-  return *(const int64_t *)at;
+static int64_t element_of(const CFI_cdesc_t* list, CFI_index_t i) {
+  const char* at = (const char*)list->base_addr + i * list->dim[0].sm;
+  return *(const int64_t*)at;
 }
 
-static lockstep_status view_from_ptr(void *data, const CFI_cdesc_t *shape, const CFI_cdesc_t *strides, int32_t dtype,
-                                     const CFI_cdesc_t *axes, const int32_t *device_id, lockstep_f_view *view) {
+static lockstep_status view_from_ptr(void* data, const CFI_cdesc_t* shape, const CFI_cdesc_t* strides, int32_t dtype,
+                                     const CFI_cdesc_t* axes, const int32_t* device_id, lockstep_f_view* view) {
   const CFI_index_t n = shape->dim[0].extent;
   if (n < 1 || n > LOCKSTEP_F_MAX_RANK) {
     return failure(LOCKSTEP_ERR_SHAPE, "lockstep_view_from_ptr: shape has %td extents, expected 1 to %d", n,
@@ -170,25 +170,25 @@ static lockstep_status view_from_ptr(void *data, const CFI_cdesc_t *shape, const
   return set_axes("lockstep_view_from_ptr", "view", axes, view);
 }
 
-void lockstep_f_view_from_ptr(void *const *data, const CFI_cdesc_t *shape, const CFI_cdesc_t *strides,
-                              const int32_t *dtype, const CFI_cdesc_t *axes, const int32_t *device_id,
-                              lockstep_f_view *view, int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_view_from_ptr(void* const* data, const CFI_cdesc_t* shape, const CFI_cdesc_t* strides,
+                              const int32_t* dtype, const CFI_cdesc_t* axes, const int32_t* device_id,
+                              lockstep_f_view* view, int32_t* stat, CFI_cdesc_t* errmsg) {
   const lockstep_status status = view_from_ptr(*data, shape, strides, *dtype, axes, device_id, view);
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-static lockstep_view borrowed(const lockstep_f_view *view) {
+static lockstep_view borrowed(const lockstep_f_view* view) {
   const lockstep_view result = {view->data, view->dtype, view->device_type, view->device_id,
                                 view->ndim, view->shape, view->strides,     view->axes[0] != '\0' ? view->axes : NULL};
   return result;
 }
 
-static lockstep_stream stream_of(const lockstep_stream *stream) {
+static lockstep_stream stream_of(const lockstep_stream* stream) {
   return stream != NULL ? *stream : NULL;
 }
 
-static lockstep_status infer(lockstep_model model, const CFI_cdesc_t *in, const CFI_cdesc_t *out,
-                             const CFI_cdesc_t *in_axes, const CFI_cdesc_t *out_axes, lockstep_stream stream) {
+static lockstep_status infer(lockstep_model model, const CFI_cdesc_t* in, const CFI_cdesc_t* out,
+                             const CFI_cdesc_t* in_axes, const CFI_cdesc_t* out_axes, lockstep_stream stream) {
   lockstep_f_view from, to;
   lockstep_status status = lockstep_f_view_of_array("lockstep_infer", "in", in, in_axes, &from);
   if (status == LOCKSTEP_OK) {
@@ -201,42 +201,42 @@ static lockstep_status infer(lockstep_model model, const CFI_cdesc_t *in, const 
   return lockstep_infer(model, &a, &b, stream);
 }
 
-void lockstep_f_infer(const lockstep_model *model, const CFI_cdesc_t *in, const CFI_cdesc_t *out,
-                      const CFI_cdesc_t *in_axes, const CFI_cdesc_t *out_axes, const lockstep_stream *stream,
-                      int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_infer(const lockstep_model* model, const CFI_cdesc_t* in, const CFI_cdesc_t* out,
+                      const CFI_cdesc_t* in_axes, const CFI_cdesc_t* out_axes, const lockstep_stream* stream,
+                      int32_t* stat, CFI_cdesc_t* errmsg) {
   const lockstep_status status = infer(*model, in, out, in_axes, out_axes, stream_of(stream));
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-static lockstep_status infer_many(lockstep_model model, const CFI_cdesc_t *in, const CFI_cdesc_t *out,
+static lockstep_status infer_many(lockstep_model model, const CFI_cdesc_t* in, const CFI_cdesc_t* out,
                                   lockstep_stream stream) {
   const CFI_index_t n = in->dim[0].extent;
   if (n != out->dim[0].extent) {
     return failure(LOCKSTEP_ERR_SHAPE, "lockstep_infer_many: %td views in, %td out, expected as many", n,
                    out->dim[0].extent);
   }
-  lockstep_view *views = malloc((2 * (size_t)n + 1) * sizeof *views);
+  lockstep_view* views = malloc((2 * (size_t)n + 1) * sizeof *views);
   if (views == NULL) {
     return failure(LOCKSTEP_ERR_OUT_OF_MEMORY, "lockstep_infer_many: no memory for %td views", n);
   }
   for (CFI_index_t i = 0; i < n; ++i) {
-    views[i] = borrowed((const lockstep_f_view *)((const char *)in->base_addr + i * in->dim[0].sm));
-    views[n + i] = borrowed((const lockstep_f_view *)((const char *)out->base_addr + i * out->dim[0].sm));
+    views[i] = borrowed((const lockstep_f_view*)((const char*)in->base_addr + i * in->dim[0].sm));
+    views[n + i] = borrowed((const lockstep_f_view*)((const char*)out->base_addr + i * out->dim[0].sm));
   }
   const lockstep_status status = lockstep_infer_many(model, views, views + n, n, stream);
   free(views);
   return status;
 }
 
-void lockstep_f_infer_many(const lockstep_model *model, const CFI_cdesc_t *in, const CFI_cdesc_t *out,
-                           const lockstep_stream *stream, int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_infer_many(const lockstep_model* model, const CFI_cdesc_t* in, const CFI_cdesc_t* out,
+                           const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
   const lockstep_status status = infer_many(*model, in, out, stream_of(stream));
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-void lockstep_f_trainer_add_view(const lockstep_trainer *trainer, const lockstep_f_view *in,
-                                 const lockstep_f_view *target, const lockstep_f_view *weight,
-                                 const lockstep_stream *stream, int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_trainer_add_view(const lockstep_trainer* trainer, const lockstep_f_view* in,
+                                 const lockstep_f_view* target, const lockstep_f_view* weight,
+                                 const lockstep_stream* stream, int32_t* stat, CFI_cdesc_t* errmsg) {
   const lockstep_view a = borrowed(in), b = borrowed(target);
   lockstep_view w;
   if (weight != NULL) {
@@ -246,10 +246,10 @@ void lockstep_f_trainer_add_view(const lockstep_trainer *trainer, const lockstep
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-void lockstep_f_trainer_add(const lockstep_trainer *trainer, const CFI_cdesc_t *in, const CFI_cdesc_t *target,
-                            const CFI_cdesc_t *weight, const CFI_cdesc_t *in_axes, const CFI_cdesc_t *target_axes,
-                            const CFI_cdesc_t *weight_axes, const lockstep_stream *stream, int32_t *stat,
-                            CFI_cdesc_t *errmsg) {
+void lockstep_f_trainer_add(const lockstep_trainer* trainer, const CFI_cdesc_t* in, const CFI_cdesc_t* target,
+                            const CFI_cdesc_t* weight, const CFI_cdesc_t* in_axes, const CFI_cdesc_t* target_axes,
+                            const CFI_cdesc_t* weight_axes, const lockstep_stream* stream, int32_t* stat,
+                            CFI_cdesc_t* errmsg) {
   static const char entry[] = "lockstep_trainer_add";
   lockstep_f_view a, b, w;
   if (weight != NULL && weight->base_addr == NULL) {
@@ -270,25 +270,25 @@ void lockstep_f_trainer_add(const lockstep_trainer *trainer, const CFI_cdesc_t *
 }
 
 /* lockstep_parameter_read or _write. */
-static void parameter(lockstep_status (*function)(lockstep_model, const char *, size_t, const lockstep_view *),
-                      const char *entry, lockstep_model model, const CFI_cdesc_t *name, const CFI_cdesc_t *values,
-                      int32_t *stat, CFI_cdesc_t *errmsg) {
+static void parameter(lockstep_status (*function)(lockstep_model, const char*, size_t, const lockstep_view*),
+                      const char* entry, lockstep_model model, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
+                      int32_t* stat, CFI_cdesc_t* errmsg) {
   lockstep_f_view view;
   const size_t length = trimmed(name);
   lockstep_status status = lockstep_f_view_of_array(entry, "values", values, NULL, &view);
   if (status == LOCKSTEP_OK) {
     const lockstep_view value = borrowed(&view);
-    status = function(model, length != 0 ? (const char *)name->base_addr : "", length, &value);
+    status = function(model, length != 0 ? (const char*)name->base_addr : "", length, &value);
   }
   lockstep_f_finish(&status, stat, errmsg);
 }
 
-void lockstep_f_parameter_read(const lockstep_model *model, const CFI_cdesc_t *name, const CFI_cdesc_t *values,
-                               int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_parameter_read(const lockstep_model* model, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
+                               int32_t* stat, CFI_cdesc_t* errmsg) {
   parameter(lockstep_parameter_read, "lockstep_parameter_read", *model, name, values, stat, errmsg);
 }
 
-void lockstep_f_parameter_write(const lockstep_model *model, const CFI_cdesc_t *name, const CFI_cdesc_t *values,
-                                int32_t *stat, CFI_cdesc_t *errmsg) {
+void lockstep_f_parameter_write(const lockstep_model* model, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
+                                int32_t* stat, CFI_cdesc_t* errmsg) {
   parameter(lockstep_parameter_write, "lockstep_parameter_write", *model, name, values, stat, errmsg);
 }

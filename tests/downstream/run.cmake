@@ -3,21 +3,12 @@
 # find_package. HOW = subdirectory: add_subdirectory, which compiles the floors up to comm once more.
 # Arguments: HOW SOURCE_DIR BUILD_DIR CONFIG COMPILER GENERATOR, and lists joined by |: OPTIONS MPIRUN INCLUDES
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 set(here ${BUILD_DIR}/downstream/${HOW})
 string(REPLACE "|" ";" mpirun "${MPIRUN}")
 string(REPLACE "|" ";" options "${OPTIONS}")
 string(REPLACE "|" ";" includes "${INCLUDES}")
 list(TRANSFORM includes PREPEND "-I")
-
-function(must)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output ECHO_OUTPUT_VARIABLE
-                  ECHO_ERROR_VARIABLE)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "exit status ${status}: ${command}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
 
 set(configure ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/downstream -B ${here}/build -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${COMPILER} -DCMAKE_BUILD_TYPE=${CONFIG} ${options})

@@ -5,10 +5,10 @@
  *   heat2d --sine     one sine mode only: the loss gets small too, but nine weights cannot be told from one mode; the
  *                     normal matrix says so, and the program ends with status 1
  *
- * The field is split by rows over the ranks (mpirun -np P; any P), each with a halo of one cell that the solver fills. A
- * sample is a row of the result with the three rows above it: the views below show lockstep the solver's array as it is, so
- * nothing is copied, and ranks with more rows count for more. The exact answer is the stencil
- * [0 r 0; r 1-4r r; 0 r 0]. */
+ * The field is split by rows over the ranks (mpirun -np P; any P), each with a halo of one cell that the solver fills.
+ * A sample is a row of the result with the three rows above it: the views below show lockstep the solver's array as it
+ * is, so nothing is copied, and ranks with more rows count for more. The exact answer is the stencil [0 r 0; r 1-4r r;
+ * 0 r 0]. */
 #include <lockstep/lockstep_mpi.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,14 +21,15 @@ static const double r = 0.2, canary = -777.25;
 static int rank, ranks, rows; /* of this rank */
 static int first_row;         /* of the whole field */
 
-/* Cell (row, column) of this rank; -1 and rows, -1 and NX are the halo. Around that lie GUARD cells that nobody touches. */
+/* Cell (row, column) of this rank; -1 and rows, -1 and NX are the halo. Around that lie GUARD cells that nobody
+ * touches. */
 static size_t at(int row, int column) {
   return (size_t)((row + 1 + GUARD) * PITCH + column + 1 + GUARD);
 }
 
-static double *new_field(void) {
+static double* new_field(void) {
   const size_t cells = (size_t)(rows + 2 + 2 * GUARD) * PITCH;
-  double *u = malloc(cells * sizeof *u);
+  double* u = malloc(cells * sizeof *u);
   if (u == NULL) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
@@ -39,7 +40,7 @@ static double *new_field(void) {
 }
 
 /* Whether nothing outside the inside and a halo of `halo` cells was written. */
-static int guards_are_whole(const double *u, int halo) {
+static int guards_are_whole(const double* u, int halo) {
   for (int row = -1 - GUARD; row < rows + 1 + GUARD; ++row) {
     for (int column = -1 - GUARD; column < NX + 1 + GUARD; ++column) {
       const int inside = row >= -halo && row < rows + halo && column >= -halo && column < NX + halo;
@@ -59,7 +60,7 @@ static double draw(uint64_t i) {
   return (double)((x ^ (x >> 31)) >> 11) / 4503599627370496.0 - 1;
 }
 
-static void begin(double *u, int step, int sine) {
+static void begin(double* u, int step, int sine) {
   const double two_pi = 6.283185307179586;
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < NX; ++column) {
@@ -71,7 +72,7 @@ static void begin(double *u, int step, int sine) {
 }
 
 /* The halo: periodic, rows from the ranks above and below. */
-static void exchange(double *u) {
+static void exchange(double* u) {
   const int above = (rank + ranks - 1) % ranks, below = (rank + 1) % ranks;
   MPI_Sendrecv(&u[at(0, 0)], NX, MPI_DOUBLE, above, 0, &u[at(rows, 0)], NX, MPI_DOUBLE, below, 0, MPI_COMM_WORLD,
                MPI_STATUS_IGNORE);
@@ -83,7 +84,7 @@ static void exchange(double *u) {
   }
 }
 
-static void solve(const double *u, double *next) {
+static void solve(const double* u, double* next) {
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < NX; ++column) {
       next[at(row, column)] =
@@ -94,7 +95,7 @@ static void solve(const double *u, double *next) {
 }
 
 /* Adds the products of each cell's nine neighbours: what is learned can be told apart when the matrix has rank nine. */
-static void add_normal(const double *u, double normal[CELLS * CELLS]) {
+static void add_normal(const double* u, double normal[CELLS * CELLS]) {
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < NX; ++column) {
       for (int i = 0; i < CELLS; ++i) {
@@ -152,7 +153,7 @@ static void must(lockstep_status status) {
   }
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -186,8 +187,10 @@ int main(int argc, char **argv) {
   options.max_batch = rows;
   must(lockstep_trainer_create(model, comm, &options, &trainer));
 
-  /* Row n of the result sees rows n, n + 1 and n + 2 of the array with its halo: the axes n and h go through memory alike. */
-  const int64_t windows[] = {rows, 3, NX + 2}, by_row[] = {PITCH, PITCH, 1}, inside[] = {rows, NX}, pitch[] = {PITCH, 1};
+  /* Row n of the result sees rows n, n + 1 and n + 2 of the array with its halo: the axes n and h go through memory
+   * alike. */
+  const int64_t windows[] = {rows, 3, NX + 2}, by_row[] = {PITCH, PITCH, 1}, inside[] = {rows, NX},
+                pitch[] = {PITCH, 1};
   const lockstep_view in = {&u[at(-1, -1)], LOCKSTEP_F64, LOCKSTEP_CPU, 0, 3, windows, by_row, "nhw"};
   const lockstep_view target = {&next[at(0, 0)], LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, inside, pitch, "nw"};
   const lockstep_view out = {&learned[at(0, 0)], LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, inside, pitch, "nw"};
@@ -224,9 +227,10 @@ int main(int argc, char **argv) {
   const double gate = f32 ? 1e-5 : 1e-10;
   const int good = worst[0] < gate && worst[1] < gate && whole && told_apart == CELLS;
   if (rank == 0) {
-    printf("%d ranks: loss %.1e, largest weight error %.1e, of the field %.1e; %d of %d weights can be told apart; "
-           "memory outside the views %s\n",
-           ranks, loss, worst[0], worst[1], told_apart, CELLS, whole ? "untouched" : "WRITTEN");
+    printf(
+        "%d ranks: loss %.1e, largest weight error %.1e, of the field %.1e; %d of %d weights can be told apart; "
+        "memory outside the views %s\n",
+        ranks, loss, worst[0], worst[1], told_apart, CELLS, whole ? "untouched" : "WRITTEN");
   }
   lockstep_context_destroy(context);
   lockstep_model_destroy(model);

@@ -2,7 +2,9 @@
 #include <lockstep/lockstep.h>
 #include <stdio.h>
 
-#define TRY(call) if ((call) != LOCKSTEP_OK) return fprintf(stderr, "%s\n", lockstep_last_error()), 1
+#define TRY(call)            \
+  if ((call) != LOCKSTEP_OK) \
+  return fprintf(stderr, "%s\n", lockstep_last_error()), 1
 
 int main(void) {
   lockstep_context context;

@@ -2,7 +2,7 @@
 #include <lockstep/lockstep_mpi.h>
 #include <stdio.h>
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   lockstep_context context = NULL;
   lockstep_comm ranks = NULL;
   int32_t rank = -1, size = -1, largest = -1;

@@ -2,32 +2,13 @@
 # by find_package from a project in Fortran and C alone, and with the sources by hand, as a Makefile would.
 # Arguments: SOURCE_DIR BUILD_DIR CONFIG C_COMPILER FORTRAN_COMPILER GENERATOR, MPIRUN (joined by |, empty without MPI), LIBDIR
 cmake_minimum_required(VERSION 3.25)
+include(${CMAKE_CURRENT_LIST_DIR}/../steps.cmake)
 set(here ${BUILD_DIR}/downstream/fortran)
 set(prefix ${here}/prefix)
 string(REPLACE "|" ";" mpirun "${MPIRUN}")
 
-function(must)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output ECHO_OUTPUT_VARIABLE
-                  ECHO_ERROR_VARIABLE)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "exit status ${status}: ${command}")
-  endif()
-  set(output "${output}" PARENT_SCOPE)
-endfunction()
-
-function(must_answer)
-  must(${ARGN})
-  if(NOT output STREQUAL "5.000\n")
-    message(FATAL_ERROR "the answer is ${output}, expected 5.000")
-  endif()
-endfunction()
-
 file(REMOVE_RECURSE ${here})
-foreach(component Runtime Development)
-  must(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${here}/first --config ${CONFIG} --component ${component})
-endforeach()
-file(RENAME ${here}/first ${prefix})
+install_components(${prefix})
 
 set(mpi_host OFF)
 if(mpirun)

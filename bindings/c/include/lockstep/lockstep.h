@@ -3,8 +3,8 @@
  * docs/embedding.md shows a program.
  *
  * Handles (contexts, communicators, models, trainers) are numbers in a pointer's clothes: 0 is none, and one that was
- * destroyed, or is of another kind, is found out (LOCKSTEP_ERR_INVALID). What a handle was made from stays alive as long
- * as it needs it, so that handles are destroyed in any order. Destroying none (NULL) is LOCKSTEP_OK.
+ * destroyed, or is of another kind, is found out (LOCKSTEP_ERR_INVALID). What a handle was made from stays alive as
+ * long as it needs it, so that handles are destroyed in any order. Destroying none (NULL) is LOCKSTEP_OK.
  *
  * Threads: a context, and every handle made with it, is used by one thread at a time, which may change between calls.
  * Different contexts are independent. lockstep_version, _build_info, _status_name and _last_error: any thread.
@@ -71,11 +71,11 @@ typedef int32_t lockstep_dtype;
 #define LOCKSTEP_CPU 1
 #define LOCKSTEP_CUDA 2
 
-typedef struct lockstep_context_s *lockstep_context;
-typedef struct lockstep_comm_s *lockstep_comm;
-typedef struct lockstep_model_s *lockstep_model;
-typedef struct lockstep_trainer_s *lockstep_trainer;
-typedef void *lockstep_stream; /* a cudaStream_t; on the host it is not looked at */
+typedef struct lockstep_context_s* lockstep_context;
+typedef struct lockstep_comm_s* lockstep_comm;
+typedef struct lockstep_model_s* lockstep_model;
+typedef struct lockstep_trainer_s* lockstep_trainer;
+typedef void* lockstep_stream; /* a cudaStream_t; on the host it is not looked at */
 
 /* ---- A window on the caller's memory, for the duration of a call (host memory) or until the stream has passed it
  * (memory of a device). Nothing keeps a pointer to the struct.
@@ -84,14 +84,14 @@ typedef void *lockstep_stream; /* a cudaStream_t; on the host it is not looked a
  * Several n are one batch, in row-major order; letters that are missing have extent 1: a 2-D section "hw" is a batch of
  * one with one channel. NULL: as the model counts, samples first and channels last ("nhwc", "ntc", "nc"). */
 typedef struct lockstep_view {
-  void *data;
+  void* data;
   lockstep_dtype dtype;
   int32_t device_type;    /* LOCKSTEP_CPU, LOCKSTEP_CUDA */
   int32_t device_id;      /* of a GPU */
   int32_t ndim;           /* 0 to 8 */
-  const int64_t *shape;   /* (ndim) */
-  const int64_t *strides; /* (ndim), in elements, any sign; NULL: row-major without gaps */
-  const char *axes;
+  const int64_t* shape;   /* (ndim) */
+  const int64_t* strides; /* (ndim), in elements, any sign; NULL: row-major without gaps */
+  const char* axes;
 } lockstep_view;
 
 /* ---- Structs of options begin with their size, which the functions *_init set, or the caller (sizeof). A struct from
@@ -103,10 +103,10 @@ typedef struct lockstep_view {
 typedef struct lockstep_allocator {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
-  void *user;
+  void* user;
   /* So many bytes at a multiple of alignment, a power of two; NULL: there are none left. In the stream's order. */
-  void *(*allocate)(void *user, size_t bytes, size_t alignment, lockstep_stream stream);
-  void (*deallocate)(void *user, void *memory, size_t bytes, lockstep_stream stream);
+  void* (*allocate)(void* user, size_t bytes, size_t alignment, lockstep_stream stream);
+  void (*deallocate)(void* user, void* memory, size_t bytes, lockstep_stream stream);
 } lockstep_allocator;
 
 #define LOCKSTEP_STREAM_OWN 0   /* lockstep makes a stream */
@@ -119,7 +119,7 @@ typedef struct lockstep_context_options {
   int32_t stream_kind; /* LOCKSTEP_STREAM_OWN; of a GPU */
   int32_t reserved;
   lockstep_stream stream;
-  const lockstep_allocator *memory; /* of the device; the struct is copied; NULL: lockstep's own */
+  const lockstep_allocator* memory; /* of the device; the struct is copied; NULL: lockstep's own */
   int64_t memory_limit;             /* bytes in use at once; 0: no limit. Not beside `memory`. */
 } lockstep_context_options;
 
@@ -129,19 +129,19 @@ typedef struct lockstep_context_options {
 typedef struct lockstep_comm_ops {
   uint32_t struct_size;
   uint32_t flags; /* 0 */
-  void *user;
+  void* user;
   int32_t rank;
   int32_t size;
   /* data (count) becomes the sum over the ranks, the same bits on each of them. */
-  int32_t (*all_reduce_sum)(void *user, void *data, int64_t count, lockstep_dtype dtype);
-  int32_t (*broadcast)(void *user, void *data, int64_t bytes, int32_t root);
+  int32_t (*all_reduce_sum)(void* user, void* data, int64_t count, lockstep_dtype dtype);
+  int32_t (*broadcast)(void* user, void* data, int64_t bytes, int32_t root);
   /* out (size * bytes) holds what every rank gave, in rank order. */
-  int32_t (*all_gather)(void *user, const void *in, void *out, int64_t bytes);
-  int32_t (*barrier)(void *user);
+  int32_t (*all_gather)(void* user, const void* in, void* out, int64_t bytes);
+  int32_t (*barrier)(void* user);
   /* The text of the last failure, ended by a zero; NULL, here or returned: none. */
-  const char *(*error_text)(void *user);
+  const char* (*error_text)(void* user);
   /* Once, when nothing uses the communicator any more; NULL: nothing to do. */
-  void (*destroy)(void *user);
+  void (*destroy)(void* user);
 } lockstep_comm_ops;
 
 #define LOCKSTEP_ACTIVATION_NONE 0
@@ -190,9 +190,9 @@ typedef struct lockstep_layer_options {
 /* Begin with lockstep_trainer_options_init: here 0 is a value like others. */
 typedef struct lockstep_trainer_options {
   uint32_t struct_size;
-  int32_t optimizer; /* LOCKSTEP_OPTIMIZER_ADAM */
-  int32_t loss;      /* LOCKSTEP_LOSS_MSE */
-  int32_t nesterov;  /* 0 */
+  int32_t optimizer;       /* LOCKSTEP_OPTIMIZER_ADAM */
+  int32_t loss;            /* LOCKSTEP_LOSS_MSE */
+  int32_t nesterov;        /* 0 */
   int32_t skip_non_finite; /* 0; 1: no update from gradients with NaN or infinity */
   int32_t check_input;     /* 0; 1: host inputs, targets and weights with NaN or infinity are refused */
   int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; ranks may differ, one without weighs a sample 1 */
@@ -213,107 +213,108 @@ typedef struct lockstep_parameter {
   uint32_t struct_size;
   int32_t ndim;
   int64_t shape[8];
-  const char *name; /* "1.weight"; as long as a handle of the model lives */
+  const char* name; /* "1.weight"; as long as a handle of the model lives */
 } lockstep_parameter;
 
 /* ---- The library. */
-LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
-LOCKSTEP_API const char *lockstep_build_info(void) LOCKSTEP_NOEXCEPT; /* JSON, for ever */
-LOCKSTEP_API const char *lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT; /* "SHAPE"; "UNKNOWN" */
+LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT;       /* LOCKSTEP_VERSION of the library that runs */
+LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT; /* JSON, for ever */
+LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT; /* "SHAPE"; "UNKNOWN" */
 /* Why this thread's last call failed: entry, argument, value, what was expected; empty when it did not. Until the next
  * call of this thread. */
-LOCKSTEP_API const char *lockstep_last_error(void) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API const char* lockstep_last_error(void) LOCKSTEP_NOEXCEPT;
 /* Sets that text and returns the status, for layers above this one. */
-LOCKSTEP_API lockstep_status lockstep_error_set(lockstep_status, const char *text, size_t text_n) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_error_set(lockstep_status, const char* text, size_t text_n) LOCKSTEP_NOEXCEPT;
 /* Defaults; size: sizeof of the caller's struct. */
-LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_options *, size_t size) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options *, size_t size) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options *, size_t size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_options*, size_t size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options*, size_t size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 
 /* ---- Context: a device, a stream, memory. options NULL: the host. On failure *context is NULL (all creators). */
-LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options *options,
-                                                     lockstep_context *context) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options* options,
+                                                     lockstep_context* context) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_context_destroy(lockstep_context) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context) LOCKSTEP_NOEXCEPT; /* waits for its stream */
+LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context)
+    LOCKSTEP_NOEXCEPT; /* waits for its stream */
 /* Bytes that were taken from its memory; -1 where that is not counted. */
-LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t *in_use,
-                                                     int64_t *peak) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* in_use,
+                                                     int64_t* peak) LOCKSTEP_NOEXCEPT;
 
 /* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes one from an MPI_Comm. */
-LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm *) LOCKSTEP_NOEXCEPT; /* of one rank */
+LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT; /* of one rank */
 /* Collective: the ranks compare what they were told (LOCKSTEP_ERR_INVALID on each of them where it does not fit). The
  * struct is copied. `destroy` is not called when this fails. */
-LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops *,
-                                                    lockstep_comm *) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t *rank, int32_t *size) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops*,
+                                                    lockstep_comm*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t* rank, int32_t* size) LOCKSTEP_NOEXCEPT;
 /* Collective: the largest of the ranks' numbers, for phases of the host program that may fail on one rank. */
-LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t *largest) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t* largest) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_comm_destroy(lockstep_comm) LOCKSTEP_NOEXCEPT;
 
 /* ---- Model. Strings are a pointer and a length; length 0: ended by a zero. */
 /* Without layers yet. dtype, of what is computed and of the parameters: f32 or f64 (bf16: f32 parameters beside it).
  * sample_shape: (features), (positions, channels) or (rows, columns, channels). */
-LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dtype, const int64_t *sample_shape,
-                                                   int32_t ndim, lockstep_model *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dtype, const int64_t* sample_shape,
+                                                   int32_t ndim, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Linear layers "1", "2", ... of widths[1], ..., an activation behind each but the last. widths[0]: features. */
-LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t *widths, int32_t n,
-                                                int32_t activation, lockstep_model *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t* widths, int32_t n,
+                                                int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Adds a layer; the model's output is the one added last. kind: linear, conv2d, batch_norm, layer_norm, activation,
  * max_pool, average_pool, global_average_pool, add, dropout. name: of its parameters. inputs (ninputs): nodes; 0 is the
  * model's input. linear and batch_norm take a second one, which is added to the result; add has two. size: features of
  * linear, channels of conv2d, 0 otherwise. options NULL: defaults. node, which may be NULL: the layer's output. STATE
  * once the model has parameters. */
-LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char *kind, size_t kind_n, const char *name,
-                                                size_t name_n, const int32_t *inputs, int32_t ninputs, int64_t size,
-                                                const lockstep_layer_options *options, int32_t *node) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
+                                                size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
+                                                const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
 /* Gives it parameters, which begin as the seed says; equal on all ranks and for every number of them. */
 LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t seed) LOCKSTEP_NOEXCEPT;
 /* Plans and allocates for lockstep_infer with up to max_batch samples, which then allocates nothing. */
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* The same parameters, not a copy, on another context of the same device: for another thread. Any number may infer at
  * once while nobody trains, loads or writes them, which is for the caller to order. */
-LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context, lockstep_model *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* safetensors with PyTorch's names. At any moment the path is the old file or the new one. */
-LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char *path, size_t path_n) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
 /* A file of lockstep_model_save or of PyTorch, or a folder of lockstep_trainer_save. All tensors fit, or nothing is
  * changed. Gives a model without parameters some. */
-LOCKSTEP_API lockstep_status lockstep_model_load(lockstep_model, const char *path, size_t path_n) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_load(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOEXCEPT;
 
 /* ---- Parameters, in logical shapes as PyTorch has them: linear (out, in), conv2d (out, in, rows, columns). */
-LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
-                                                     lockstep_parameter *) LOCKSTEP_NOEXCEPT;
+                                                     lockstep_parameter*) LOCKSTEP_NOEXCEPT;
 /* Copies to and from host memory of that shape; any type and strides; axes are NULL. Waits for the stream. */
-LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char *name, size_t name_n,
-                                                     const lockstep_view *) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char *name, size_t name_n,
-                                                      const lockstep_view *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char* name, size_t name_n,
+                                                     const lockstep_view*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
+                                                      const lockstep_view*) LOCKSTEP_NOEXCEPT;
 
 /* ---- Inference: out = model(in) for any number of samples. More than were prepared for: prepares for them first. On a
- * GPU the call is ordered behind `stream`, and `stream` behind the call. Host memory is read and written before the call
- * returns. Local. */
-LOCKSTEP_API lockstep_status lockstep_infer(lockstep_model, const lockstep_view *in, const lockstep_view *out,
+ * GPU the call is ordered behind `stream`, and `stream` behind the call. Host memory is read and written before the
+ * call returns. Local. */
+LOCKSTEP_API lockstep_status lockstep_infer(lockstep_model, const lockstep_view* in, const lockstep_view* out,
                                             lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Many views, computed together: in[i] gives out[i]. All are checked before the first is written. */
-LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_view *in, const lockstep_view *out,
+LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_view* in, const lockstep_view* out,
                                                  int64_t views, lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 
-/* ---- Training. One step: lockstep_trainer_add once or several times, lockstep_trainer_update. It minimises the mean of
- * the loss over all samples of all ranks, each times its weight over the sum of the weights; a rank may have any number.
- * A step whose weights have no positive sum changes nothing, which later calls say (LOCKSTEP_ERR_FORMAT).
+/* ---- Training. One step: lockstep_trainer_add once or several times, lockstep_trainer_update. It minimises the mean
+ * of the loss over all samples of all ranks, each times its weight over the sum of the weights; a rank may have any
+ * number. A step whose weights have no positive sum changes nothing, which later calls say (LOCKSTEP_ERR_FORMAT).
  *
- * Collective entries: trainer_create, update, broadcast, average, save, load. They check their arguments, then the ranks
- * agree; a rank that cannot go on gets its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. */
+ * Collective entries: trainer_create, update, broadcast, average, save, load. They check their arguments, then the
+ * ranks agree; a rank that cannot go on gets its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. */
 /* Of a model with parameters, which it updates in place; one trainer a model. The ranks compare model and options; the
  * largest max_batch counts. With several ranks on a GPU: LOCKSTEP_ERR_UNSUPPORTED as yet. */
-LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options *,
-                                                     lockstep_trainer *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options*,
+                                                     lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the
  * options say LOCKSTEP_WEIGHTS_NONE. What an earlier step left behind (LOCKSTEP_ERR_FORMAT) gives up what was added.
  * Local. */
-LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view *in,
-                                                  const lockstep_view *target, const lockstep_view *weight,
+LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
+                                                  const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
 /* Sums the gradients over the ranks and updates the parameters. STATE without an add before: give a view of no samples
  * where a rank has none. Collective. */
@@ -322,17 +323,17 @@ LOCKSTEP_API lockstep_status lockstep_trainer_update(lockstep_trainer, double le
 LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* The mean loss over this rank's samples of the newest step whose loss is there (NaN where it had none), and the step's
  * number, 0 before the first. wait 0: never waits; 1: for the last step. Either pointer may be NULL. Local. */
-LOCKSTEP_API lockstep_status lockstep_trainer_loss(lockstep_trainer, int32_t wait, double *loss,
-                                                   int64_t *step) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_trainer_loss(lockstep_trainer, int32_t wait, double* loss,
+                                                   int64_t* step) LOCKSTEP_NOEXCEPT;
 /* A rank's parameters, optimizer state and statistics for all. */
 LOCKSTEP_API lockstep_status lockstep_trainer_broadcast(lockstep_trainer, int32_t root) LOCKSTEP_NOEXCEPT;
 /* Averages the running statistics of batch norms over the ranks, for lockstep_infer and lockstep_model_save. */
 LOCKSTEP_API lockstep_status lockstep_trainer_average(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 /* Everything that training goes on from, in a folder, which is the old state or the new one at any moment. */
-LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char *folder,
+LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 /* Any number of ranks may have written it. Every rank reads it. */
-LOCKSTEP_API lockstep_status lockstep_trainer_load(lockstep_trainer, const char *folder,
+LOCKSTEP_API lockstep_status lockstep_trainer_load(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_destroy(lockstep_trainer) LOCKSTEP_NOEXCEPT;
 

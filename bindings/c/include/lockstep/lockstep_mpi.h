@@ -15,10 +15,10 @@ extern "C" {
  * are called by the thread that may call MPI. MPI is called in the calling thread only. The duplicate is freed with the
  * last handle that uses it (collective), or by MPI_Finalize, whichever comes first; later calls are LOCKSTEP_ERR_STATE,
  * and destroying goes on working. */
-LOCKSTEP_API lockstep_status lockstep_comm_from_mpi(lockstep_context, MPI_Comm, lockstep_comm *) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_comm_from_mpi(lockstep_context, MPI_Comm, lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* The same for a Fortran handle: an INTEGER, or the MPI_VAL of a TYPE(MPI_Comm). */
 LOCKSTEP_API lockstep_status lockstep_comm_from_mpi_f(lockstep_context, int64_t fortran_comm,
-                                                      lockstep_comm *) LOCKSTEP_NOEXCEPT;
+                                                      lockstep_comm*) LOCKSTEP_NOEXCEPT;
 
 #if defined(__cplusplus)
 }

@@ -18,7 +18,7 @@ extern "C" {
 /* type(lockstep_view): a lockstep_view that holds what it points to, so that Fortran may copy it. */
 enum { LOCKSTEP_F_MAX_RANK = 8, LOCKSTEP_F_MAX_AXES = 16 };
 typedef struct lockstep_f_view {
-  void *data;
+  void* data;
   lockstep_dtype dtype;
   int32_t device_type;
   int32_t device_id;
@@ -32,35 +32,34 @@ typedef struct lockstep_f_view {
  * scalars, assumed-size and unallocated arrays, too many dimensions, steps that are not whole elements, letters that
  * are not one a dimension; DTYPE for what is not real(4), real(8), integer(4) or integer(8). `entry` and `name` begin
  * the text. */
-lockstep_status lockstep_f_view_of_array(const char *entry, const char *name, const CFI_cdesc_t *array,
-                                         const CFI_cdesc_t *axes, lockstep_f_view *view);
+lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
+                                         const CFI_cdesc_t* axes, lockstep_f_view* view);
 /* The same from an address, extents and steps in elements, fastest first. strides NULL: without gaps. */
-void lockstep_f_view_from_ptr(void *const *data, const CFI_cdesc_t *shape, const CFI_cdesc_t *strides,
-                              const int32_t *dtype, const CFI_cdesc_t *axes, const int32_t *device_id,
-                              lockstep_f_view *view, int32_t *stat, CFI_cdesc_t *errmsg);
-void lockstep_f_view_of(const CFI_cdesc_t *array, lockstep_f_view *view, const CFI_cdesc_t *axes, int32_t *stat,
-                        CFI_cdesc_t *errmsg);
+void lockstep_f_view_from_ptr(void* const* data, const CFI_cdesc_t* shape, const CFI_cdesc_t* strides,
+                              const int32_t* dtype, const CFI_cdesc_t* axes, const int32_t* device_id,
+                              lockstep_f_view* view, int32_t* stat, CFI_cdesc_t* errmsg);
+void lockstep_f_view_of(const CFI_cdesc_t* array, lockstep_f_view* view, const CFI_cdesc_t* axes, int32_t* stat,
+                        CFI_cdesc_t* errmsg);
 
-void lockstep_f_infer(const lockstep_model *, const CFI_cdesc_t *in, const CFI_cdesc_t *out, const CFI_cdesc_t *in_axes,
-                      const CFI_cdesc_t *out_axes, const lockstep_stream *, int32_t *stat, CFI_cdesc_t *errmsg);
-void lockstep_f_infer_many(const lockstep_model *, const CFI_cdesc_t *in, const CFI_cdesc_t *out,
-                           const lockstep_stream *, int32_t *stat, CFI_cdesc_t *errmsg);
-void lockstep_f_trainer_add(const lockstep_trainer *, const CFI_cdesc_t *in, const CFI_cdesc_t *target,
-                            const CFI_cdesc_t *weight, const CFI_cdesc_t *in_axes, const CFI_cdesc_t *target_axes,
-                            const CFI_cdesc_t *weight_axes, const lockstep_stream *, int32_t *stat,
-                            CFI_cdesc_t *errmsg);
-void lockstep_f_trainer_add_view(const lockstep_trainer *, const lockstep_f_view *in, const lockstep_f_view *target,
-                                 const lockstep_f_view *weight, const lockstep_stream *, int32_t *stat,
-                                 CFI_cdesc_t *errmsg);
-void lockstep_f_parameter_read(const lockstep_model *, const CFI_cdesc_t *name, const CFI_cdesc_t *values,
-                               int32_t *stat, CFI_cdesc_t *errmsg);
-void lockstep_f_parameter_write(const lockstep_model *, const CFI_cdesc_t *name, const CFI_cdesc_t *values,
-                                int32_t *stat, CFI_cdesc_t *errmsg);
+void lockstep_f_infer(const lockstep_model*, const CFI_cdesc_t* in, const CFI_cdesc_t* out, const CFI_cdesc_t* in_axes,
+                      const CFI_cdesc_t* out_axes, const lockstep_stream*, int32_t* stat, CFI_cdesc_t* errmsg);
+void lockstep_f_infer_many(const lockstep_model*, const CFI_cdesc_t* in, const CFI_cdesc_t* out, const lockstep_stream*,
+                           int32_t* stat, CFI_cdesc_t* errmsg);
+void lockstep_f_trainer_add(const lockstep_trainer*, const CFI_cdesc_t* in, const CFI_cdesc_t* target,
+                            const CFI_cdesc_t* weight, const CFI_cdesc_t* in_axes, const CFI_cdesc_t* target_axes,
+                            const CFI_cdesc_t* weight_axes, const lockstep_stream*, int32_t* stat, CFI_cdesc_t* errmsg);
+void lockstep_f_trainer_add_view(const lockstep_trainer*, const lockstep_f_view* in, const lockstep_f_view* target,
+                                 const lockstep_f_view* weight, const lockstep_stream*, int32_t* stat,
+                                 CFI_cdesc_t* errmsg);
+void lockstep_f_parameter_read(const lockstep_model*, const CFI_cdesc_t* name, const CFI_cdesc_t* values, int32_t* stat,
+                               CFI_cdesc_t* errmsg);
+void lockstep_f_parameter_write(const lockstep_model*, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
+                                int32_t* stat, CFI_cdesc_t* errmsg);
 
 /* How every call ends. */
-void lockstep_f_finish(const lockstep_status *, int32_t *stat, CFI_cdesc_t *errmsg);
+void lockstep_f_finish(const lockstep_status*, int32_t* stat, CFI_cdesc_t* errmsg);
 /* In lockstep.F90: error stop. */
-void lockstep_f_stop(const char *text, int64_t length);
+void lockstep_f_stop(const char* text, int64_t length);
 
 #if defined(__cplusplus)
 }
