@@ -1,6 +1,7 @@
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -36,6 +37,11 @@ std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) c
            .initial = 1,
            .stored_last = stored,
            .values = options_.running_var}};
+}
+
+std::string BatchNormLayer::settings() const {
+  return concat("epsilon ", exact_text(options_.epsilon), ", momentum ", exact_text(options_.momentum),
+                options_.relu ? ", relu" : "");
 }
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {

@@ -66,6 +66,10 @@ std::vector<ParameterSpec> Conv2dLayer::parameters(std::span<const Shape> inputs
   return specs;
 }
 
+std::string Conv2dLayer::settings() const {
+  return concat("stride ", options_.stride, ", pad ", options_.pad);
+}
+
 void Conv2dLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = describe_conv(builder.input_shape(), channels_, options_);
   desc.batch = builder.batch();

@@ -5,6 +5,7 @@
 #include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
@@ -88,6 +89,10 @@ DropoutLayer::DropoutLayer(std::string name, double rate, std::uint32_t number)
   require<UsageError>(rate >= 0 && rate < 1, this->name(), ": dropout rate is ", rate, ", expected [0, 1)");
 }
 
+std::string DropoutLayer::settings() const {
+  return concat("rate ", exact_text(rate_), ", number ", number_);
+}
+
 void DropoutLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
   const Shape shape = builder.batched(builder.input_shape());
@@ -128,6 +133,10 @@ Shape SubsamplePadLayer::output_shape(std::span<const Shape> inputs) const {
   require<ShapeError>(inputs[0].rank() == 3 && inputs[0][2] <= channels_, name(), ": input ", inputs[0],
                       ", expected (H, W, C) with C <= ", channels_);
   return {(inputs[0][0] + stride_ - 1) / stride_, (inputs[0][1] + stride_ - 1) / stride_, channels_};
+}
+
+std::string SubsamplePadLayer::settings() const {
+  return concat("stride ", stride_);
 }
 
 void SubsamplePadLayer::plan(PlanBuilder& builder) const {

@@ -1,6 +1,7 @@
 #include <lockstep/kernels/layer_norm.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -16,6 +17,10 @@ std::vector<ParameterSpec> LayerNormLayer::parameters(std::span<const Shape> inp
                          .init = {Initialiser::Kind::constant, value}};
   };
   return {spec(".weight", ParameterRole::norm_weight, 1), spec(".bias", ParameterRole::norm_bias, 0)};
+}
+
+std::string LayerNormLayer::settings() const {
+  return "epsilon " + exact_text(epsilon_);
 }
 
 void LayerNormLayer::plan(PlanBuilder& builder) const {

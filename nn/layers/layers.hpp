@@ -20,6 +20,7 @@ class Conv2dLayer final : public Layer {
  public:
   Conv2dLayer(std::string name, std::int64_t logical_in_channels, std::int64_t channels, const Conv2dOptions& options);
   [[nodiscard]] std::string kind() const override { return "conv2d"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
@@ -37,6 +38,7 @@ class BatchNormLayer final : public Layer {
   BatchNormLayer(std::string name, std::int64_t logical_channels, const BatchNormOptions& options)
       : Layer(std::move(name)), channels_(logical_channels), options_(options) {}
   [[nodiscard]] std::string kind() const override { return "batch_norm"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
@@ -54,6 +56,7 @@ class LayerNormLayer final : public Layer {
  public:
   LayerNormLayer(std::string name, double epsilon) : Layer(std::move(name)), epsilon_(epsilon) {}
   [[nodiscard]] std::string kind() const override { return "layer_norm"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
@@ -88,6 +91,7 @@ class MaxPoolLayer final : public Layer {
  public:
   MaxPoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   [[nodiscard]] std::string kind() const override { return "max_pool"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
@@ -100,6 +104,7 @@ class AveragePoolLayer final : public Layer {
  public:
   AveragePoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad, ops::AverageOver over);
   [[nodiscard]] std::string kind() const override { return "average_pool"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
@@ -124,6 +129,7 @@ class SubsamplePadLayer final : public Layer {
  public:
   SubsamplePadLayer(std::string name, std::int64_t channels, std::int64_t stride);
   [[nodiscard]] std::string kind() const override { return "subsample_pad"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
@@ -149,6 +155,7 @@ class DropoutLayer final : public Layer {
  public:
   DropoutLayer(std::string name, double rate, std::uint32_t number);
   [[nodiscard]] std::string kind() const override { return "dropout"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
@@ -181,6 +188,7 @@ class AttentionLayer final : public Layer {
  public:
   AttentionLayer(std::string name, const AttentionOptions& options);
   [[nodiscard]] std::string kind() const override { return "attention"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
@@ -197,6 +205,7 @@ class LinearLayer final : public Layer {
   /// logical: shape of one input sample without channel padding.
   LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options);
   [[nodiscard]] std::string kind() const override { return "linear"; }
+  [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return slope_of_output(); }

@@ -96,6 +96,10 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   return slope_of_product ? product : y;
 }
 
+std::string LinearLayer::settings() const {
+  return activates() ? concat("activation ", ops::name_of(options_.activation)) : std::string();
+}
+
 void LinearLayer::plan(PlanBuilder& builder) const {
   const Shape& sample = builder.input_shape();  // as stored
   const std::int64_t in = sequence() ? sample.back() : sample.numel();

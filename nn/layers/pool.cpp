@@ -11,6 +11,10 @@ ops::PoolDesc square_window(std::int64_t kernel, std::int64_t stride, std::int64
   return {.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad_before = {pad, pad}, .pad_after = {pad, pad}};
 }
 
+std::string settings_of(const ops::PoolDesc& desc) {
+  return concat("kernel ", desc.kernel[0], ", stride ", desc.stride[0], ", pad ", desc.pad_before[0]);
+}
+
 /// Of one sample.
 Shape pooled(const Layer& layer, const ops::PoolDesc& desc, const Shape& x) {
   require<ShapeError>(x.rank() == 3, layer.name(), ": input ", x, ", expected (H, W, C)");
@@ -25,6 +29,10 @@ MaxPoolLayer::MaxPoolLayer(std::string name, std::int64_t kernel, std::int64_t s
 
 Shape MaxPoolLayer::output_shape(std::span<const Shape> inputs) const {
   return pooled(*this, desc_, inputs[0]);
+}
+
+std::string MaxPoolLayer::settings() const {
+  return settings_of(desc_);
 }
 
 void MaxPoolLayer::plan(PlanBuilder& builder) const {
@@ -55,6 +63,10 @@ AveragePoolLayer::AveragePoolLayer(std::string name, std::int64_t kernel, std::i
 
 Shape AveragePoolLayer::output_shape(std::span<const Shape> inputs) const {
   return pooled(*this, desc_, inputs[0]);
+}
+
+std::string AveragePoolLayer::settings() const {
+  return settings_of(desc_) + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
 }
 
 void AveragePoolLayer::plan(PlanBuilder& builder) const {

@@ -77,6 +77,10 @@ Shape AttentionLayer::output_shape(std::span<const Shape> inputs) const {
   return {inputs[0][0], inputs[0][1] / 3};
 }
 
+std::string AttentionLayer::settings() const {
+  return concat("heads ", options_.heads, options_.causal ? ", causal" : "");
+}
+
 void AttentionLayer::plan(PlanBuilder& builder) const {
   const std::int64_t batch = builder.batch();
   const std::int64_t length = builder.input_shape()[0];

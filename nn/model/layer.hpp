@@ -65,6 +65,9 @@ class Layer {
 
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] virtual std::string kind() const = 0;  ///< "conv2d", "batch_norm", ...
+  /// What decides the layer's numbers beside the shapes of its inputs and parameters: "stride 2, pad 1"; empty:
+  /// nothing. Checkpoints keep it, and a resume names the layers whose settings have changed.
+  [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Shape of one output sample, channels last. ShapeError, naming the layer, when the inputs do not fit.
   [[nodiscard]] virtual Shape output_shape(std::span<const Shape> inputs) const = 0;
   [[nodiscard]] virtual std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const {

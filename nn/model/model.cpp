@@ -102,6 +102,29 @@ std::vector<BufferSpec> Model::buffers() const {
   return list;
 }
 
+std::map<std::string, std::string> Model::layer_texts() const {
+  std::map<std::string, std::string> texts;
+  std::vector<std::string> names{"input"};  // of the nodes
+  for (std::size_t i = 1; i < nodes_.size(); ++i) {
+    const Layer& layer = *nodes_[i].layer;
+    std::string name = layer.name();
+    for (int number = 2; texts.count(name) != 0; ++number) {
+      name = concat(layer.name(), " (", number, ')');
+    }
+    std::string text = layer.kind();
+    const char* separator = " of ";
+    for (const NodeId input : nodes_[i].inputs) {
+      text += std::exchange(separator, ", ") + names[static_cast<std::size_t>(input.index)];
+    }
+    if (const std::string settings = layer.settings(); !settings.empty()) {
+      text += ": " + settings;
+    }
+    texts[name] = text;
+    names.push_back(name);
+  }
+  return texts;
+}
+
 std::int64_t Model::parameter_count() const {
   std::int64_t count = 0;
   for (const Parameter& parameter : parameters()) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ class Model {
   /// go on following the batches. UsageError when there is no such parameter, or when none would train any more.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
+  /// Kind, inputs and settings of each layer by its name, "conv2d of input: stride 2, pad 1". Models with equal
+  /// parameters and equal texts compute the same function. A name that several layers have is numbered from the second
+  /// on, "relu (2)".
+  [[nodiscard]] std::map<std::string, std::string> layer_texts() const;
 
  private:
   friend class ModelBuilder;

@@ -1,22 +1,11 @@
 #include <lockstep/nn/optim/loss_scale.hpp>
 
-#include <array>
 #include <charconv>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
-
-namespace {
-
-/// All digits that tell it from other numbers.
-std::string number(double value) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end};
-}
-
-}  // namespace
 
 LossScale parse_loss_scale(std::string_view text) {
   if (text == "auto") {
@@ -51,13 +40,13 @@ std::string text_of(const LossScale& scale) {
     case LossScale::Kind::off:
       return "off";
     case LossScale::Kind::fixed:
-      return concat("fixed ", number(scale.initial));
+      return concat("fixed ", exact_text(scale.initial));
     case LossScale::Kind::dynamic:
       break;
   }
   const ops::LossScaleOptions& rule = scale.rule;
-  return concat("dynamic ", number(scale.initial), " x ", number(rule.growth), " after ", rule.interval, ", x ",
-                number(rule.backoff), ", ", number(rule.least), " to ", number(rule.most));
+  return concat("dynamic ", exact_text(scale.initial), " x ", exact_text(rule.growth), " after ", rule.interval, ", x ",
+                exact_text(rule.backoff), ", ", exact_text(rule.least), " to ", exact_text(rule.most));
 }
 
 void require_loss_scale(const LossScale& scale) {

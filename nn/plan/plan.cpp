@@ -63,6 +63,9 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
   require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
                       ", the loss ", name_of(options.loss), "; expected 0 or a loss over classes");
+  require<UsageError>(options.label_smoothing == 0 || options.loss == Loss::cross_entropy, "plan: label_smoothing is ",
+                      options.label_smoothing, ", the loss ", name_of(options.loss),
+                      "; expected 0 or a loss over classes");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");

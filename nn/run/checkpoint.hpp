@@ -20,6 +20,7 @@ struct RunIdentity {
   int threads = 1;  ///< per rank
   std::int64_t global_batch = 0;
   std::map<std::string, std::string> options;  ///< everything else that changes numbers, as text
+  std::map<std::string, std::string> layers;   ///< Model::layer_texts(); empty: not known (older checkpoints)
   Choices choices;                             ///< library plans
   std::vector<std::int64_t> buckets;           ///< ends of the gradient buckets, in parameters
 };

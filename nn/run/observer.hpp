@@ -64,6 +64,8 @@ struct EvaluationEvent {
   double accuracy = 0;  ///< fraction of the labels; NaN for regressions
   int top_k = 0;        ///< PlanOptions::top_k
   double top_k_accuracy = 0;
+  double correct = 0;    ///< samples whose label is the largest output; weighted where samples have weights
+  double samples = 0;    ///< of the test set
   MetricValues metrics;  ///< of one's own (RunMetric::of_evaluation)
 };
 

@@ -46,6 +46,9 @@ std::string contract(const Model& model, const TrainingData& data, const Trainer
     text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype
          << (parameter.spec.trainable ? "" : " frozen") << '\n';
   }
+  for (const auto& [name, layer] : model.layer_texts()) {
+    text << "layer " << name << ' ' << layer << '\n';
+  }
   for (const BufferSpec& buffer : model.buffers()) {
     text << "buffer " << buffer.name << ' ' << buffer.shape << '\n';
   }
@@ -165,6 +168,7 @@ struct Trainer::Impl {
         loader_bytes(Loader::memory_bytes(d.train, train_sampler, loader_options()) +
                      Loader::memory_bytes(d.test, test_sampler, loader_options())),
         capacity(partition_of(train_sampler.capacity(), o.accumulate, 0).count),
+        layers(m.layer_texts()),
         step(ctx, {r.grad, r.comm_stream, r.watchdog}, m, step_options(o, capacity)),
         contract(nn::contract(m, d, o, step.choices())),
         idle(ctx.stream()) {}
@@ -241,6 +245,7 @@ struct Trainer::Impl {
   Sampler test_sampler;
   std::size_t loader_bytes;
   std::int64_t capacity;
+  std::map<std::string, std::string> layers;
   TrainStep step;
   std::unique_ptr<Loader> loader;
   Batch microbatch;
@@ -428,6 +433,9 @@ const TrainerOptions& Trainer::options() const {
 }
 const TrainingData& Trainer::data() const {
   return impl_->data;
+}
+const std::map<std::string, std::string>& Trainer::layers() const {
+  return impl_->layers;
 }
 int Trainer::ranks() const {
   return impl_->ranks.grad.size();

@@ -121,6 +121,7 @@ class Trainer {
   [[nodiscard]] TrainStep& train_step();
   [[nodiscard]] const TrainerOptions& options() const;
   [[nodiscard]] const TrainingData& data() const;
+  [[nodiscard]] const std::map<std::string, std::string>& layers() const;  ///< Model::layer_texts()
   [[nodiscard]] int ranks() const;
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;

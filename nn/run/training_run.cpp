@@ -27,6 +27,71 @@ bool is_own_name(const std::string& name) {
          kOurs.count(name) == 0 && !name.ends_with("_per_second");
 }
 
+template <class Event>
+MetricValues own_metrics(comm::Communicator& control, const std::vector<RunMetric>& metrics,
+                         std::function<MetricPart(const Event&)> RunMetric::*function, const Event& event) {
+  MetricValues values;
+  for (const RunMetric& metric : metrics) {
+    if (!(metric.*function)) {
+      continue;
+    }
+    const MetricPart own = (metric.*function)(event);
+    const std::vector<double> sums = comm::all_gather_value(control, own.sum);
+    const std::vector<double> amounts = comm::all_gather_value(control, own.amount);
+    double sum = 0;
+    double amount = 0;
+    bool equal = true;
+    for (std::size_t rank = 0; rank < sums.size(); ++rank) {
+      sum += sums[rank];
+      amount += amounts[rank];
+      equal = equal && sums[rank] == sums[0] && amounts[rank] == amounts[0];
+    }
+    values[metric.name] = equal ? sums[0] / amounts[0] : sum / amount;
+  }
+  return values;
+}
+
+/// NaN for regressions, which have none.
+double accuracy_of(const Trainer& trainer, const Metrics& sums) {
+  return trainer.evaluation_plan().layout().regression ? std::numeric_limits<double>::quiet_NaN() : sums.accuracy();
+}
+
+/// Names and functions of metrics, checked; what ranks have to agree on.
+std::string checked(const std::vector<RunMetric>& metrics) {
+  std::string text;
+  std::set<std::string> names;
+  for (const RunMetric& metric : metrics) {
+    require<UsageError>(is_own_name(metric.name) && names.insert(metric.name).second,
+                        "training run: a metric has the name '", metric.name,
+                        "', expected small letters, digits and '_', and none that is taken");
+    require<UsageError>(metric.of_report || metric.of_evaluation, "training run: metric ", metric.name,
+                        " has no function, expected of_report or of_evaluation");
+    text += concat("metric ", metric.name, metric.of_report ? " of reports" : "",
+                   metric.of_evaluation ? " of evaluations\n" : "\n");
+  }
+  return text;
+}
+
+EvaluationEvent evaluate(Trainer& trainer, comm::Communicator& control, const std::vector<RunMetric>& metrics,
+                         RunObserver& observer) {
+  const std::int64_t step = trainer.position().step;
+  observer.on_evaluation_begin({.step = step});
+  const Metrics test = trainer.evaluate([&](const Batch& batch, const TensorView& output) {
+    observer.on_evaluation_batch({.batch = batch, .output = output});
+  });
+  EvaluationEvent event{.step = step,
+                        .loss = test.loss(),
+                        .accuracy = accuracy_of(trainer, test),
+                        .top_k = trainer.evaluation_plan().top_k(),
+                        .top_k_accuracy = test.top_k_accuracy(),
+                        .correct = test.correct,
+                        .samples = test.samples,
+                        .metrics = {}};
+  event.metrics = own_metrics(control, metrics, &RunMetric::of_evaluation, event);
+  observer.on_evaluation_end(event);
+  return event;
+}
+
 /// One run: what run_training() goes through.
 class Run {
  public:
@@ -86,9 +151,6 @@ class Run {
   [[nodiscard]] bool steps_done() const { return options_.steps > 0 && at().step >= options_.steps; }
 
   [[nodiscard]] bool regression() const { return trainer_.evaluation_plan().layout().regression; }
-  [[nodiscard]] double accuracy_of(const Metrics& sums) const {
-    return regression() ? std::numeric_limits<double>::quiet_NaN() : sums.accuracy();
-  }
 
   [[nodiscard]] BestBy resolved_best() const {
     BestBy best = options_.best;
@@ -119,16 +181,9 @@ class Run {
                         "training run: epochs is ", options_.epochs, ", of ", per_epoch_,
                         " steps each, expected fewer than 2^63 steps");
     bool known = best_.metric == "test_accuracy" || best_.metric == "test_loss";
-    std::set<std::string> names;
+    same += checked(options_.metrics);
     for (const RunMetric& metric : options_.metrics) {
-      require<UsageError>(is_own_name(metric.name) && names.insert(metric.name).second,
-                          "training run: a metric has the name '", metric.name,
-                          "', expected small letters, digits and '_', and none that is taken");
-      require<UsageError>(metric.of_report || metric.of_evaluation, "training run: metric ", metric.name,
-                          " has no function, expected of_report or of_evaluation");
       known = known || (metric.of_evaluation && metric.name == best_.metric);
-      same += concat("metric ", metric.name, metric.of_report ? " of reports" : "",
-                     metric.of_evaluation ? " of evaluations\n" : "\n");
     }
     require<UsageError>(known, "training run: the best evaluation is to be that by '", best_.metric,
                         "', expected test_accuracy, test_loss or a metric of evaluations");
@@ -253,12 +308,12 @@ class Run {
                       .step = due.step,
                       .batch = due.batch,
                       .loss = sums.loss(),
-                      .accuracy = accuracy_of(sums),
+                      .accuracy = accuracy_of(trainer_, sums),
                       .learning_rate = due.learning_rate,
                       .samples_per_second = sums.samples / due.seconds,
                       .comm_exposed_s = timed_ ? due.exposed_s / static_cast<double>(due.steps) : -1,
                       .metrics = {}};
-    event.metrics = own_metrics(&RunMetric::of_report, event);
+    event.metrics = own_metrics(control_, options_.metrics, &RunMetric::of_report, event);
     trainer_.doing("reporting after step");
     observer_.on_report(event);
     trainer_.doing("waiting for other ranks after step");
@@ -270,52 +325,12 @@ class Run {
     }
   }
 
-  template <class Event>
-  [[nodiscard]] MetricValues own_metrics(std::function<MetricPart(const Event&)> RunMetric::*function,
-                                         const Event& event) {
-    MetricValues values;
-    for (const RunMetric& metric : options_.metrics) {
-      if (!(metric.*function)) {
-        continue;
-      }
-      const MetricPart own = (metric.*function)(event);
-      const std::vector<double> sums = comm::all_gather_value(control_, own.sum);
-      const std::vector<double> amounts = comm::all_gather_value(control_, own.amount);
-      double sum = 0;
-      double amount = 0;
-      bool equal = true;
-      for (std::size_t rank = 0; rank < sums.size(); ++rank) {
-        sum += sums[rank];
-        amount += amounts[rank];
-        equal = equal && sums[rank] == sums[0] && amounts[rank] == amounts[0];
-      }
-      values[metric.name] = equal ? sums[0] / amounts[0] : sum / amount;
-    }
-    return values;
-  }
-
-  EvaluationEvent evaluate() {
-    observer_.on_evaluation_begin({.step = at().step});
-    const Metrics test = trainer_.evaluate([this](const Batch& batch, const TensorView& output) {
-      observer_.on_evaluation_batch({.batch = batch, .output = output});
-    });
-    EvaluationEvent event{.step = at().step,
-                          .loss = test.loss(),
-                          .accuracy = accuracy_of(test),
-                          .top_k = trainer_.evaluation_plan().top_k(),
-                          .top_k_accuracy = test.top_k_accuracy(),
-                          .metrics = {}};
-    event.metrics = own_metrics(&RunMetric::of_evaluation, event);
-    observer_.on_evaluation_end(event);
-    return event;
-  }
-
   void end_epoch(std::int64_t epoch, double begin) {
     EpochEvent event{.epoch = epoch + 1,
                      .step = at().step,
                      .train_loss = epoch_sums_.loss(),
-                     .train_accuracy = accuracy_of(epoch_sums_),
-                     .test = evaluate(),
+                     .train_accuracy = accuracy_of(trainer_, epoch_sums_),
+                     .test = evaluate(trainer_, control_, options_.metrics, observer_),
                      .samples_per_second = epoch_sums_.samples / epoch_train_s_,
                      .comm_exposed_s = timed_ ? epoch_exposed_s_ : -1};
     progress_.test_loss = event.test.loss;
@@ -379,6 +394,12 @@ class Run {
 };
 
 }  // namespace
+
+EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, const std::vector<RunMetric>& metrics,
+                               RunObserver& observer) {
+  comm::require_same_on_all_ranks(control, checked(metrics));
+  return evaluate(trainer, control, metrics, observer);
+}
 
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {

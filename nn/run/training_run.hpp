@@ -43,4 +43,9 @@ struct RunOptions {
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer);
 
+/// The evaluation that run_training() makes after an epoch, by itself: the test set's loss and accuracies, and the
+/// metrics with of_evaluation. The observer is told of its begin, its micro-batches and its end. Collective.
+EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, const std::vector<RunMetric>& metrics,
+                               RunObserver& observer);
+
 }  // namespace lockstep::nn

@@ -82,8 +82,10 @@ struct StepLoss {
 /// loss() lags behind. Where batches lie, and how long their memory stays as it is, is what ingest() says; on a GPU
 /// page-locked memory is read until the step after the next begins.
 ///
-/// Collective with several ranks: update, broadcast, require_same_state. Everything else is local. One thread at a
-/// time.
+/// Collective with several ranks: update, broadcast, require_same_state. Everything else is local. A batch is refused
+/// on the rank that gives it; the others then wait in update() until that rank ends the job, as comm::run_program()
+/// does for an error that nobody catches. A program that goes on after a refused batch asks the others before update()
+/// (Session::agree()) and calls abandon() on all ranks. One thread at a time.
 class TrainStep {
  public:
   /// One rank. Plans, allocates and initialises from the seed. UsageError for options out of range.

@@ -31,6 +31,12 @@ std::string digits(double value, int decimals) {
   return error == std::errc() ? std::string(text.data(), end) : "?";
 }
 
+std::string exact_text(double value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
 std::string bytes_text(double bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   return with_unit(bytes, 1024, kUnits);

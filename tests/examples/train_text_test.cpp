@@ -26,6 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using testing::Ended;
+using testing::expect_refused;
 using testing::get_file;
 using testing::put_file;
 using testing::run_command;
@@ -43,16 +44,6 @@ class TrainText : public ::testing::Test {
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
   [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
   static Ended run(const std::string& options) { return run_command(TRAIN_TEXT + (" " + options)); }
-
-  /// Exit code 2, one error line with these words in it.
-  static void expect_refused(const Ended& ended, const std::vector<std::string>& words) {
-    EXPECT_EQ(ended.code, 2) << ended.output;
-    const std::vector<std::string> lines = ended.error_lines();
-    ASSERT_EQ(lines.size(), 1U) << ended.output;
-    for (const std::string& word : words) {
-      EXPECT_NE(lines[0].find(word), std::string::npos) << lines[0] << "\nlacks: " << word;
-    }
-  }
 
   /// Trains on the documents of lockstep. The text that it writes is checked below.
   void expect_learns(const std::string& options, int ranks) {
@@ -86,6 +77,11 @@ class TrainText : public ::testing::Test {
     EXPECT_EQ(progress.metrics.at("bits_per_byte"), bits);
     EXPECT_LE(progress.best, bits) << "the lowest is the best";
     EXPECT_EQ(nn::read_checkpoint_state(path("run/best")).progress.best, progress.best);
+    const Ended evaluated = run(kTiny + options + "--evaluate " + path("run/last"));
+    ASSERT_EQ(evaluated.code, 0) << evaluated.output;
+    const std::size_t at = evaluated.output.find("  bits_per_byte ");
+    ASSERT_NE(at, std::string::npos) << evaluated.output;
+    EXPECT_NEAR(std::atof(evaluated.output.c_str() + at + std::strlen("  bits_per_byte ")), bits, 1e-3 * bits);
   }
 
  private:

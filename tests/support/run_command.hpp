@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 namespace lockstep::testing {
 
 /// How a program ended that a test has started.
@@ -55,6 +57,16 @@ inline Ended run_command(const std::string& command) {
   ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   ended.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return ended;
+}
+
+/// Exit code 2 and one error line that has all of these words.
+inline void expect_refused(const Ended& ended, const std::vector<std::string>& words) {
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  const std::vector<std::string> lines = ended.error_lines();
+  ASSERT_EQ(lines.size(), 1U) << ended.output;
+  for (const std::string& word : words) {
+    EXPECT_NE(lines[0].find(word), std::string::npos) << lines[0] << "\nlacks: " << word;
+  }
 }
 
 }  // namespace lockstep::testing

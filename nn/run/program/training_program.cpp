@@ -19,6 +19,7 @@
 #include <lockstep/nn/run/program/run_files.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 
@@ -120,7 +121,7 @@ struct TrainingProgram::Impl {
     }
     session.agree([&] { trainer->start(); });
     if (!o.evaluate.empty()) {
-      return evaluate();
+      return evaluate(recipe, observer);
     }
     const RunProgress progress = load(recipe.model);
     return train(recipe, progress, observer);
@@ -170,6 +171,7 @@ struct TrainingProgram::Impl {
           Ranks{place.grad(), session.control(), place.communication_stream(), watchdog ? &*watchdog : nullptr},
           recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
     });
+    identity.layers = trainer->layers();
     identity.choices = trainer->choices();
     for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
       identity.buckets.push_back(bucket.last);
@@ -207,22 +209,27 @@ struct TrainingProgram::Impl {
         choose_libraries(session.control(), place.context(), plans, choice, o.choices, &*tuned);
   }
 
-  int evaluate() {
+  int evaluate(const Recipe& recipe, RunObserver* observer) {
     session.agree([&] {
       doing("reading the checkpoint");
       load_model(o.evaluate, place.context(), trainer->parameters());
       doing("waiting for other ranks");
     });
     session.agree([&] { trainer->require_same_state(); });
-    const Metrics test = trainer->evaluate();
+    RunObserver nobody;
+    const EvaluationEvent test =
+        run_evaluation(*trainer, session.control(), recipe.metrics, observer != nullptr ? *observer : nobody);
     if (first) {
-      std::cout << "test loss " << test.loss();
+      std::cout << "test loss " << test.loss;
       if (!trainer->evaluation_plan().layout().regression) {
-        std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy());
+        std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
         if (o.top_k > 0) {
-          std::cout << ", top " << o.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy());
+          std::cout << ", top " << o.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy);
         }
-        std::cout << "  (" << std::fixed << std::setprecision(0) << test.correct << " of " << test.samples << ")";
+        std::cout << "  (" << digits(test.correct, 0) << " of " << digits(test.samples, 0) << ")";
+      }
+      for (const auto& [name, value] : test.metrics) {
+        std::cout << "  " << name << ' ' << value_text(name, value);
       }
       std::cout << '\n' << std::flush;
     }

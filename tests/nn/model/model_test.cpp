@@ -56,6 +56,32 @@ TEST(Model, CifarResNetsHaveTheirCounts) {
   EXPECT_EQ(cifar_resnet(20).parameter_count(), 269'722);
 }
 
+TEST(Model, LayerTextsTellWhatParametersDoNot) {
+  const auto texts = [](ops::Activation activation, double epsilon, std::int64_t stride) {
+    ModelBuilder builder("net", {8, 8, 4});
+    NodeId x = builder.conv2d("conv", builder.input(), 4, {.stride = stride, .pad = 1});
+    const NodeId before = x;
+    x = builder.batch_norm("norm", x, {.epsilon = epsilon});
+    x = builder.relu("relu", x);
+    x = builder.add("join", x, before);
+    x = builder.relu("relu", x);
+    builder.linear("head", x, 3, {.activation = activation});
+    return builder.build().layer_texts();
+  };
+  const auto one = texts(ops::Activation::tanh, 1e-5, 1);
+  EXPECT_EQ(one, texts(ops::Activation::tanh, 1e-5, 1));
+  EXPECT_EQ(one.size(), 6U);
+  EXPECT_EQ(one.at("conv"), "conv2d of input: stride 1, pad 1");
+  EXPECT_EQ(one.at("norm"), "batch_norm of conv: epsilon 1e-05, momentum 0.1");
+  EXPECT_EQ(one.at("relu"), "relu of norm");
+  EXPECT_EQ(one.at("join"), "add of relu, conv");
+  EXPECT_EQ(one.at("relu (2)"), "relu of join");
+  EXPECT_EQ(one.at("head"), "linear of relu (2): activation tanh");
+  EXPECT_EQ(texts(ops::Activation::identity, 1e-5, 1).at("head"), "linear of relu (2)");
+  EXPECT_NE(one.at("norm"), texts(ops::Activation::tanh, std::nextafter(1e-5, 1), 1).at("norm"));
+  EXPECT_NE(one.at("conv"), texts(ops::Activation::tanh, 1e-5, 2).at("conv"));
+}
+
 TEST(Model, NamesAndShapesAreTorchvisions) {
   std::set<std::string> names;
   for (const auto& parameter : resnet(50).parameters()) {

@@ -50,6 +50,17 @@ TEST(Precision, WhatIsNotComputedIsRefusedWhenPlanning) {
   }
 }
 
+TEST(Loss, OptionsOfAnotherLossAreRefusedWhenPlanning) {
+  CpuContext context;
+  const Model model = mlp({4, 4, 3}, {5}, 3);
+  for (const Loss loss : {Loss::mse, Loss::l1, Loss::huber}) {
+    EXPECT_THROW(Plan(context, model, Mode::train, 2, {.loss = loss, .label_smoothing = 0.1}), UsageError);
+    EXPECT_THROW(Plan(context, model, Mode::evaluate, 2, {.loss = loss, .top_k = 2}), UsageError);
+    EXPECT_NO_THROW(Plan(context, model, Mode::train, 2, {.loss = loss}));
+  }
+  EXPECT_NO_THROW(Plan(context, model, Mode::train, 2, {.label_smoothing = 0.1}));
+}
+
 TEST(Precision, EachTypeHasItsDevices) {
   for (const Device device : {Device::cpu(), Device::gpu(1)}) {
     for (const DType dtype : {DType::f32, DType::bf16}) {

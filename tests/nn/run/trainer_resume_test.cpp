@@ -290,6 +290,40 @@ TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
   expect_all_say(resume({.kind = OptimizerKind::adam}), "the state of optimizer still, expected adam");
 }
 
+TEST_F(TrainerTest, LayersWithOtherSettingsAreNamed) {
+  const DataSplit data = small_data();
+  const auto model_with = [&](double epsilon) {
+    ModelBuilder builder = ModelBuilder::for_images("net", {12, 12, 3});
+    NodeId x = builder.conv2d("conv", builder.input(), 8, {.pad = 1});
+    x = builder.batch_norm("norm", x, {.relu = true, .epsilon = epsilon});
+    builder.linear("head", builder.global_average_pool("pool", x), 4);
+    return builder.build();
+  };
+  const auto resumed = [&](double epsilon, const std::string& from, const std::string& to) {
+    std::string found;
+    const Model model = model_with(epsilon);
+    const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      Stream worker = Stream::host_worker("comm");
+      Trainer trainer(context, {grad, *control, worker}, model, data, {.global_batch = 11});
+      trainer.start();
+      RunProgress progress;
+      if (!from.empty()) {
+        found = resume_checkpoint(from, trainer, *control, nn::identity_of(trainer), progress);
+      }
+      save_checkpoint(to, trainer, *control, nn::identity_of(trainer), progress);
+    });
+    EXPECT_EQ(failures, comm::none_failed(1));
+    return found;
+  };
+  EXPECT_EQ(resumed(1e-5, "", path("a")), "");
+  EXPECT_EQ(resumed(1e-5, path("a"), path("b")), "");
+  EXPECT_EQ(resumed(1e-3, path("a"), path("b")),
+            "layers 'norm': checkpoint \"batch_norm of conv: epsilon 1e-05, momentum 0.1, relu\", now \"batch_norm of "
+            "conv: epsilon 0.001, momentum 0.1, relu\"\n");
+}
+
 /// The checkpoint's state.json with one text in the place of another.
 void edit_state(const std::string& dir, const std::string& from, const std::string& to) {
   std::string text = file_text(dir + "/state.json");
