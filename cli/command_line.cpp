@@ -35,6 +35,25 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
+/// CLI11 reads 010 as 8, which nobody means.
+void refuse_octal(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::size_t equals = arguments[i].find('=');
+    const std::string name = arguments[i].substr(0, equals);
+    const CLI::Option* option = name.starts_with("--") ? app.get_option_no_throw(name) : nullptr;
+    if (option == nullptr || option->get_type_name().find("INT") == std::string::npos) {
+      continue;
+    }
+    const std::string value = equals != std::string::npos ? arguments[i].substr(equals + 1)
+                              : i + 1 < arguments.size()  ? arguments[i + 1]
+                                                          : "";
+    const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
+    require<UsageError>(
+        digits.size() < 2 || digits[0] != '0' || digits.find_first_not_of("0123456789") != std::string::npos, name,
+        " is '", value, "', expected a decimal number without a 0 in front");
+  }
+}
+
 }  // namespace
 
 void prepare(CLI::App& app, const std::string& footer) {
@@ -52,6 +71,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
       ->type_name("FILE");
   try {
     std::vector<std::string> arguments = arguments_with(config, app, argc, argv);
+    refuse_octal(app, arguments);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

@@ -1,9 +1,9 @@
 #include "config_file.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -33,10 +33,44 @@ std::string config_name(int argc, const char* const* argv) {
   return name;
 }
 
+/// No file of options is longer; /dev/zero is.
+constexpr std::size_t kMostBytes = std::size_t{1} << 20;
+
+/// A byte that goes on with a character of several.
+bool continues(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
+}
+
+/// Where character `column` of a line begins, counted from 1: columns are characters, not bytes.
+std::size_t offset_of(const std::string& line, std::size_t column) {
+  std::size_t at = 0;
+  for (std::size_t character = 1; character < column && at < line.size(); ++character) {
+    do {
+      ++at;
+    } while (at < line.size() && continues(line[at]));
+  }
+  return at;
+}
+
 /// A number as it is in the file, so that 1.0 does not become 1.
 std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
   const toml::source_region& at = node.source();
-  return lines.at(at.begin.line - 1).substr(at.begin.column - 1, at.end.column - at.begin.column);
+  const std::string& line = lines.at(at.begin.line - 1);
+  const std::size_t begin = offset_of(line, at.begin.column);
+  return line.substr(begin, offset_of(line, at.end.column) - begin);
+}
+
+/// Options have plain names, and versions of the parser have undefined behaviour for keys that are not.
+void require_plain_keys(const std::vector<std::string>& lines, const std::string& name) {
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    const std::size_t end = line.find_first_of("=#\"'");
+    const std::size_t begin = line.find_first_not_of(" \t");
+    const bool has_key = begin < line.size() && (line[begin] == '[' || (end < line.size() && line[end] == '='));
+    const std::string key = has_key ? line.substr(0, end) : std::string();
+    require<DataError>(std::all_of(key.begin(), key.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }),
+                       name, ":", i + 1, ": a key with characters that are not ASCII");
+  }
 }
 
 std::string scalar_text(const toml::node& node, const std::vector<std::string>& lines, const std::string& where) {
@@ -63,8 +97,12 @@ ConfigFile read_config_file(int argc, const char* const* argv) {
   std::ifstream file(name, std::ios::binary);
   require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), "--config ", name,
                      ": cannot be read, expected a file");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(kMostBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   require<DataError>(!file.bad(), "--config ", name, ": cannot be read");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  require<DataError>(text.size() <= kMostBytes, "--config ", name, ": is longer than ", kMostBytes,
+                     " bytes, expected a file of options");
   return {name, std::move(text)};
 }
 
@@ -82,13 +120,16 @@ ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const ch
 
 std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   std::vector<std::string> lines;
-  std::istringstream in(config.text);
+  // A byte-order mark, as editors of Windows write it, is no part of the first line.
+  const std::string text = config.text.substr(config.text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     lines.push_back(line);
   }
+  require_plain_keys(lines, config.name);
   toml::table table;
   try {
-    table = toml::parse(config.text, config.name);
+    table = toml::parse(text, config.name);
   } catch (const toml::parse_error& error) {
     throw DataError(concat(config.name, ":", error.source().begin.line, ": ", error.description()));
   }

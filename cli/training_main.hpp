@@ -9,6 +9,7 @@
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 
 #include "cli/config_file.hpp"
@@ -30,6 +31,7 @@ template <class Options>
 int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,
                   const std::function<int(comm::Session&, comm::Workplace&, const Options&)>& body) {
+  nn::watch_stop_signals();
   const auto run = [&](comm::Session& session, int count, char** arguments) {
     Parsed<Options> parsed;
     const ConfigFile config = read_config_file(session, count, arguments);

@@ -89,6 +89,11 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
 }
 
+/// For CLI11: what is wrong with a text. A variable of a script that is not set must not mean a run from scratch.
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "is empty, expected a path" : "";
+}
+
 void add_results(CLI::App& app, nn::TrainingOptions& o) {
   const auto add = [&](const char* name, auto& value, const char* text) {
     return app.add_option(name, value, text)->group("Results");
@@ -98,11 +103,16 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
+  add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--init", o.init,
       "start from the weights of this checkpoint or model.safetensors; of one with another number of classes the last "
-      "layer's are left out");
-  add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there");
-  add("--evaluate", o.evaluate, "only evaluate this checkpoint, or model.safetensors, on the test set");
+      "layer's are left out")
+      ->check(not_empty);
+  add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->check(not_empty);
+  app.add_flag("--overwrite", o.overwrite, "delete the checkpoints that OUT has; without it they are refused")
+      ->group("Results");
+  add("--evaluate", o.evaluate, "only evaluate this checkpoint, or model.safetensors, on the test set")
+      ->check(not_empty);
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 }
 

@@ -3,10 +3,10 @@
 # the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
 # three generations of GPUs.
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules
+#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules)
+all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -41,6 +41,15 @@ more_schedules() {
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
 }
+# Chains of kills and signals (docs/reliability.md).
+many_faults() {
+  cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet || return
+  mpi_environment
+  local ranks
+  for ranks in 2 3; do
+    python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --ranks "$ranks" || return
+  done
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -48,6 +57,7 @@ run_part() {
     tidy) scripts/tidy.sh ;;
     sm_80_90_100) compile_for_gpus ;;
     schedules) more_schedules ;;
+    faults) many_faults ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }

@@ -48,6 +48,10 @@ build_quietly "$build" "$log" --target train_resnet
 # Few slots, root, no ssh, containers: handled and explained in lib.sh. `mpirun -np N build/bin/train_resnet` does the
 # same where Open MPI is set up for the machine.
 mpi_environment
+# Again and again the same: the results of the last one go. With options nothing goes that --overwrite does not name.
+if [ ${#options[@]} = 0 ]; then
+  options=(--out out/first-run --overwrite)
+fi
 # Two ranks fit every machine, but not its number of GPUs.
 case " ${options[*]}" in
   *" --devices"* | *" --config"*) ;;

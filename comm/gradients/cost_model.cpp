@@ -9,6 +9,12 @@
 
 namespace lockstep::comm {
 
+namespace {
+
+constexpr double kMostSeconds = 1e6;  // beyond it sums over buckets leave the range of numbers
+
+}  // namespace
+
 double CostModel::predict(double bytes) const {
   std::size_t piece = 0;
   while (piece + 1 < pieces.size() && pieces[piece + 1].first_bytes <= bytes) {
@@ -38,10 +44,10 @@ void check(const CostModel& model, const std::string& source) {
            "more than that of the piece before it");
     expect(std::isfinite(piece.first_bytes), "first_bytes", piece.first_bytes, "a finite number");
     const bool last = i + 1 == model.pieces.size();
-    expect(std::isfinite(piece.beta_s) && (!last || piece.beta_s >= 0), "beta_s", piece.beta_s,
-           "a finite number, in the last piece of at least 0");
-    expect(std::isfinite(piece.alpha_s) && (i > 0 || piece.alpha_s >= 0), "alpha_s", piece.alpha_s,
-           "a finite number, in the first piece of at least 0");
+    expect(std::abs(piece.beta_s) <= kMostSeconds && (!last || piece.beta_s >= 0), "beta_s", piece.beta_s,
+           "seconds a byte, at most a million, in the last piece at least 0");
+    expect(std::abs(piece.alpha_s) <= kMostSeconds && (i > 0 || piece.alpha_s >= 0), "alpha_s", piece.alpha_s,
+           "seconds, at most a million, in the first piece at least 0");
     const double begin = piece.alpha_s + piece.beta_s * piece.first_bytes;
     expect(i == 0 || begin > 0, "the time at the beginning", begin, "more than 0");
     const double end = last ? begin : piece.alpha_s + piece.beta_s * model.pieces[i + 1].first_bytes;

@@ -1,4 +1,5 @@
 // mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
+#include <algorithm>
 #include <charconv>
 #include <optional>
 #include <string>
@@ -68,6 +69,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
                     .flip = o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on,
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
+  if (!o.mean.empty()) {
+    std::copy_n(o.mean.begin(), 3, recipe.augment.mean.begin());
+    std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
+    recipe.statistics_given = true;
+  }
   recipe.samples = "images";
   recipe.about = {
       {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",

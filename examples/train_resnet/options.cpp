@@ -61,6 +61,17 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
   app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4, for idx 0")->group("Data");
   cli::add_switch(app, "--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
+  const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
+    app.add_option(name, values,
+                   what +
+                       " of value / 255, three numbers R,G,B; else of the training images, with --evaluate of the "
+                       "checkpoint's")
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group("Data");
+  };
+  add_channels("--mean", o.mean, "mean");
+  add_channels("--std", o.std, "standard deviation");
   cli::add_launch_options(app, o.launch, "Ranks");
   cli::add_training_options(app, o.training);
 
@@ -69,6 +80,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
     return parsed;
   }
   lockstep::require<lockstep::UsageError>(o.pad >= -1, "--pad is ", o.pad, ", expected at least -1");
+  lockstep::require<lockstep::UsageError>(
+      (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
+      "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   o.data.seed = o.training.seed;

@@ -18,6 +18,8 @@ struct Options {
   lockstep::nn::DataOptions data;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
+  std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
+  std::vector<float> std;
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;
 };

@@ -151,9 +151,14 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
   require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, but the file cannot hold more than ", source->most());
-  idx.bytes.resize(static_cast<std::size_t>(total));
-  const std::size_t filled = source->read(idx.bytes);
-  require<DataError>(filled == idx.bytes.size(), idx.path, ": ends after ", filled, " bytes of data (record ",
+  // Memory grows with what arrives: the header of a small compressed file may ask for a thousand times its size.
+  constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;
+  std::size_t filled = 0;
+  while (filled == idx.bytes.size() && filled < total) {
+    idx.bytes.resize(static_cast<std::size_t>(std::min(total, filled + kBlock)));
+    filled += source->read(std::span(idx.bytes).subspan(filled));
+  }
+  require<DataError>(filled == total, idx.path, ": ends after ", filled, " bytes of data (record ",
                      filled / (total / idx.extents[0]), "), expected ", total);
   std::array<std::uint8_t, 1> more{};
   require<DataError>(source->read(more) == 0, idx.path, ": goes on after ", total,

@@ -97,15 +97,18 @@ struct Loader::Impl {
 
   // Batch `number` into its slot; only its owner calls this.
   void fill(std::int64_t number, Slot& slot) {
-    const std::int64_t from_start = options.batch + number;
     Batch& batch = slot.batch;
-    batch.epoch = options.epoch + from_start / sampler.batches();
-    batch.index = from_start % sampler.batches();
-    batch.last_of_epoch = batch.index + 1 == sampler.batches();
-    const Partition share = sampler.share(batch.index);
+    // The first epoch may have fewer batches than the others.
+    const std::int64_t behind_first = options.batch + number - sampler.batches(options.skipped);
+    const bool first = behind_first < 0;
+    const std::int64_t skipped = first ? options.skipped : 0;
+    batch.epoch = options.epoch + (first ? 0 : 1 + behind_first / sampler.batches());
+    batch.index = first ? options.batch + number : behind_first % sampler.batches();
+    batch.last_of_epoch = batch.index + 1 == sampler.batches(skipped);
+    const Partition share = sampler.share(batch.index, skipped);
     const Sampler::Order order = sampler.order(batch.epoch);
     batch.valid = share.count;
-    batch.global_valid = sampler.samples(batch.index);
+    batch.global_valid = sampler.samples(batch.index, skipped);
     const auto ids = batch.view(StateField::sample_ids).span<std::int64_t>();
     const std::size_t fields = slot.row.size();
     for (std::int64_t row = 0; row < sampler.capacity(); ++row) {
@@ -176,9 +179,9 @@ struct Loader::Impl {
 
 Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options) {
   check_amounts(options);
-  require<UsageError>(options.epoch >= 0 && options.batch >= 0 && options.batch < sampler.batches(),
-                      "loader: start at batch ", options.batch, " of epoch ", options.epoch, ", expected 0 to ",
-                      sampler.batches() - 1, " and at least 0");
+  const std::int64_t batches = sampler.batches(options.skipped);
+  require<UsageError>(options.epoch >= 0 && options.batch >= 0 && options.batch < batches, "loader: start at batch ",
+                      options.batch, " of epoch ", options.epoch, ", expected 0 to ", batches - 1, " and at least 0");
   require<UsageError>(sampler.options().size == dataset.size(), "loader: sampler for ", sampler.options().size,
                       " samples, but ", dataset.name(), " has ", dataset.size());
   require<DeviceError>(memory.device() == Device::cpu(), "loader: memory on ", memory.device(), ", expected the host");

@@ -12,10 +12,11 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;         ///< threads that read ahead; 0: next() reads in the calling thread
-  int prefetch = 2;        ///< batches that workers may be ahead of the caller
-  std::int64_t epoch = 0;  ///< where to start: the first batch that next() returns
-  std::int64_t batch = 0;  ///< in [0, sampler.batches())
+  int workers = 1;           ///< threads that read ahead; 0: next() reads in the calling thread
+  int prefetch = 2;          ///< batches that workers may be ahead of the caller
+  std::int64_t epoch = 0;    ///< where to start: the first batch that next() returns
+  std::int64_t batch = 0;    ///< in [0, sampler.batches(skipped))
+  std::int64_t skipped = 0;  ///< positions of the first epoch's order that are left out (Sampler)
 };
 
 /// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A

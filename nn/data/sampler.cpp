@@ -59,24 +59,29 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                       " is smaller than the number of ranks, ", options.ranks, ": expected at least one sample a rank");
   require<UsageError>(options.keep_last || options.batch_size <= options.size, "batch size ", options.batch_size,
                       " is larger than the data set, ", options.size, " samples");
-  batches_ = options.size / options.batch_size;
-  if (options.keep_last && options.size % options.batch_size != 0) {
-    ++batches_;
-  }
+  batches_ = batches(0);
+}
+
+std::int64_t Sampler::batches(std::int64_t skipped) const {
+  require<UsageError>(skipped >= 0 && skipped <= options_.size, "sampler: ", skipped,
+                      " samples are left out, expected ", "0 to ", options_.size);
+  const std::int64_t left = options_.size - skipped;
+  return left / options_.batch_size + (options_.keep_last && left % options_.batch_size != 0 ? 1 : 0);
 }
 
 std::int64_t Sampler::capacity() const {
   return partition_of(options_.batch_size, options_.ranks, 0).count;
 }
 
-std::int64_t Sampler::samples(std::int64_t batch) const {
-  require<UsageError>(batch >= 0 && batch < batches_, "sampler: batch ", batch, ", expected 0 to ", batches_ - 1);
-  return std::min(options_.batch_size, options_.size - batch * options_.batch_size);
+std::int64_t Sampler::samples(std::int64_t batch, std::int64_t skipped) const {
+  const std::int64_t all = batches(skipped);
+  require<UsageError>(batch >= 0 && batch < all, "sampler: batch ", batch, ", expected 0 to ", all - 1);
+  return std::min(options_.batch_size, options_.size - skipped - batch * options_.batch_size);
 }
 
-Partition Sampler::share(std::int64_t batch) const {
-  const Partition own = partition_of(samples(batch), options_.ranks, options_.rank);
-  return {batch * options_.batch_size + own.begin, own.count};
+Partition Sampler::share(std::int64_t batch, std::int64_t skipped) const {
+  const Partition own = partition_of(samples(batch, skipped), options_.ranks, options_.rank);
+  return {skipped + batch * options_.batch_size + own.begin, own.count};
 }
 
 }  // namespace lockstep::nn

@@ -39,6 +39,9 @@ struct SamplerOptions {
 /// [g * batch_size, min((g + 1) * batch_size, size)) of it, and each rank a contiguous share: the first n mod ranks
 /// ranks have one sample more than the others, where n is the size of the global batch. No sample is drawn twice in an
 /// epoch, and the global batches do not depend on the number of ranks.
+///
+/// `skipped`: so many positions at the beginning of the order are left out, and batch 0 begins behind them. This is how
+/// a run goes on within an epoch that it has begun with batches of another size.
 class Sampler {
  public:
   /// UsageError: sizes not positive, rank outside [0, ranks), batch_size smaller than ranks, or no full batch in the
@@ -47,14 +50,16 @@ class Sampler {
 
   [[nodiscard]] const SamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t batches() const { return batches_; }  ///< per epoch
+  /// Batches of an epoch without its first positions, 0 <= skipped <= size. May be 0.
+  [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
   /// Largest share of any rank, ceil(batch_size / ranks): how many rows a batch buffer needs.
   [[nodiscard]] std::int64_t capacity() const;
 
-  /// Samples of all ranks together in a batch in [0, batches()) of an epoch.
-  [[nodiscard]] std::int64_t samples(std::int64_t batch) const;
+  /// Samples of all ranks together in a batch in [0, batches(skipped)) of an epoch.
+  [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
   /// Those of rank options().rank, as positions in the order of the epoch; none when a last batch is smaller than the
   /// number of ranks.
-  [[nodiscard]] Partition share(std::int64_t batch) const;
+  [[nodiscard]] Partition share(std::int64_t batch, std::int64_t skipped = 0) const;
 
   /// The sample at each position of an epoch's order.
   class Order {

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -99,6 +100,12 @@ std::vector<std::string> other_head(const SafetensorsFile& file, const Model& mo
   return names;
 }
 
+/// Where the file lies in a folder of saved state.
+void require_unchanged(const SafetensorsFile& file) {
+  const fs::path path(file.path());
+  require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});
+}
+
 }  // namespace
 
 SafetensorsFile open_model_file(const std::string& path) {
@@ -146,6 +153,7 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 void load_model(const std::string& path, Context& context, ParameterSet& parameters) {
   const SafetensorsFile file = open_model_file(path);
   require_model(file, parameters);
+  require_unchanged(file);
   read_model(file, context, parameters);
 }
 
@@ -157,6 +165,7 @@ std::vector<std::string> load_pretrained(const std::string& path, Context& conte
   std::erase_if(pieces,
                 [&](const Piece& piece) { return std::find(left.begin(), left.end(), piece.name) != left.end(); });
   require_fit(file, pieces, left);
+  require_unchanged(file);
   read_fitting(file, context, parameters, pieces);
   return left;
 }

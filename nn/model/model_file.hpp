@@ -29,9 +29,9 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 /// model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or BF16. A tensor called ...num_batches_tracked is
 /// passed over: PyTorch counts batches there. Any rank may call it alone: local.
 ///
-/// DataError when there is no such file, when it is no safetensors file, or when a tensor is missing, unknown or of
-/// another shape; the text names the tensor, the shape found and the shape expected. Nothing is changed before all
-/// tensors are found to fit.
+/// DataError when there is no such file, when it is no safetensors file, when it is not the one that a checksums.json
+/// beside it tells of, or when a tensor is missing, unknown or of another shape; the text names the tensor, the shape
+/// found and the shape expected. Nothing is changed before all tensors are found to fit.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
 /// The same for a model that goes on with classes of its own. The head is the last layer that has parameters; where its

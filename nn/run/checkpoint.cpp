@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <exception>
+#include <filesystem>
 #include <limits>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -167,7 +169,7 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 }
 
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
-                     const RunProgress& progress) {
+                     const RunProgress& progress, int keep) {
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
   const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
@@ -180,6 +182,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                                   {"epoch", progress.position.epoch},
                                   {"batch", progress.position.batch},
                                   {"step", progress.position.step},
+                                  {"skipped", progress.position.skipped},
                                   {"test_loss", to_json(progress.test_loss)},
                                   {"test_accuracy", to_json(progress.test_accuracy)},
                                   {"metrics", metrics},
@@ -188,7 +191,8 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                                   {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
-  save_state(dir, trainer.context(), trainer.parameters(), control, {.files = {{kStateFile, state.text(2) + "\n"}}});
+  save_state(dir, trainer.context(), trainer.parameters(), control,
+             {.files = {{kStateFile, state.text(2) + "\n"}}, .keep = keep});
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {
@@ -200,7 +204,8 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   state.identity = identity_of(json.member("identity", path), path + ": identity");
   state.progress.position = {.epoch = json.get<std::int64_t>("epoch", path),
                              .batch = json.get<std::int64_t>("batch", path),
-                             .step = json.get<std::int64_t>("step", path)};
+                             .step = json.get<std::int64_t>("step", path),
+                             .skipped = json.has("skipped") ? json.get<std::int64_t>("skipped", path) : 0};
   if (format == 1) {
     read_format_1(json, path, state);
   } else {
@@ -215,22 +220,36 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   }
   for (const Json& item : json.get<Json::Array>("samples_seen", path)) {
     state.progress.samples_seen.push_back(item.as<double>(path + ": samples_seen"));
-    require<DataError>(state.progress.samples_seen.back() >= 0, path, ": samples_seen holds ",
-                       state.progress.samples_seen.back(), ", expected none negative");
+    const double seen = state.progress.samples_seen.back();
+    require<DataError>(seen >= 0 && seen <= 0x1p53, path, ": samples_seen holds ", seen, ", expected 0 to 2^53");
   }
   const Position& at = state.progress.position;
-  require<DataError>(at.epoch >= 0 && at.batch >= 0 && at.step >= 0, path, ": epoch ", at.epoch, ", batch ", at.batch,
-                     ", step ", at.step, ", expected none negative");
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  for (const std::int64_t number : {at.epoch, at.batch, at.step, at.skipped}) {
+    require<DataError>(number >= 0 && number <= kMost, path, ": epoch ", at.epoch, ", batch ", at.batch, ", step ",
+                       at.step, ", skipped ", at.skipped, ", expected 0 to 2^53");
+  }
+  const std::optional<double>& accuracy = state.progress.test_accuracy;
+  require<DataError>(!accuracy || (*accuracy >= 0 && *accuracy <= 1), path, ": test_accuracy is ", accuracy.value_or(0),
+                     ", expected 0 to 1");
+  const std::optional<double>& best = state.progress.best;
+  require<DataError>(!best || state.progress.best_by != "test_accuracy" || (*best >= 0 && *best <= 1), path,
+                     ": best is ", best.value_or(0), ", expected a test_accuracy of 0 to 1");
+  require_checksums(std::filesystem::path(path).parent_path().string(), {kStateFile});
   return state;
 }
 
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
   const CheckpointState saved = read_checkpoint_state(dir);
-  const Position& at = saved.progress.position;
-  require<DataError>(at.batch < trainer.batches_per_epoch(), existing_folder(dir), "/", kStateFile, ": epoch ",
-                     at.epoch, ", batch ", at.batch, ", but this run has ", trainer.batches_per_epoch(),
-                     " batches an epoch");
+  const std::string path = existing_folder(dir) + "/" + kStateFile;
+  Position position;
+  try {
+    position = trainer.continued(saved.progress.position, saved.identity.global_batch);
+  } catch (DataError& error) {
+    error.annotate(path);
+    throw;
+  }
   const auto optimizer_of = [](const RunIdentity& run) {
     const auto found = run.options.find("optimizer");
     return found == run.options.end() ? std::string() : found->second;
@@ -256,8 +275,9 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   const std::int64_t elements = parameters.buffer_arena().numel();
   std::vector<double> own(static_cast<std::size_t>(elements));
   copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {elements}));
-  trainer.restore(saved.progress.position, own, seen);
+  trainer.restore(position, own, seen);
   progress = saved.progress;
+  progress.position = position;
   return differences(saved.identity, identity);
 }
 

@@ -47,13 +47,13 @@ struct RunProgress {
   std::vector<double> samples_seen{};     ///< per rank
 };
 
-/// Writes DIR/{model.safetensors, optimizer.safetensors, state.json} atomically: at any moment DIR is either the old
-/// checkpoint or the new one. No times or host names inside: equal runs write equal bytes. The two safetensors files
-/// are those of save_state() (nn/step/state_file.hpp), with the running statistics averaged over the ranks, each rank
-/// counting by the samples that it has seen; state.json holds identity and progress. Collective; rank 0 writes; every
-/// rank gets the same error (DataError).
+/// Writes DIR/{model.safetensors, optimizer.safetensors, state.json, checksums.json} atomically: at any moment DIR is
+/// either the old checkpoint or the new one. No times or host names inside: equal runs write equal bytes. All but
+/// state.json are those of save_state() (nn/step/state_file.hpp), with the running statistics averaged over the ranks,
+/// each rank counting by the samples that it has seen; state.json holds identity and progress. `keep` earlier
+/// checkpoints stay as DIR.1, DIR.2, ... Collective; rank 0 writes; every rank gets the same error (WriteError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
-                     const RunProgress& progress);
+                     const RunProgress& progress, int keep = 0);
 
 /// Reads state.json alone: what a program needs to rebuild the model. DataError naming the file.
 struct CheckpointState {
@@ -64,7 +64,8 @@ struct CheckpointState {
 
 /// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
 /// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With another number of
-/// ranks, every rank continues from the averaged statistics.
+/// ranks, every rank continues from the averaged statistics; with another global batch, behind the samples that were
+/// trained on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 

@@ -1,5 +1,6 @@
 #include <lockstep/nn/run/console.hpp>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,7 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <system_error>
+
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 
@@ -40,6 +44,10 @@ double now_s() {
 }  // namespace
 
 bool output_is_terminal() {
+  const char* kind = std::getenv("TERM");
+  if (kind == nullptr || std::string_view(kind).empty() || std::string_view(kind) == "dumb") {
+    return false;
+  }
   if (isatty(STDOUT_FILENO) == 0) {
     return false;
   }
@@ -50,6 +58,18 @@ bool output_is_terminal() {
   const std::string target =
       std::filesystem::read_symlink("/proc/" + std::to_string(getppid()) + "/fd/1", error).string();
   return !error && (target.starts_with("/dev/pts/") || target.starts_with("/dev/tty"));
+}
+
+int terminal_columns() {
+  for (const int file : {STDOUT_FILENO, STDIN_FILENO}) {
+    winsize size{};
+    if (::ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
+      return size.ws_col;
+    }
+  }
+  const char* text = std::getenv("COLUMNS");
+  const int columns = text == nullptr ? 0 : std::atoi(text);
+  return columns > 0 ? columns : 80;
 }
 
 std::string duration_text(double seconds) {
@@ -83,15 +103,33 @@ void Console::on_report(const ReportEvent& event) {
          << std::flush;
     return;
   }
+  const auto columns = static_cast<std::size_t>(options_.columns > 0 ? options_.columns : terminal_columns());
   const auto filled = static_cast<int>(kBarWidth * event.batch / std::max<std::int64_t>(run_.batches_per_epoch, 1));
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
-  out_ << "\r\033[K"
-       << format("epoch %lld/%lld [%s] %lld/%lld  loss %.4f", epoch, static_cast<long long>(run_.epochs), bar.c_str(),
-                 static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch), event.loss)
-       << text_of(event.metrics) << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  "
-       << time_left << std::flush;
+  const std::string where = format("epoch %lld/%lld", epoch, static_cast<long long>(run_.epochs));
+  const std::string rest = format(" %lld/%lld  loss %.4f", static_cast<long long>(event.batch),
+                                  static_cast<long long>(run_.batches_per_epoch), event.loss) +
+                           text_of(event.metrics) + format("  %.0f ", event.samples_per_second) + options_.samples +
+                           "/s  " + time_left;
+  std::string line = concat(where, " [", bar, ']', rest);
+  if (line.size() >= columns) {  // a line as wide as the terminal wraps on some; the bar goes first, then the end
+    line = (where + rest).substr(0, columns - 1);
+  }
+  out_ << "\r\033[K" << line << std::flush;
   bar_drawn_ = true;
+}
+
+void Console::clear_bar() {
+  if (bar_drawn_) {
+    out_ << "\r\033[K";
+    bar_drawn_ = false;
+  }
+}
+
+void Console::on_run_end(const RunResult& /*result*/) {
+  clear_bar();
+  out_ << std::flush;
 }
 
 std::string Console::accuracy_text(const char* label, double accuracy) const {
@@ -99,10 +137,7 @@ std::string Console::accuracy_text(const char* label, double accuracy) const {
 }
 
 void Console::on_epoch_end(const EpochEvent& event) {
-  if (bar_drawn_) {
-    out_ << "\r\033[K";
-    bar_drawn_ = false;
-  }
+  clear_bar();
   const EvaluationEvent& test = event.test;
   const std::string top_k = test.top_k > 0 ? format(", top %d %.2f %%", test.top_k, 100 * test.top_k_accuracy) : "";
   const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",

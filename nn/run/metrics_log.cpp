@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include <lockstep/runtime/files/file.hpp>
+
 namespace lockstep::nn {
 
 namespace {
@@ -24,10 +26,40 @@ std::string with_folder(const std::string& path) {
   return path;
 }
 
+/// Removes what stands behind the last end of a line.
+void remove_cut_line(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in.is_open()) {
+    return;  // there is none yet
+  }
+  const std::streamoff size = in.tellg();
+  std::streamoff end = size;
+  for (char last = 0; end > 0; --end) {
+    in.seekg(end - 1);
+    if (!in.get(last) || last == '\n') {
+      break;
+    }
+  }
+  if (end < size) {
+    std::error_code error;
+    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(end), error);
+    require<DataError>(!error, path, ": its cut last line cannot be removed: ", error.message());
+  }
+}
+
+/// The path, ready to be opened.
+std::string prepared(const std::string& path, bool append) {
+  const std::string made = with_folder(path);
+  if (append) {
+    remove_cut_line(made);
+  }
+  return made;
+}
+
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& path, bool append, const std::string& samples)
-    : path_(with_folder(path)),
+    : path_(prepared(path, append)),
       samples_per_second_(samples + "_per_second"),
       out_(path_, append ? std::ios::app : std::ios::trunc) {
   require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
@@ -35,7 +67,7 @@ MetricsLog::MetricsLog(const std::string& path, bool append, const std::string& 
 
 void MetricsLog::write(const Json& line) {
   out_ << line.text() << '\n' << std::flush;
-  require<DataError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
+  require<WriteError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
 }
 
 void MetricsLog::write_event(const std::string& name, Json::Object fields) {

@@ -214,6 +214,7 @@ struct Trainer::Impl {
     LoaderOptions from_here = loader_options();
     from_here.epoch = position.epoch;
     from_here.batch = position.batch;
+    from_here.skipped = position.skipped;
     loader = std::make_unique<Loader>(data.train, train_sampler, step.host_memory(), from_here);
     behind = false;
   }
@@ -283,8 +284,8 @@ void Trainer::start() {
 
 void Trainer::require_same_state() {
   const Position& at = impl_->position;
-  impl_->step.require_same_state(impl_->ranks.control,
-                                 concat("epoch ", at.epoch, ", batch ", at.batch, ", step ", at.step, '\n'));
+  impl_->step.require_same_state(impl_->ranks.control, concat("epoch ", at.epoch, ", batch ", at.batch, " behind ",
+                                                              at.skipped, " samples, step ", at.step, '\n'));
 }
 
 void Trainer::step() {
@@ -309,8 +310,9 @@ void Trainer::step() {
   }
   s.samples_seen += static_cast<double>(batch.valid);
   ++s.position.step;
-  if (++s.position.batch == s.train_sampler.batches()) {
+  if (++s.position.batch == s.train_sampler.batches(s.position.skipped)) {
     s.position.batch = 0;
+    s.position.skipped = 0;
     ++s.position.epoch;
   }
 }
@@ -321,8 +323,45 @@ const Position& Trainer::position() const {
 std::int64_t Trainer::batches_per_epoch() const {
   return impl_->train_sampler.batches();
 }
+std::int64_t Trainer::steps_until(std::int64_t epochs) const {
+  const Position& at = impl_->position;
+  return epochs <= at.epoch ? 0
+                            : impl_->train_sampler.batches(at.skipped) - at.batch +
+                                  (epochs - at.epoch - 1) * impl_->train_sampler.batches();
+}
+
+Position Trainer::continued(const Position& saved, std::int64_t global_batch) const {
+  const Sampler& sampler = impl_->train_sampler;
+  const std::int64_t size = sampler.options().size;
+  const auto possible = [&](bool ok) {
+    require<DataError>(ok, "epoch ", saved.epoch, ", batch ", saved.batch, " of ", global_batch, " samples behind ",
+                       saved.skipped, ", step ", saved.step, ", expected a position within epochs of ", size,
+                       " samples");
+  };
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  possible(saved.epoch >= 0 && saved.epoch <= kMost / sampler.batches() && saved.batch >= 0 && saved.step >= 0 &&
+           saved.step <= kMost && saved.skipped >= 0 && saved.skipped <= size && global_batch >= 0);
+  if (global_batch == impl_->options.global_batch || global_batch == 0) {
+    require<DataError>(saved.batch < sampler.batches(saved.skipped), "epoch ", saved.epoch, ", batch ", saved.batch,
+                       ", but this run has ", sampler.batches(saved.skipped), " batches an epoch");
+    return saved;
+  }
+  std::int64_t done = 0;
+  possible(!__builtin_mul_overflow(saved.batch, global_batch, &done) &&
+           !__builtin_add_overflow(done, saved.skipped, &done) && done <= size);
+  Position at{.epoch = saved.epoch, .batch = 0, .step = saved.step, .skipped = done};
+  if (sampler.batches(done) == 0) {
+    ++at.epoch;
+    at.skipped = 0;
+  }
+  return at;
+}
+
 double Trainer::learning_rate() const {
-  return impl_->options.schedule.at(impl_->position.step);
+  const Position& at = impl_->position;
+  const Sampler& sampler = impl_->train_sampler;
+  return impl_->options.schedule.at(at.epoch * sampler.batches() + at.skipped / sampler.options().batch_size +
+                                    at.batch);
 }
 
 std::int64_t Trainer::skipped_updates() {
@@ -412,10 +451,10 @@ void Trainer::restore(const Position& position, const std::vector<double>& own_b
   const std::int64_t n = s.step.parameters().buffer_arena().numel();
   require<ShapeError>(static_cast<std::int64_t>(own_buffers.size()) == n, "restore: ", own_buffers.size(),
                       " buffer elements, expected ", n);
-  require<UsageError>(
-      position.epoch >= 0 && position.step >= 0 && position.batch >= 0 && position.batch < s.train_sampler.batches(),
-      "restore: epoch ", position.epoch, ", batch ", position.batch, ", step ", position.step,
-      ", expected a batch from 0 to ", s.train_sampler.batches() - 1, " and nothing negative");
+  const std::int64_t batches = s.train_sampler.batches(position.skipped);
+  require<UsageError>(position.epoch >= 0 && position.step >= 0 && position.batch >= 0 && position.batch < batches,
+                      "restore: epoch ", position.epoch, ", batch ", position.batch, ", step ", position.step,
+                      ", expected a batch from 0 to ", batches - 1, " and nothing negative");
   std::vector<double> host = own_buffers;
   copy(s.context, TensorView(std::span<double>(host), {n}), s.step.parameters().buffer_arena());
   s.step.synchronize();

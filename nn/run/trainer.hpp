@@ -54,8 +54,9 @@ struct TrainerOptions {
 /// Where a run stands: the batch that comes next.
 struct Position {
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  ///< within the epoch
-  std::int64_t step = 0;   ///< since the beginning of the run
+  std::int64_t batch = 0;    ///< within the epoch, behind `skipped`
+  std::int64_t step = 0;     ///< since the beginning of the run
+  std::int64_t skipped = 0;  ///< samples of the epoch that were trained on before with batches of another size
 };
 
 /// One rank of a data-parallel training run: owns a TrainStep and the loader that feeds it. The
@@ -88,7 +89,16 @@ class Trainer {
   void step();
   [[nodiscard]] const Position& position() const;
   [[nodiscard]] std::int64_t batches_per_epoch() const;
-  [[nodiscard]] double learning_rate() const;  ///< of the next step
+  /// Steps from the current position to the end of epoch `epochs`.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const;
+  /// Where a run goes on that had come to `saved` with batches of `global_batch` samples: behind the same samples. With
+  /// batches of this trainer's size that is `saved`. Less than a batch that is left of an epoch is left out, as at any
+  /// epoch's end (TrainerOptions::keep_last). global_batch 0: not known, taken for the same. DataError for a position
+  /// that no such run on this data set can have.
+  [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
+  /// Of the next step. The schedule goes by epochs: with batches of another size than before, too, it is where the
+  /// samples are.
+  [[nodiscard]] double learning_rate() const;
   /// Updates that this trainer has left out because gradients were not finite; 0 when the optimizer does not look.
   /// Waits for the last step; the same on every rank.
   [[nodiscard]] std::int64_t skipped_updates();

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -17,6 +19,8 @@ namespace {
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+constexpr std::string_view kLast = "last";
 
 /// A name that metrics.jsonl does not have already.
 bool is_own_name(const std::string& name) {
@@ -114,12 +118,13 @@ class Run {
       progress_.best_by = best_.metric;
       progress_.best.reset();
     }
-    const std::int64_t steps_of_epochs = options_.epochs * per_epoch_;
+    const std::int64_t steps_of_epochs = at().step + trainer_.steps_until(options_.epochs);
     observer_.on_run_begin(
         {.position = at(),
          .epochs = options_.epochs,
          .total_steps = options_.steps > 0 ? std::min(steps_of_epochs, options_.steps) : steps_of_epochs,
          .batches_per_epoch = per_epoch_});
+    looked_at_ = at().step;
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
       // A stop at the last step of an epoch: its evaluation, event and checkpoints belonged to it.
@@ -167,11 +172,15 @@ class Run {
       std::int64_t value;
       std::int64_t least;
     };
-    std::string same = concat("checkpoints ", options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch,
-                              ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ",
-                              best_.metric, best_.lowest ? ", lowest\n" : ", highest\n");
+    require<UsageError>(options_.stop_within >= 0, "training run: stop_within is ", options_.stop_within,
+                        " seconds, expected at least 0");
+    std::string same = concat("stop ", options_.stop == nullptr ? "off" : "on", "\ncheckpoints ",
+                              options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch, ", batch ",
+                              at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ", best_.metric,
+                              best_.lowest ? ", lowest" : ", highest", ", so far ",
+                              progress_.best ? exact_text(*progress_.best) : std::string("none"), '\n');
     for (const Amount& amount :
-         {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0},
+         {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
           Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0}}) {
       require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
                           ", expected at least ", amount.least);
@@ -207,16 +216,14 @@ class Run {
     reported_ = at().step;
     while (at().epoch == epoch && !steps_done()) {
       const StepEvent event{.epoch = epoch, .step = at().step + 1, .learning_rate = trainer_.learning_rate()};
+      const std::int64_t batch = at().batch + 1;
       observer_.on_step_begin(event);
       trainer_.step();
       observer_.on_step_end(event);
       const bool last = at().epoch != epoch || steps_done();
       if (last || at().step % options_.log_every == 0) {
         Report& due = due_[(first_due_ + waiting_++) % due_.size()];
-        due = {.step = at().step,
-               .batch = at().epoch == epoch ? at().batch : per_epoch_,
-               .learning_rate = event.learning_rate,
-               .steps = at().step - reported_};
+        due = {.step = at().step, .batch = batch, .learning_rate = event.learning_rate, .steps = at().step - reported_};
         reported_ = at().step;
       }
       if (last) {
@@ -227,15 +234,16 @@ class Run {
       while (waiting_ > 0 && (last || due_[first_due_].step + lag_ <= at().step)) {
         report(epoch);
       }
+      look_for_stop();
       if (stopped_ && !last) {
         finish_reports(epoch);
-        save("last");
+        save(kLast);
         return false;
       }
       if (!last && options_.checkpoint_every > 0 && at().step % options_.checkpoint_every == 0) {
         finish_reports(epoch);
         const double begin = now_s();
-        save("last");
+        save(kLast);
         lap_begin_ += now_s() - begin;
       }
     }
@@ -293,7 +301,28 @@ class Run {
     }
   }
 
-  /// The first report that is due. The ranks agree on a stop here: a signal reaches them at different steps.
+  /// The ranks agree on a stop, as a signal reaches them at different steps. They ask each other after a step that is
+  /// stop_within long or longer, and after as many shorter ones as take that time.
+  void look_for_stop() {
+    if (options_.stop == nullptr || at().step < next_look_) {
+      return;
+    }
+    trainer_.doing("waiting for other ranks after step");
+    const double seconds = std::max(0.0, now_s() - looked_);
+    const bool stop = options_.stop->load(std::memory_order_relaxed) != 0;
+    double longest = 0;
+    for (const double answer : comm::all_gather_value(control_, stop ? -1 : seconds)) {
+      stopped_ = stopped_ || answer < 0;
+      longest = std::max(longest, answer);
+    }
+    const auto steps = static_cast<double>(std::max<std::int64_t>(1, at().step - looked_at_));
+    const double until = longest > 0 ? options_.stop_within * steps / longest : 1;
+    next_look_ = at().step + static_cast<std::int64_t>(std::clamp(until, 1.0, 1e6));
+    looked_ = now_s();
+    looked_at_ = at().step;
+  }
+
+  /// The first report that is due.
   void report(std::int64_t epoch) {
     const Report due = due_[first_due_];
     first_due_ = (first_due_ + 1) % due_.size();
@@ -316,10 +345,6 @@ class Run {
     event.metrics = own_metrics(control_, options_.metrics, &RunMetric::of_report, event);
     trainer_.doing("reporting after step");
     observer_.on_report(event);
-    trainer_.doing("waiting for other ranks after step");
-    const double stop = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed) != 0 ? 1 : 0;
-    const std::vector<double> stops = comm::all_gather_value(control_, stop);
-    stopped_ = stopped_ || std::any_of(stops.begin(), stops.end(), [](double s) { return s != 0; });
     if (lag_ == 0) {
       restart_lap(now_s());  // the device computed nothing meanwhile
     }
@@ -350,21 +375,22 @@ class Run {
     event.seconds = now_s() - begin;
     trainer_.doing("reporting after step");
     observer_.on_epoch_end(event);
-    save("last");
+    // The best first: what "last" says is the best is there, whatever ends the run between the two.
     if (event.best) {
       save("best");
     }
+    save(kLast);
   }
 
-  void save(const char* name) {
+  void save(std::string_view name) {
     if (options_.checkpoint_dir.empty()) {
       return;
     }
-    const CheckpointEvent event{.folder = options_.checkpoint_dir + "/" + name, .step = at().step};
+    const CheckpointEvent event{.folder = concat(options_.checkpoint_dir, '/', name), .step = at().step};
     observer_.on_checkpoint_begin(event);
     progress_.position = at();
     progress_.samples_seen = trainer_.samples_seen();
-    save_checkpoint(event.folder, trainer_, control_, identity_, progress_);
+    save_checkpoint(event.folder, trainer_, control_, identity_, progress_, name == kLast ? options_.keep : 0);
     observer_.on_checkpoint_end(event);
   }
 
@@ -379,6 +405,9 @@ class Run {
   int lag_;
   bool timed_;
   bool stopped_ = false;
+  std::int64_t next_look_ = 0;  ///< the step behind which the ranks ask each other for a stop
+  double looked_ = now_s();     ///< when they did last
+  std::int64_t looked_at_ = 0;  ///< and behind which step
 
   std::array<Report, 4> due_{};  ///< a ring: reports of steps_under_way() + 1 steps at most
   std::size_t first_due_ = 0;

@@ -25,11 +25,14 @@ struct RunOptions {
   std::int64_t log_every = 10;        ///< steps between reports
   std::string checkpoint_dir{};       ///< "last" and "best" are kept there; empty: no checkpoints
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
+  int keep = 0;                       ///< earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};   ///< of one's own; the same names on all ranks
   BestBy best{};
-  /// Set by a signal handler: stop at the next report, with a checkpoint. At the last step of an epoch its evaluation
-  /// comes first; at the last step of the run nothing is left to stop.
+  /// Set by a signal handler, on any rank: stop with a checkpoint. At the last step of an epoch its evaluation comes
+  /// first; at the last step of the run nothing is left to stop. nullptr on all ranks or on none.
   const std::atomic<int>* stop = nullptr;
+  double stop_within =
+      0.5;  ///< seconds in which a stop is heard where steps are shorter; else it is heard after a step
 };
 
 /// Trains until the epochs or steps are done: steps, reports, an evaluation and a checkpoint after each epoch (and at

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
@@ -14,6 +15,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -101,8 +103,8 @@ HostNumber read_number(const SafetensorsFile& file, const Number& number) {
   require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", number.name, "' is ", entry.dtype,
                      ", expected I64");
   file.read(entry, std::as_writable_bytes(std::span(&value.count, 1)));
-  require<DataError>(value.count >= 0, file.path(), ": tensor '", number.name, "' holds ", value.count,
-                     ", expected a count of at least 0");
+  require<DataError>(value.count >= 0 && value.count <= std::int64_t{1} << 53, file.path(), ": tensor '", number.name,
+                     "' holds ", value.count, ", expected a count of at least 0, at most 2^53");
   return value;
 }
 
@@ -178,6 +180,7 @@ class StateFolder {
     static_cast<void>(floating_entry_of(optimizer_, kRankBuffers, {ranks_, elements}, kModelOrOptimizer));
     metadata_ = model_.metadata();
     metadata_.erase("format");
+    require_checksums(existing(folder));
   }
 
   [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) const {
@@ -272,16 +275,21 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
       write_optimizer(made.file(kOptimizerFile), context, parameters, control.size(), rank_buffers);
+      std::vector<std::string> names{kModelFile, kOptimizerFile};
       for (const auto& [name, text] : extras.files) {
         write_file(made.file(name), text);
+        names.push_back(name);
       }
-      made.commit();
+      write_file(made.file(kChecksumsFile), checksums_text(made.folder(), names));
+      made.commit(extras.keep);
+    } catch (const std::bad_alloc&) {
+      failure = concat(folder, ": cannot be written: out of host memory");
     } catch (const std::exception& error) {
       failure = error.what();
     }
   }
   failure = comm::broadcast_text(control, failure);
-  require<comm::CollectiveError<FileError>>(failure.empty(), failure);
+  require<comm::CollectiveError<WriteError>>(failure.empty(), failure);
 }
 
 void save_state(const std::string& folder, TrainStep& step, const Metadata& metadata) {

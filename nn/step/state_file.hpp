@@ -18,14 +18,16 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 struct StateExtras {
   Metadata metadata{};                         ///< in the header of model.safetensors
   std::map<std::string, std::string> files{};  ///< texts of further files by name
+  int keep = 0;                                ///< earlier folders that stay as FOLDER.1, FOLDER.2, ...
 };
 
-/// Writes FOLDER/{model.safetensors, optimizer.safetensors} atomically: at any moment FOLDER is either the old state or
-/// the new one. model.safetensors is what save_model() writes; optimizer.safetensors holds the optimizer's states and
-/// counters, a dynamic loss scale, and each rank's own statistics. Equal states write equal bytes.
+/// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
+/// the old state or the new one. model.safetensors is what save_model() writes; optimizer.safetensors holds the
+/// optimizer's states and counters, a dynamic loss scale, and each rank's own statistics. Equal states write equal
+/// bytes.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
-/// gets the same error (FileError). Without one: of a rank that trains alone.
+/// gets the same error (WriteError). Without one: of a rank that trains alone.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
@@ -48,7 +50,9 @@ struct LoadedState {
 ///
 /// States in the file that this optimizer does not have are not read; neither is a loss scale where none is dynamic
 /// here, and a dynamic one that the file lacks stays as it is. DataError as load_model() throws it, also for a state or
-/// counter of the optimizer that is missing or has another shape. Nothing is changed before all tensors fit.
+/// counter of the optimizer that is missing or has another shape, and for a file that is not the one that
+/// checksums.json tells of (a folder without checksums.json is read as it is). Nothing is changed before all tensors
+/// fit.
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);

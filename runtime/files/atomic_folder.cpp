@@ -49,7 +49,20 @@ std::string unique_suffix(const std::string& path) {
   }
 }
 
-// Entries beside `path` called PATH + infix + anything, in name order.
+// "HOST-PID-N": what unique_suffix() gives. A copy that a user has called last.old-mine is none of ours.
+bool is_unique_suffix(std::string_view text) {
+  for (int number = 0; number < 2; ++number) {
+    const std::size_t dash = text.rfind('-');
+    if (dash == std::string_view::npos || dash == 0 || dash + 1 == text.size() ||
+        text.find_first_not_of("0123456789", dash + 1) != std::string_view::npos) {
+      return false;
+    }
+    text = text.substr(0, dash);
+  }
+  return true;
+}
+
+// Entries beside `path` called PATH + infix + HOST-PID-N, in name order.
 std::vector<std::string> siblings(const std::string& path, std::string_view infix) {
   const std::string parent = parent_of(path);
   const std::string begin = fs::path(path).filename().string() + std::string(infix);
@@ -57,7 +70,7 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   std::error_code error;
   for (fs::directory_iterator entry(parent, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (name.size() > begin.size() && name.compare(0, begin.size(), begin) == 0) {
+    if (name.starts_with(begin) && is_unique_suffix(std::string_view(name).substr(begin.size()))) {
       found.push_back(concat(parent, '/', name));
     }
   }
@@ -122,7 +135,7 @@ std::string AtomicFolder::file(const std::string& name) const {
   return temporary_ + "/" + name;
 }
 
-void AtomicFolder::commit() {
+void AtomicFolder::commit(int keep) {
   require<StateError>(!committed_, path_, ": commit() called twice");
   sync_folder(temporary_);
   std::string replaced;
@@ -137,9 +150,21 @@ void AtomicFolder::commit() {
   }
   committed_ = true;
   sync_folder(parent_of(path_));
-  if (!replaced.empty()) {
-    remove_tree(replaced);
+  if (replaced.empty()) {
+    return;
   }
+  if (keep <= 0) {
+    remove_tree(replaced);
+    return;
+  }
+  const auto earlier = [this](int number) { return concat(path_, '.', number); };
+  remove_tree(earlier(keep));
+  for (int number = keep - 1; number >= 1; --number) {
+    if (file_exists(earlier(number))) {
+      rename_folder(earlier(number), earlier(number + 1));
+    }
+  }
+  rename_folder(replaced, earlier(1));
 }
 
 std::string find_folder(const std::string& path) {

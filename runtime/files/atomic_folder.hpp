@@ -10,10 +10,11 @@ namespace lockstep {
 ///   write_file(folder.file("state.json"), text);
 ///   folder.commit();
 ///
-/// Files go to PATH.tmp-HOST-PID-N beside it. commit() makes them durable and swaps the two names (renameat2 with
-/// RENAME_EXCHANGE); where the file system cannot swap, the old folder is called PATH.old-... for the moment between
-/// two renames, and find_folder() knows that name. One writer at a time for one path (runtime/files/folder_lock.hpp).
-/// Every error is a DataError that names path and reason, and leaves the old folder as it was.
+/// Files go to PATH.tmp-HOST-PID-N beside it; folders with other names are left alone. commit() makes them durable and
+/// swaps the two names (renameat2 with RENAME_EXCHANGE); where the file system cannot swap, the old folder is called
+/// PATH.old-HOST-PID-N for the moment between two renames, and find_folder() knows that name. One writer at a time for
+/// one path (runtime/files/folder_lock.hpp). Every error is a DataError that names path and reason, and leaves the old
+/// folder as it was.
 class AtomicFolder {
  public:
   enum class Replace : unsigned char { swap, two_renames };
@@ -25,10 +26,13 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
+  /// Where the folder is until commit().
+  [[nodiscard]] const std::string& folder() const { return temporary_; }
   /// Where to write the file `name` ("state.json"; no '/').
   [[nodiscard]] std::string file(const std::string& name) const;
-  /// Puts the folder in place, durable when the call returns. StateError when called twice.
-  void commit();
+  /// Puts the folder in place, durable when the call returns. The folders that it replaces stay as PATH.1, the newest,
+  /// to PATH.`keep`; older ones are deleted. StateError when called twice.
+  void commit(int keep = 0);
 
  private:
   std::string path_;

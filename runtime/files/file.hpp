@@ -16,6 +16,14 @@ class FileError : public DataError {
   using DataError::DataError;
 };
 
+/// Results that cannot be written: the disk is full, or a limit is reached. What the user gave was right, the run
+/// failed.
+class WriteError : public FileError {
+ public:
+  using FileError::FileError;
+  [[nodiscard]] int code() const noexcept override { return exit_code::kFailure; }
+};
+
 /// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason,
 /// and a FileError where the reason is the system's.
 class InputFile {

@@ -227,18 +227,50 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
   return builder.take();
 }
 
+namespace {
+
+/// Bytes of the character that a text begins with; 0: a control character, or no UTF-8.
+std::size_t utf8_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
+  const unsigned first = byte(0);
+  if (first < 0x80) {
+    return first >= 0x20 && first != 0x7f ? 1 : 0;
+  }
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) {
+    return 0;
+  }
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80U) {
+      return 0;
+    }
+  }
+  // Forms that are longer than they need be, surrogates, what is beyond the last character, and the controls U+0080 to
+  // U+009F, which terminals obey.
+  const unsigned second = byte(1);
+  const bool refused = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
+                       (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ||
+                       (first == 0xc2 && second < 0xa0);
+  return refused ? 0 : length;
+}
+
+}  // namespace
+
 std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
   static constexpr char kHex[] = "0123456789abcdef";
   std::string out = "'";
-  for (const char c : text.substr(0, kMost)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
+  const std::string_view shown = text.substr(0, kMost);
+  for (std::size_t at = 0; at < shown.size();) {
+    const std::size_t length = utf8_length(shown.substr(at));
+    if (length > 0) {
+      out += shown.substr(at, length);
+      at += length;
+    } else {
+      const auto byte = static_cast<unsigned char>(shown[at++]);
       out += "\\x";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
-    } else {
-      out += c;
     }
   }
   return out + (text.size() > kMost ? "...'" : "'");

@@ -59,11 +59,27 @@ TEST(ConfigFile, GivesOptionsOfEveryKind) {
   EXPECT_FALSE(Read("nesterov = false").nesterov);
 }
 
+TEST(ConfigFile, NumbersBehindOtherCharactersAreReadWhole) {
+  EXPECT_EQ(Read("\xEF\xBB\xBF"
+                 "epochs =   1000\n")
+                .epochs,
+            1000)
+      << "a byte-order mark";
+  EXPECT_EQ(Read("epochs = 20 # sp\xC3\xA4ter 30\nlr = 0.5").epochs, 20);
+  EXPECT_NE(failure<UsageError>("hidden = [\"1\xC3\xA9\",  345]").find("345"), std::string::npos);
+  EXPECT_NE(failure<DataError>("epochs = 1\n[\xE6\x97\xA5x]").find("run.toml:2: a key"), std::string::npos);
+  EXPECT_NE(failure<DataError>("[[abl\xC3\xA9").find("run.toml:1: a key"), std::string::npos);
+  EXPECT_NE(failure<DataError>("\xC3\xA9 = 1").find("run.toml:1: a key"), std::string::npos);
+}
+
 TEST(ConfigFile, CommandLineWins) {
   EXPECT_EQ(Read("epochs = 20", {"--epochs", "3"}).epochs, 3);
   EXPECT_EQ(Read("epochs = 20", {"--epochs=3"}).epochs, 3);
   EXPECT_EQ(Read("hidden = [4, 5]", {"--hidden", "7"}).hidden, std::vector<int>{7});
   EXPECT_EQ(Read("epochs = 20", {"--lr", "3"}).epochs, 20);
+  EXPECT_NE(failure<UsageError>("", {"--epochs", "010"}).find("'010'"), std::string::npos) << "8 for CLI11";
+  EXPECT_NE(failure<UsageError>("", {"--epochs=-07"}).find("'-07'"), std::string::npos);
+  EXPECT_EQ(Read("", {"--epochs", "0", "--lr", "0.5"}).epochs, 0);
 }
 
 // The rows of docs/devices.md, with the types that a file has.
@@ -126,6 +142,8 @@ TEST(ConfigFile, IsReadFromItsName) {
   }
   std::ofstream(path, std::ios::trunc).close();  // without a byte: no options, and no error
   const char* const empty[] = {"p", "--config", path.c_str()};
+  const char* const endless[] = {"p", "--config", "/dev/zero"};
+  EXPECT_THROW((void)lockstep::cli::read_config_file(3, endless), DataError);
   const lockstep::cli::ConfigFile nothing = lockstep::cli::read_config_file(3, empty);
   EXPECT_EQ(nothing.name, path);
   EXPECT_EQ(nothing.text, "");

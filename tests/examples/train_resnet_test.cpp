@@ -302,6 +302,8 @@ TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
   fs::copy(path("a/run"), path("b/run"), fs::copy_options::recursive);
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 2 --seed 8" + out("c")).code, 0);
   fs::copy(path("c/last/model.safetensors"), path("b/run/last"), fs::copy_options::overwrite_existing);
+  expect_refused(train_resnet_in(nodes, job + "4"), {"rank 1: ", "model.safetensors", "that of another checkpoint"});
+  fs::remove(path("b/run/last/checksums.json"));
   expect_refused(train_resnet_in(nodes, job + "4"), {"the ranks do not agree", "parameters with hash"});
   // The same on both.
   fs::copy(path("a/run/last/model.safetensors"), path("b/run/last"), fs::copy_options::overwrite_existing);
@@ -334,7 +336,7 @@ TEST_F(TrainResNet, RanksOnNodesThatShareNoFiles) {
   expect_refused(train_resnet_in({path("b"), path("a")}, job), {"rank 0: ", "run.toml"});  // the control
 
   testing::put_file(path("b/data/data_batch_1.bin"), images(7));
-  expect_refused(train_resnet_in(nodes, job),
+  expect_refused(train_resnet_in(nodes, job + " --overwrite"),
                  {"the ranks do not agree", "rank 0 has 'training images 6'", "rank 1 has 'training images 7'"});
 }
 
@@ -350,6 +352,7 @@ TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
     state.replace(at, from.size(), "\"" + call + "\": \"another library:fast\"");
   }
   testing::put_file(path("run/last/state.json"), state);
+  fs::remove(path("run/last/checksums.json"));
   const Ended evaluated = train_resnet(0, kTiny + "--evaluate " + path("run/last"));
   EXPECT_EQ(evaluated.code, 0) << evaluated.output;
   const Ended resumed = train_resnet(0, kTiny + "--steps 3 --resume auto" + out("run"));
@@ -384,12 +387,107 @@ TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // Found in the run: a checkpoint that cannot be written.
   fs::create_directories(path("run"));
-  testing::put_file(path("run/last"), "not a folder");
-  expect_refused(train_resnet(ranks, kTiny + out("run")), {path("run/last")});
+  testing::put_file(path("run/best"), "not a folder");
+  const Ended failed = train_resnet(ranks, kTiny + out("run"));
+  EXPECT_EQ(failed.code, 3) << "what the user gave was right, the run failed\n" << failed.output;
+  ASSERT_EQ(failed.error_lines().size(), 1U) << failed.output;
+  EXPECT_NE(failed.error_lines()[0].find(path("run/best")), std::string::npos) << failed.output;
   // Found on resume: a position that is none of this run.
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 2" + out("other")).code, 0);
-  expect_refused(train_resnet(ranks, kTiny + "--batch-size 64 --resume auto" + out("other")),
+  expect_refused(train_resnet(ranks, kTiny + "--train-images 16 --resume auto" + out("other")),
                  {path("other/last"), "state.json", "epoch 0, batch 2", "1 batches an epoch"});
+}
+
+TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string job = kTiny + "--steps 2" + out("run");
+  ASSERT_EQ(train_resnet(ranks, job + "--seed 5").code, 0);
+  const std::string model = testing::get_file(path("run/last/model.safetensors"));
+  expect_refused(train_resnet(ranks, job), {"--out " + path("run"), "last/", "--resume auto", "--overwrite"});
+  expect_refused(train_resnet(ranks, job + "--resume ''"), {"--resume", "is empty"});
+  expect_refused(train_resnet(ranks, job + "--resume auto --overwrite"), {"--overwrite beside --resume"});
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("other")).code, 0);
+  expect_refused(train_resnet(ranks, job + "--resume " + path("other/last")), {"--out " + path("run"), "last/"});
+  EXPECT_TRUE(testing::get_file(path("run/last/model.safetensors")) == model) << "refused, and yet changed";
+  EXPECT_EQ(train_resnet(ranks, job + "--dry-run").code, 0) << "it writes nothing";
+  EXPECT_EQ(train_resnet(ranks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).code, 0);
+  // A copy that a user has made is left alone, and best/ alone is offered.
+  fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
+  EXPECT_EQ(train_resnet(ranks, job + "--overwrite").code, 0);
+  EXPECT_FALSE(testing::get_file(path("run/last/model.safetensors")) == model);
+  EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
+  fs::remove_all(path("run/last"));
+  expect_refused(train_resnet(ranks, job + "--resume auto"), {"best/", "--resume " + path("run/best")});
+}
+
+TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).code, 0);
+  const std::string file = path("run/metrics.jsonl");
+  const std::string before = testing::get_file(file);
+  testing::put_file(file, before + "{\"accuracy\":0.0");  // as a full disk leaves it
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 5 --log-every 1 --resume auto" + out("run")).code, 0);
+  std::istringstream lines(testing::get_file(file));
+  std::vector<Json> events;
+  for (std::string line; std::getline(lines, line);) {
+    events.push_back(parse_json(line, "metrics.jsonl"));
+  }
+  const auto resume = std::find_if(events.begin(), events.end(), [](const Json& event) {
+    return event.get<std::string>("event", "metrics.jsonl") == "resume";
+  });
+  ASSERT_NE(resume, events.end());
+  EXPECT_EQ(resume->get<std::int64_t>("step", "resume"), 3);
+  EXPECT_EQ(resume->get<std::string>("from", "resume"), path("run/last"));
+  EXPECT_EQ((resume + 1)->get<std::int64_t>("step", "step"), 4);
+}
+
+TEST_F(TrainResNet, ADamagedCheckpointIsNamedWithOneThatIsSound) {
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  const std::string file = path("run/last/model.safetensors");
+  std::string bytes = testing::get_file(file);
+  bytes[bytes.size() - 7] ^= 4;
+  testing::put_file(file, bytes);
+  for (const std::string& use : {"--epochs 2 --resume auto" + out("run"), "--evaluate " + path("run/last")}) {
+    expect_refused(train_resnet(kMpi ? 2 : 0, kTiny + use),
+                   {file, "CRC-32", "damaged", path("run/best") + " (step 4) can be read"});
+  }
+  EXPECT_EQ(train_resnet(0, kTiny + "--evaluate " + path("run/best")).code, 0);
+}
+
+TEST_F(TrainResNet, AnEvaluationNormalisesImagesAsTheTrainingDid) {
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  const auto test_line = [&](const std::string& options) {
+    const Ended ended = train_resnet(0, kTiny + options + " --evaluate " + path("run/last"));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count("  warning    the mean of the training images"), options.empty() ? 0 : 1) << ended.output;
+    const std::size_t at = ended.output.find("test loss ");
+    return ended.output.substr(at, ended.output.find('\n', at) - at);
+  };
+  const std::string same = test_line("");
+  // Fewer training images have another mean; the test images are the same.
+  EXPECT_EQ(test_line("--train-images 32"), same);
+  const std::string options = kTiny + "--evaluate " + path("run/last") + " --std 0.2,0.2,0.2";
+  const Ended given = train_resnet(0, options + " --mean 0.9,0.9,0.9");
+  EXPECT_EQ(given.code, 0) << given.output;
+  EXPECT_EQ(given.output.find(same), std::string::npos) << given.output;
+  expect_refused(train_resnet(0, options), {"--mean has 0", "--std has 3"});
+  expect_refused(train_resnet(0, options + " --mean 1,2"), {"--mean has 2", "--std has 3"});
+}
+
+TEST_F(TrainResNet, AStopWhileItStartsEndsItAtOnce) {
+  for (const std::string ranks : {"cpu", "cpu:2"}) {
+    if (ranks != "cpu" && !kMpi) {
+      continue;
+    }
+    for (const std::string delay : {"0.02", "0.1", "0.2", "0.5"}) {
+      const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + "--epochs 100000 --devices " + ranks +
+                                  out(ranks + delay) + " & pid=$!; sleep " + delay + "; kill -TERM $pid; wait $pid'";
+      const Ended ended = run_command(command);
+      // 143: the signal was there before the program's first instruction.
+      EXPECT_TRUE(ended.code == 75 || ended.code == 143) << ranks << ' ' << delay << ": " << ended.code << '\n'
+                                                         << ended.output;
+      EXPECT_LT(ended.seconds, 60);
+    }
+  }
 }
 
 TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
@@ -582,7 +680,7 @@ TEST_F(TrainResNet, AFullDiskEndsTheJob) {
   fs::create_directories(path("run"));
   fs::create_symlink("/dev/full", path("run/metrics.jsonl"));
   const Ended ended = train_resnet(kMpi ? 2 : 0, kTiny + out("run"));
-  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_EQ(ended.code, 3) << ended.output;
   const std::vector<std::string> lines = ended.error_lines();
   ASSERT_EQ(lines.size(), 1U) << ended.output;
   EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: No space left on device"), std::string::npos) << lines[0];

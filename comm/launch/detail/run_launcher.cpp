@@ -25,6 +25,8 @@ constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
 /// One request to stop may arrive twice: when a terminal closes, from the shell and from the kernel.
 constexpr std::chrono::seconds kSameRequest{1};
+/// A launcher passes nothing on while it has no ranks yet: in this time a request is repeated every second.
+constexpr std::chrono::seconds kStart{30};
 
 /// Those of the signals that are not ignored (nohup ignores SIGHUP), and the end of the child.
 sigset_t awaited() {
@@ -78,12 +80,19 @@ sigset_t awaited() {
 
 /// Until the child has ended: its status.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
+  const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
+  bool asked = false;  // the ranks have been asked to stop
   for (;;) {
     siginfo_t info{};
-    const int number = ::sigwaitinfo(&set, &info);
+    const timespec again{.tv_sec = 1, .tv_nsec = 0};
+    const bool starting = std::chrono::steady_clock::now() - begin < kStart;
+    const int number = asked && starting ? ::sigtimedwait(&set, &info, &again) : ::sigwaitinfo(&set, &info);
     if (number < 0) {
-      require<StateError>(errno == EINTR, "waiting for the launcher: ", std::strerror(errno));
+      require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
+      if (errno == EAGAIN) {
+        ::kill(child, SIGUSR1);
+      }
       continue;
     }
     if (number == SIGCHLD) {
@@ -93,8 +102,10 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       }
     } else if (number == SIGUSR1 || number == SIGUSR2) {
       ::kill(child, number);
+      asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
+      asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
     } else if (std::chrono::steady_clock::now() - first > kSameRequest) {

@@ -130,8 +130,10 @@ void print_choices(std::ostream& out, const ChoiceReport& report, const std::str
 
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences) {
-  out << "  resuming   " << from << " at epoch " << progress.position.epoch << ", batch " << progress.position.batch
-      << ", step " << progress.position.step << '\n';
+  const Position& at = progress.position;
+  out << "  resuming   " << from << " at epoch " << at.epoch << ", batch " << at.batch
+      << (at.skipped > 0 ? concat(" behind ", at.skipped, " samples of batches of another size") : std::string())
+      << ", step " << at.step << '\n';
   std::istringstream lines(differences);
   for (std::string line; std::getline(lines, line);) {
     out << "  differs    " << line << " (the run continues, not bit for bit)\n";

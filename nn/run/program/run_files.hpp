@@ -19,6 +19,10 @@ class RunFiles final : public RunObserver {
   /// Locks a folder that a run has written to before: what is read there stays as it is. Elsewhere nothing happens.
   /// UsageError naming --out when another run has it.
   void lock_if_used(const std::string& folder);
+  /// UsageError when the folder has checkpoints: a run that does not go on from them would write over them.
+  static void require_no_checkpoints(const std::string& folder);
+  /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
+  void remove_results(const std::string& folder);
   /// Makes and locks the folder, replaces config.json, and goes on behind the metrics that are there (append) or begins
   /// anew. DataError naming what cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
@@ -27,6 +31,7 @@ class RunFiles final : public RunObserver {
   void on_run_begin(const RunBegin& event) override;
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
+  void on_run_end(const RunResult& result) override;
   void write_event(const std::string& name, Json::Object fields);
   void on_end(int exit_code, const RunResult& result);
 

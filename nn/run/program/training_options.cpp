@@ -81,6 +81,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least("--top-k", o.top_k, 0);
   at_least<std::int64_t>("--log-every", o.log_every, 1);
   at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
+  at_least("--keep", o.keep, 0);
   at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
   at_least<std::int64_t>("--report-waits", o.report_waits, 0);
   at_least<std::int64_t>("--workspace-limit", o.workspace_mb, 0);
@@ -100,6 +101,7 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
   require_optimizer(o);
   require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
                       " beside --dtype f64, expected none: gradients are f64 and sent as they are");

@@ -61,9 +61,11 @@ struct TrainingOptions {
   std::string out = "out";
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;
+  int keep = 1;                   ///< earlier checkpoints that stay as OUT/last.1, ...
   std::int64_t report_waits = 0;  ///< steps that count as the first ones; 0: no report
   std::string init;
   std::string resume;
+  bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
   std::string evaluate;
   bool dry_run = false;
 };

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <optional>
@@ -13,10 +13,12 @@
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/nn/run/program/run_files.hpp>
+#include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -26,12 +28,6 @@
 namespace lockstep::nn {
 
 namespace {
-
-/// A signal handler reaches nothing else.
-std::atomic<int> stop_signal{0};
-extern "C" void on_signal(int number) {
-  stop_signal.store(number, std::memory_order_relaxed);
-}
 
 Json json_of(const ChoiceReport& report) {
   return Json::Object{{"calls", report.calls},
@@ -88,11 +84,47 @@ struct TrainingProgram::Impl {
       resume_from = comm::broadcast_text(session.control(), resume_from);
     }
     session.agree([&] {
+      if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !goes_on_here()) {
+        RunFiles::require_no_checkpoints(o.out);
+      }
       const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
       if (!source.empty() && !(source == o.evaluate && std::filesystem::is_regular_file(source))) {
-        saved = read_checkpoint_state(source);
+        naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
     });
+  }
+
+  /// The checkpoint that is resumed lies in the folder of results.
+  [[nodiscard]] bool goes_on_here() const {
+    std::error_code ignored;
+    return !resume_from.empty() &&
+           std::filesystem::equivalent(std::filesystem::path(find_folder(resume_from)).parent_path(), o.out, ignored);
+  }
+
+  /// A checkpoint that cannot be read is an error that names those beside it that can.
+  static void naming_others(const std::string& source, const std::function<void()>& read) {
+    try {
+      read();
+    } catch (const DataError& error) {
+      std::string others;
+      const std::filesystem::path path(source);
+      for (const char* name : {"last", "last.1", "best"}) {
+        const std::string other = (path.parent_path() / name).string();
+        if (path.filename() == name || find_folder(other).empty()) {
+          continue;
+        }
+        try {
+          const std::int64_t step = read_checkpoint_state(other).progress.position.step;
+          require_checksums(find_folder(other));
+          others += concat("; ", other, " (step ", step, ") can be read");
+        } catch (const DataError&) {  // it is no help
+        }
+      }
+      if (others.empty()) {
+        throw;
+      }
+      throw DataError(error.what() + others);
+    }
   }
 
   void doing(const char* what) noexcept {
@@ -127,6 +159,32 @@ struct TrainingProgram::Impl {
     return train(recipe, progress, observer);
   }
 
+  /// A model is evaluated on images that are normalised as those that it was trained on.
+  void take_statistics(const Model& model, ops::AugmentDesc& augment) {
+    if (model.input_kind() != InputKind::images) {
+      return;
+    }
+    const auto take = [&](const char* name, auto& values) {
+      const auto found = saved->identity.options.find(name);
+      if (found == saved->identity.options.end()) {
+        return;
+      }
+      std::istringstream in(found->second);
+      auto trained = values;
+      for (auto& value : trained) {
+        in >> value;
+      }
+      require<DataError>(!in.fail(), o.evaluate, ": ", name, " is '", found->second, "', expected three numbers");
+      if (first && trained != values) {
+        std::cout << "  warning    the " << name << " of the training images at hand is not that of " << o.evaluate
+                  << ", " << found->second << ", which is taken\n";
+      }
+      values = trained;
+    };
+    take("mean", augment.mean);
+    take("std", augment.std);
+  }
+
   /// Rank 0's file of costs, so that all ranks plan with one model.
   [[nodiscard]] std::string cost_text() {
     std::string text;
@@ -140,6 +198,9 @@ struct TrainingProgram::Impl {
       resolved = resolve(o, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       TrainerOptions& options = resolved.trainer;
       options.plan.augment = recipe.augment;
+      if (!o.evaluate.empty() && saved && !recipe.statistics_given) {
+        take_statistics(recipe.model, options.plan.augment);
+      }
       options.plan.augment.seed = o.seed;
       if (recipe.change) {
         recipe.change(options);
@@ -150,6 +211,13 @@ struct TrainingProgram::Impl {
             session.size(), session.nodes(), o.cost);
       }
     });
+    const std::vector<double> threads = comm::all_gather_value(session.control(), place.threads());
+    const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
+    if (*fewest != *most) {
+      resolved.warnings.push_back(concat("ranks compute with ", *fewest, " to ", *most,
+                                         " threads: a resume gives the same bits only where each rank has as many "
+                                         "again"));
+    }
     identity.model = recipe.model.name();
     identity.seed = o.seed;
     identity.ranks = session.size();
@@ -212,7 +280,7 @@ struct TrainingProgram::Impl {
   int evaluate(const Recipe& recipe, RunObserver* observer) {
     session.agree([&] {
       doing("reading the checkpoint");
-      load_model(o.evaluate, place.context(), trainer->parameters());
+      naming_others(o.evaluate, [&] { load_model(o.evaluate, place.context(), trainer->parameters()); });
       doing("waiting for other ranks");
     });
     session.agree([&] { trainer->require_same_state(); });
@@ -245,7 +313,9 @@ struct TrainingProgram::Impl {
       if (!o.init.empty()) {
         head = load_pretrained(o.init, place.context(), model, trainer->parameters());
       } else if (!resume_from.empty()) {
-        differences = resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
+        naming_others(resume_from, [&] {
+          differences = resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
+        });
       }
       doing("waiting for other ranks");
     });
@@ -260,7 +330,33 @@ struct TrainingProgram::Impl {
     if (first && !resume_from.empty()) {
       print_resumed(std::cout, resume_from, progress, differences);
     }
+    forget_missing_best(progress);
     return progress;
+  }
+
+  /// A checkpoint may tell of a best one that is not in the folder of results: that of a run elsewhere, or one that was
+  /// removed. The next evaluation is the best then.
+  void forget_missing_best(RunProgress& progress) {
+    const std::string folder = o.out + "/best";
+    double known = progress.best ? 0 : 1;
+    session.agree([&] {
+      if (first && progress.best) {
+        try {
+          const RunProgress there = read_checkpoint_state(folder).progress;
+          known = there.best_by == progress.best_by && there.best == progress.best ? 1 : 0;
+        } catch (const DataError&) {
+          known = 0;
+        }
+      }
+    });
+    if (comm::all_gather_value(session.control(), known).front() == 0) {
+      if (first) {
+        std::cout << "  best       " << folder << " is not the best of " << resume_from
+                  << "; the next evaluation will be\n"
+                  << std::flush;
+      }
+      progress.best.reset();
+    }
   }
 
   [[nodiscard]] Json config(const Recipe& recipe) {
@@ -294,6 +390,9 @@ struct TrainingProgram::Impl {
   int train(const Recipe& recipe, const RunProgress& progress, RunObserver* observer) {
     session.agree([&] {
       doing(first ? "opening the files of results" : "waiting for rank 0's files of results");
+      if (first && o.overwrite && resume_from.empty()) {
+        files.remove_results(o.out);
+      }
       if (first) {
         files.open(o.out, config(recipe), !resume_from.empty(), std::cout,
                    {.terminal = output_is_terminal(),
@@ -301,9 +400,11 @@ struct TrainingProgram::Impl {
                     .accuracies = !trainer->evaluation_plan().layout().regression});
       }
     });
-    for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
-      std::signal(number, on_signal);
+    if (!resume_from.empty()) {
+      files.write_event("resume",
+                        {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}});
     }
+    const std::atomic<int>& stop = record_stop_signals();
     std::optional<WaitWatch> waits;
     if (first && o.report_waits > 0) {
       waits.emplace(place.context(), *trainer, o.report_waits);
@@ -319,9 +420,10 @@ struct TrainingProgram::Impl {
                            .log_every = o.log_every,
                            .checkpoint_dir = o.out,
                            .checkpoint_every = o.checkpoint_every,
+                           .keep = o.keep,
                            .metrics = recipe.metrics,
                            .best = recipe.best,
-                           .stop = &stop_signal},
+                           .stop = &stop},
                           progress, observers);
     const int code = result->end == RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
     if (waits) {

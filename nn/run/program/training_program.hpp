@@ -22,8 +22,10 @@ struct Recipe {
   Model model;
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
-  BaseRate rate{};                                           ///< of --lr auto
-  ops::AugmentDesc augment{};                                ///< of images; its seed is --seed
+  BaseRate rate{};             ///< of --lr auto
+  ops::AugmentDesc augment{};  ///< of images; its seed is --seed
+  /// Images are normalised by `augment` in an evaluation too, not by what the checkpoint was trained with.
+  bool statistics_given = false;
   std::string samples = "samples";                           ///< what they are called
   std::string model_text{};                                  ///< for the header; empty: the model's name
   std::vector<std::pair<std::string, std::string>> about{};  ///< lines of the header, label and text, about the data

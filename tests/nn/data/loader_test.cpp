@@ -132,6 +132,30 @@ TEST(Loader, StartsAnywhere) {
   }
 }
 
+TEST(Loader, StartsBehindSkippedSamples) {
+  const Numbers data(50);
+  const Sampler sampler({50, 7, 1, 0, true, false, 1});
+  const auto reference = take(data, sampler, {0, 1, 0, 0}, 25);  // 7 batches an epoch
+  for (const int workers : {0, 2}) {
+    // 50 - 18 samples are 4 batches; the first of them is left out, too.
+    const auto batches =
+        take(data, sampler, {.workers = workers, .prefetch = 2, .epoch = 1, .batch = 1, .skipped = 18}, 3 + 11);
+    const auto order = sampler.order(1);
+    for (std::int64_t b = 0; b < 3; ++b) {
+      const Copy& batch = batches[static_cast<std::size_t>(b)];
+      EXPECT_EQ(batch.epoch, 1);
+      EXPECT_EQ(batch.index, b + 1);
+      EXPECT_EQ(batch.last, b == 2);
+      for (std::int64_t row = 0; row < 7; ++row) {
+        EXPECT_EQ(batch.ids[static_cast<std::size_t>(row)], order(18 + 7 * (b + 1) + row));
+      }
+    }
+    EXPECT_TRUE(std::equal(batches.begin() + 3, batches.end(), reference.begin() + 14)) << "whole epochs follow";
+  }
+  HostMemoryResource memory;
+  EXPECT_THROW(Loader(data, sampler, memory, {.epoch = 0, .batch = 4, .skipped = 18}), UsageError);
+}
+
 TEST(Loader, RanksWithoutSamplesGetZeroRows) {
   const Numbers data(9);
   const Sampler sampler({9, 8, 4, 3, false, true, 0});

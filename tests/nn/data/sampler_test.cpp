@@ -86,6 +86,35 @@ TEST(Permutation, IsUniform) {
   EXPECT_LT(chi, 14 + 5 * std::sqrt(28.0));
 }
 
+// An epoch that was begun with batches of another size: what is left of it comes once, over all ranks.
+TEST(Sampler, BatchesBehindSkippedSamplesHoldTheRest) {
+  for (const bool keep_last : {false, true}) {
+    for (const std::int64_t skipped : {0, 1, 33, 66, 67}) {
+      std::vector<std::int64_t> rest;
+      for (int rank = 0; rank < 3; ++rank) {
+        const Sampler sampler({67, 10, 3, rank, true, keep_last, 42});
+        const std::int64_t left = 67 - skipped;
+        ASSERT_EQ(sampler.batches(skipped), keep_last ? (left + 9) / 10 : left / 10);
+        for (std::int64_t b = 0; b < sampler.batches(skipped); ++b) {
+          EXPECT_EQ(sampler.samples(b, skipped), std::min<std::int64_t>(10, left - 10 * b));
+          const Partition share = sampler.share(b, skipped);
+          for (std::int64_t i = 0; i < share.count; ++i) {
+            rest.push_back(share.begin + i);
+          }
+        }
+      }
+      std::sort(rest.begin(), rest.end());
+      std::vector<std::int64_t> expected(static_cast<std::size_t>(keep_last ? 67 - skipped : (67 - skipped) / 10 * 10));
+      std::iota(expected.begin(), expected.end(), skipped);
+      EXPECT_EQ(rest, expected) << skipped;
+    }
+  }
+  const Sampler sampler({67, 10, 1, 0, true, false, 42});
+  EXPECT_THROW((void)sampler.batches(-1), UsageError);
+  EXPECT_THROW((void)sampler.batches(68), UsageError);
+  EXPECT_THROW((void)sampler.share(4, 30), UsageError);
+}
+
 struct Setting {
   std::int64_t size;
   std::int64_t batch;

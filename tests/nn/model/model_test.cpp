@@ -1,6 +1,7 @@
 #include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <span>

@@ -1,7 +1,11 @@
 // Checkpoints of runs: the same bytes, stopped and resumed, continued by others, refused.
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -312,6 +316,7 @@ TEST_F(TrainerTest, LayersWithOtherSettingsAreNamed) {
       if (!from.empty()) {
         found = resume_checkpoint(from, trainer, *control, nn::identity_of(trainer), progress);
       }
+      progress.samples_seen = trainer.samples_seen();
       save_checkpoint(to, trainer, *control, nn::identity_of(trainer), progress);
     });
     EXPECT_EQ(failures, comm::none_failed(1));
@@ -331,6 +336,130 @@ void edit_state(const std::string& dir, const std::string& from, const std::stri
   ASSERT_NE(at, std::string::npos) << from << " in " << text;
   text.replace(at, from.size(), to);
   testing::put_file(dir + "/state.json", text);
+  std::filesystem::remove(dir + "/checksums.json");
+}
+
+TEST_F(TrainerTest, FilesThatAreNotThoseOfTheCheckpointAreNamed) {
+  const auto problem = [&](const std::string& dir) {
+    std::string text;
+    const auto failures = with_trainers(
+        1, [](TrainerOptions&, int) {},
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          text = testing::error_of<DataError>(
+              [&] { (void)resume_checkpoint(dir, trainer, control, identity_of({.ranks = 1}), progress); });
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+    return text;
+  };
+  train({.steps = 2, .dir = path("a")});
+  train({.steps = 4, .dir = path("b")});
+  for (const std::string name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+    const std::string file = path("a/last/" + name);
+    const std::string whole = testing::get_file(file);
+    testing::put_file(file, testing::get_file(path("b/last/" + name)));
+    testing::expect_holds(problem(path("a/last")), name + ": ");
+    testing::expect_holds(problem(path("a/last")), "that of another checkpoint");
+    std::string flipped = whole;
+    char& bit = name == "state.json" ? flipped[flipped.find("\"step\": 2") + 8] : flipped[flipped.size() - 3];
+    bit ^= 1;
+    testing::put_file(file, flipped);
+    testing::expect_holds(problem(path("a/last")), name + ": ");
+    testing::put_file(file, whole);
+  }
+  // Without the list they are taken as they are.
+  train({.steps = 4, .dir = path("a"), .resume = path("a/last")});
+  std::filesystem::remove(path("b/last/checksums.json"));
+  train({.steps = 6, .dir = path("b"), .resume = path("b/last")});
+}
+
+/// Which samples were read how often.
+class Counted final : public Dataset {
+ public:
+  explicit Counted(const Dataset& data)
+      : Dataset(data.name(), data.size(), {data.fields().begin(), data.fields().end()}),
+        data_(data),
+        reads_(static_cast<std::size_t>(data.size())) {}
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override {
+    ++reads_[static_cast<std::size_t>(index)];
+    data_.read_sample(index, out);
+  }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return data_.fingerprint(); }
+  [[nodiscard]] std::vector<int> reads() const { return {reads_.begin(), reads_.end()}; }
+
+ private:
+  const Dataset& data_;
+  mutable std::vector<std::atomic<int>> reads_;
+};
+
+TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
+  const DataSplit data = small_data();  // 70 samples
+  const Counted counted(*data.train);
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  struct Part {
+    int ranks;
+    std::int64_t batch;
+    std::int64_t steps;
+  };
+  std::vector<Position> begins;
+  std::vector<double> rates;  // of the first step of each part
+  double seen = 0;
+  const auto go_on = [&](const Part& part) {
+    const auto failures = comm::run_ranks(part.ranks, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainerOptions options{.global_batch = part.batch, .loader_workers = 0};
+      options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 2 * (70 / part.batch)};
+      Trainer trainer(context, {grad, *control, context.stream()}, model, {counted, *data.test}, options);
+      trainer.start();
+      RunProgress progress = resume_if_there(path("run/last"), trainer, *control, nn::identity_of(trainer));
+      if (grad.rank() == 0) {
+        begins.push_back(trainer.position());
+        rates.push_back(trainer.learning_rate());
+      }
+      for (std::int64_t step = 0; step < part.steps; ++step) {
+        trainer.step();
+      }
+      progress.position = trainer.position();
+      progress.samples_seen = trainer.samples_seen();
+      save_checkpoint(path("run/last"), trainer, *control, nn::identity_of(trainer), progress);
+      if (grad.rank() == 0) {
+        seen = 0;
+        for (const double samples : progress.samples_seen) {
+          seen += samples;
+        }
+      }
+    });
+    EXPECT_EQ(failures, comm::none_failed(part.ranks));
+  };
+  const auto expect_begin = [&](std::int64_t epoch, std::int64_t batch, std::int64_t skipped, std::int64_t step) {
+    const Position& at = begins.back();
+    EXPECT_EQ(at.epoch, epoch);
+    EXPECT_EQ(at.batch, batch);
+    EXPECT_EQ(at.skipped, skipped);
+    EXPECT_EQ(at.step, step);
+  };
+  // The rate of the cosine at a share of the run.
+  const auto rate_at = [](double steps, double all) { return 0.05 * (1 + std::cos(std::acos(-1.0) * steps / all)); };
+  go_on({.ranks = 1, .batch = 11, .steps = 3});
+  expect_begin(0, 0, 0, 0);
+  go_on({.ranks = 2, .batch = 6, .steps = 2});
+  expect_begin(0, 0, 33, 3);
+  EXPECT_NEAR(rates.back(), rate_at(5, 22), 1e-12) << "33 samples are 5 of 22 steps of 6";
+  go_on({.ranks = 2, .batch = 6, .steps = 1});  // the same size: within the epoch
+  expect_begin(0, 2, 33, 5);
+  go_on({.ranks = 3, .batch = 9, .steps = 2});
+  expect_begin(0, 0, 51, 6);
+  EXPECT_EQ(seen, 69);
+  std::vector<int> reads = counted.reads();
+  EXPECT_EQ(std::count(reads.begin(), reads.end(), 1), 69) << "each sample of the epoch once, one is left over";
+  EXPECT_EQ(std::count(reads.begin(), reads.end(), 0), 1);
+  go_on({.ranks = 1, .batch = 35, .steps = 1});  // the epoch is over
+  expect_begin(1, 0, 0, 8);
+  EXPECT_NEAR(rates.back(), rate_at(2, 4), 1e-12);
+  go_on({.ranks = 1, .batch = 70, .steps = 1});  // 35 are left, and no batch of them
+  expect_begin(2, 0, 0, 9);
 }
 
 TEST_F(TrainerTest, AStateThatCannotBeIsRefused) {

@@ -121,8 +121,12 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     } else {
       std::atomic<int> stop{0};
       Watch observer(grad.rank() == grad.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank alone
-      RunOptions run{
-          .epochs = setup.epochs, .steps = setup.steps, .log_every = 3, .checkpoint_dir = setup.dir, .stop = &stop};
+      RunOptions run{.epochs = setup.epochs,
+                     .steps = setup.steps,
+                     .log_every = 3,
+                     .checkpoint_dir = setup.dir,
+                     .stop = &stop,
+                     .stop_within = 0};
       const RunResult result = run_training(trainer, *control, identity, run, progress, observer);
       if (setup.result != nullptr && grad.rank() == 0) {
         *setup.result = result;

@@ -17,6 +17,7 @@
 #include <lockstep/nn/run/console.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
@@ -127,7 +128,7 @@ TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
                                    "evaluation 6"};
     calls.insert(calls.end(), batches.begin(), batches.end());
     for (const char* more :
-         {"evaluated 6", "end of epoch 1", "saving last 6", "saved last 6", "saving best 6", "saved best 6", "end 6"}) {
+         {"evaluated 6", "end of epoch 1", "saving best 6", "saved best 6", "saving last 6", "saved last 6", "end 6"}) {
       calls.emplace_back(more);
     }
     return calls;
@@ -248,6 +249,160 @@ TEST_F(TrainingRunTest, OutputsOfAnEvaluationAreThereForSumsOfOnesOwn) {
   EXPECT_EQ(counts[0].samples + counts[1].samples, 31);
   EXPECT_GT(counts[0].right, 0);
   EXPECT_EQ(results[0].progress.metrics.at("right"), results[0].progress.test_accuracy);
+}
+
+/// Ends the run when it is about to write the checkpoint `name` of a step.
+class Killed final : public RunObserver {
+ public:
+  Killed(std::string name, std::int64_t step) : name_(std::move(name)), step_(step) {}
+  void on_checkpoint_begin(const CheckpointEvent& event) override {
+    if (event.step == step_ && event.folder.ends_with("/" + name_)) {
+      throw DataError("killed");
+    }
+  }
+
+ private:
+  std::string name_;
+  std::int64_t step_;
+};
+
+TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
+  const auto train = [&](const std::string& dir, RunObserver& observer) {
+    const DataSplit data = small_data();
+    const Model model = cifar_resnet(8, 4, 12, 12);
+    return comm::run_ranks(2, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      Trainer trainer(context, {grad, *control, context.stream()}, model, data, {.global_batch = 11});
+      trainer.start();
+      const RunIdentity identity = identity_of(trainer);
+      const RunProgress progress = resume_if_there(dir + "/last", trainer, *control, identity);
+      (void)run_training(
+          trainer, *control, identity,
+          {.epochs = 3,
+           .log_every = 4,
+           .checkpoint_dir = dir,
+           .metrics = {{.name = "steps",
+                        .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }}},
+           .best = {.metric = "steps"}},  // each evaluation is the best
+          progress, observer);
+    });
+  };
+  RunObserver nobody;
+  EXPECT_EQ(train(path("whole"), nobody), comm::none_failed(2));
+  for (const std::string name : {"last", "best"}) {
+    for (const std::int64_t step : {6, 12, 18}) {
+      const std::string dir = path(concat(name, " at ", step));
+      Killed killed(name, step);
+      expect_all_say(train(dir, killed), "killed");
+      if (!find_folder(dir + "/last").empty()) {
+        EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.best,
+                  static_cast<double>(read_checkpoint_state(dir + "/last").progress.position.step));
+        EXPECT_GE(read_checkpoint_state(dir + "/best").progress.best,
+                  read_checkpoint_state(dir + "/last").progress.best)
+            << "last/ tells of a best that is not there";
+      }
+      EXPECT_EQ(train(dir, nobody), comm::none_failed(2));
+      for (const char* checkpoint : {"/last", "/best"}) {
+        EXPECT_TRUE(checkpoint_bytes(dir + checkpoint) == checkpoint_bytes(path("whole") + checkpoint))
+            << dir << checkpoint;
+      }
+    }
+  }
+}
+
+/// Sets `stop` at the end of a step, on one rank.
+class StopAt final : public RunObserver {
+ public:
+  StopAt(std::int64_t step, std::atomic<int>& stop) : step_(step), stop_(stop) {}
+  void on_step_end(const StepEvent& event) override {
+    if (event.step == step_) {
+      stop_ = 1;
+    }
+  }
+
+ private:
+  std::int64_t step_;
+  std::atomic<int>& stop_;
+};
+
+TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
+  for (const std::int64_t step : {1, 2, 5, 8}) {
+    const std::string dir = path(concat("at ", step));
+    std::atomic<int> stop{0};
+    std::atomic<int> never{0};
+    StopAt at(step, stop);
+    std::vector<RunResult> results;
+    const auto failures = run_on(
+        2,
+        [&](RunOptions& run, int rank) {
+          run.log_every = 1000;
+          run.checkpoint_dir = dir;
+          run.stop = rank == 1 ? &stop : &never;  // a signal may reach one rank alone
+          run.stop_within = 0;
+        },
+        [&](RunObserver*& observer, int rank) {
+          if (rank == 1) {
+            observer = &at;
+          }
+        },
+        &results);
+    EXPECT_EQ(failures, comm::none_failed(2));
+    EXPECT_EQ(results[0].end, RunEnd::stopped);
+    EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, step);
+  }
+  // Steps of a millisecond: the ranks do not ask each other after each of them.
+  std::atomic<int> stop{1};
+  std::vector<RunResult> results;
+  const auto failures = run_on(
+      1,
+      [&](RunOptions& run, int) {
+        run.stop = &stop;
+        run.stop_within = 1e9;
+      },
+      {}, &results);
+  EXPECT_EQ(failures, comm::none_failed(1));
+  EXPECT_EQ(results[0].progress.position.step, 1) << "the first step is looked at always";
+}
+
+TEST_F(TrainingRunTest, TheProgressLineFitsTheTerminal) {
+  for (const int columns : {20, 40, 78, 79, 80, 200}) {
+    std::ostringstream out;
+    Console console(out, {.terminal = true, .samples = "images", .columns = columns});
+    console.on_run_begin({.position = {}, .epochs = 90, .total_steps = 450450, .batches_per_epoch = 5005});
+    for (const std::int64_t batch : {1000, 5005}) {
+      console.on_report(
+          {.epoch = 8, .step = 8 * 5005 + batch, .batch = batch, .loss = 1.5, .samples_per_second = 10000});
+    }
+    console.on_run_end({});
+    std::istringstream drawn(out.str());
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(drawn, line, '\r');) {
+      lines.push_back(line.starts_with("\033[K") ? line.substr(3) : line);
+    }
+    ASSERT_EQ(lines.size(), 4U) << out.str();
+    for (const std::string& line : lines) {
+      EXPECT_LT(static_cast<int>(line.size()), columns) << line;
+      EXPECT_EQ(line.find('\n'), std::string::npos);
+    }
+    EXPECT_EQ(lines[1].find('[') != std::string::npos, columns >= 79) << lines[1];
+    EXPECT_TRUE(lines[2].starts_with("epoch 9/90 ")) << lines[2];
+    EXPECT_EQ(lines[3], "") << "what is printed next begins a line";
+  }
+}
+
+TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
+  const std::string file = path("metrics.jsonl");
+  for (const std::string& before : std::vector<std::string>{"", "{\"a\":1}\n", "{\"a\":1}\n{\"b\":", "{\"b", "\n"}) {
+    testing::put_file(file, before);
+    MetricsLog(file, true).write_event("resume", {{"step", 3}});
+    const std::size_t whole = before.rfind('\n');
+    EXPECT_EQ(testing::get_file(file),
+              (whole == std::string::npos ? "" : before.substr(0, whole + 1)) + "{\"event\":\"resume\",\"step\":3}\n");
+  }
+  testing::put_file(file, "{\"b");
+  MetricsLog(file, false).write_event("begin", {});
+  EXPECT_EQ(testing::get_file(file), "{\"event\":\"begin\"}\n");
 }
 
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {

@@ -1,5 +1,6 @@
 #include <lockstep/runtime/files/atomic_folder.hpp>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -30,18 +31,18 @@ using Replace = AtomicFolder::Replace;
 constexpr int kFiles = 3;
 
 // Version v: three files that all say v, of different lengths.
-void write_version(const std::string& path, int version, Replace replace) {
+void write_version(const std::string& path, int version, Replace replace, int keep = 0) {
   AtomicFolder folder(path, replace);
   for (int i = 0; i < kFiles; ++i) {
     write_file(folder.file("part" + std::to_string(i)),
                std::to_string(version) + std::string(static_cast<std::size_t>(10'000 * i), '.'));
   }
-  folder.commit();
+  folder.commit(keep);
 }
 
 // The version of a complete folder; -1 when it is missing, mixed or incomplete.
 int version_of(const std::string& folder) {
-  if (folder.empty() || count_entries(folder) != kFiles) {
+  if (folder.empty() || !file_exists(folder) || count_entries(folder) != kFiles) {
     return -1;
   }
   int version = -1;
@@ -173,6 +174,37 @@ TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   write_version(path, 6, Replace::swap);
   EXPECT_EQ(version_of(root / "last2"), 5);
   EXPECT_EQ(find_folder(root / "none"), "");
+}
+
+TEST_P(AtomicFolderTest, KeepsEarlierVersions) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  for (int version = 1; version <= 4; ++version) {
+    write_version(path, version, GetParam(), 2);
+    EXPECT_EQ(version_of(path), version);
+    EXPECT_EQ(version_of(path + ".1"), version > 1 ? version - 1 : -1);
+    EXPECT_EQ(version_of(path + ".2"), version > 2 ? version - 2 : -1);
+    EXPECT_EQ(count_entries(root.path()), static_cast<std::size_t>(std::min(version, 3)));
+  }
+  write_version(path, 5, GetParam(), 1);
+  EXPECT_EQ(version_of(path + ".1"), 4);
+  EXPECT_EQ(version_of(path + ".2"), 2) << "fewer from now on: what is there already stays";
+  write_version(path, 6, GetParam());
+  EXPECT_EQ(version_of(path + ".1"), 4);
+}
+
+TEST(AtomicFolder, FoldersWithNamesOfAUserStay) {
+  const TemporaryFolder root;
+  const std::string path = root / "last";
+  for (const char* name : {"last.old-mine", "last.tmp-", "last.old-2-3", "last.tmp-a-b-1"}) {
+    write_version(root / name, 1, Replace::swap);
+  }
+  EXPECT_EQ(find_folder(path), "");
+  write_version(path, 2, Replace::swap);
+  write_version(path, 3, Replace::two_renames);
+  recover_folder(path);
+  EXPECT_EQ(count_entries(root.path()), 5U);
+  EXPECT_EQ(version_of(root / "last.old-mine"), 1);
 }
 
 TEST(AtomicFolder, BadPathsAreRefused) {

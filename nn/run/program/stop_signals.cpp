@@ -1,0 +1,52 @@
+#include <lockstep/nn/run/program/stop_signals.hpp>
+
+#include <csignal>
+#include <string_view>
+
+#include <unistd.h>
+
+#include <lockstep/comm/launch/launch.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+// A signal handler reaches nothing but what is global.
+std::atomic<int> received{0};
+std::atomic<bool> recorded{false};
+std::atomic<bool> speaks{false};
+
+extern "C" void on_stop_signal(int number) {
+  if (recorded.load(std::memory_order_relaxed)) {
+    received.store(number, std::memory_order_relaxed);
+    return;
+  }
+  if (speaks.load(std::memory_order_relaxed)) {
+    constexpr std::string_view kLine = "lockstep: stopped by a signal before training began; nothing was written\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kLine.data(), kLine.size());
+  }
+  ::_exit(exit_code::kStopped);
+}
+
+}  // namespace
+
+void watch_stop_signals() {
+  // Rank 0, or a process that no launcher has started. The environment may contradict itself: a Session says so later.
+  try {
+    speaks = comm::detect_launch(comm::process_environment()).rank <= 0;
+  } catch (const Error&) {
+    speaks = true;
+  }
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    std::signal(number, on_stop_signal);
+  }
+}
+
+const std::atomic<int>& record_stop_signals() {
+  recorded = true;
+  watch_stop_signals();
+  return received;
+}
+
+}  // namespace lockstep::nn
