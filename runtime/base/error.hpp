@@ -15,8 +15,8 @@ inline constexpr int kStopped = 75;   ///< stopped by a signal, a checkpoint was
 inline constexpr int kWatchdog = 76;  ///< a rank stopped making progress
 }  // namespace exit_code
 
-/// Base of everything that lockstep throws. The text names the value and what was expected; upper floors
-/// prepend what they know (layer, rank) with annotate() and rethrow the same object.
+/// Base of everything that lockstep throws. The text names the value and what was expected. Callers add what they know
+/// (layer, rank) with annotate() and rethrow the same object.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message), text_(message) {}

@@ -10,8 +10,8 @@ namespace lockstep {
 
 namespace detail {
 
-/// f(begin, end), compiled once: inlined into the serial and into the parallel path, the same loop may be contracted
-/// into other multiply-adds, and one thread would have other bits than two.
+/// Calls f(begin, end). The function is compiled once and never inlined: inlined into the serial and the parallel path,
+/// the loop might be contracted into different multiply-adds, and one thread would get other bits than two.
 #if defined(__clang__)
 template <class F>
 [[gnu::noinline]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
@@ -22,22 +22,21 @@ template <class F>
   f(begin, end);
 }
 
-/// Calls part(object, t, n) once for each t of [0, n), each on a thread of its own, and returns when all have returned.
-/// n is at most `threads`: what OpenMP gives, and 1 in a build without it. parallel.cpp, the one place of the library
+/// Calls part(object, t, n) once for each t of [0, n), each on its own thread, and returns when all have returned.
+/// OpenMP chooses n, at most `threads`; in a build without OpenMP n is 1. parallel.cpp is the only place of the library
 /// that opens a parallel region.
 void run_parallel(int threads, void (*part)(void* object, int t, int n), void* object);
 
 }  // namespace detail
 
-/// The threads that an op may use where nobody says how many: OpenMP's setting for the calling thread (OMP_NUM_THREADS,
+/// The number of threads of an op when no number is given: OpenMP's setting for the calling thread (OMP_NUM_THREADS,
 /// omp_set_num_threads()), 1 in a build without OpenMP.
 [[nodiscard]] int default_threads();
 
-/// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads; ranges
-/// hold at least `grain` elements except the last. The ranges depend on the thread count: use for elementwise work.
-/// f must not throw. One thread or one grain is the calling thread alone, which calls nothing of OpenMP. In a build
-/// without OpenMP (LOCKSTEP_OPENMP=OFF) the calling thread does all of it, whatever context.threads() says. Allocates
-/// nothing after OpenMP's team exists.
+/// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. Every range
+/// but the last holds at least `grain` elements. The ranges depend on the thread count: use this for elementwise work.
+/// f must not throw. With one thread or one grain the calling thread does all the work and calls nothing of OpenMP; so
+/// it does in a build without OpenMP (LOCKSTEP_OPENMP=OFF). Allocates nothing once OpenMP's team exists.
 template <class F>
 void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
   const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;
@@ -65,9 +64,9 @@ void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t
       &work);
 }
 
-/// Calls f(chunk, begin, end) for the fixed chunks [i * size, (i + 1) * size) of [0, count). Which thread runs a
-/// chunk varies, the chunks do not: a reduction that keeps one partial result a chunk and joins them in chunk order
-/// has the same bits for every thread count. f must not throw.
+/// Calls f(chunk, begin, end) for the fixed chunks [i * size, (i + 1) * size) of [0, count). The chunks do not depend
+/// on the thread count: a reduction that keeps one partial result per chunk and joins them in chunk order has the same
+/// bits for every thread count. f must not throw.
 template <class F>
 void parallel_chunks(const CpuContext& context, std::int64_t count, std::int64_t size, F&& f) {
   const std::int64_t chunks = (count + size - 1) / size;

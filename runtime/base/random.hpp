@@ -24,23 +24,23 @@ enum class RandomUse : std::uint32_t {
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key);
 
-/// The key of the blocks of (seed, use, a), for uses that go to any place of their numbers with philox(); `part` tells
-/// apart the parts of one use. With part 0 and the counter {block, b} in two words each, the words of the blocks 0, 1,
-/// .. are the bits() of Random(seed, use, a, b).
+/// The Philox key for (seed, use, a), for callers that jump to any position with philox(). `part` separates the parts
+/// of one use. With part 0 and the counter {block, b} (two words each), the words of blocks 0, 1, .. are the bits() of
+/// Random(seed, use, a, b).
 [[nodiscard]] std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a,
                                                       std::uint32_t part = 0);
 
-/// What Random::uniform() makes of its next two words.
+/// The number that Random::uniform() makes of its next two words.
 [[nodiscard]] inline double uniform_of(std::uint32_t first, std::uint32_t second) {
   const std::uint64_t upper = first >> 5;   // 27 bits
   const std::uint64_t lower = second >> 6;  // 26 bits
   return static_cast<double>(upper << 26 | lower) * 0x1p-53;
 }
-/// What Random::normal() makes of its next two uniform numbers: two numbers (Box-Muller).
+/// The two numbers that Random::normal() makes of its next two uniform numbers (Box-Muller).
 [[nodiscard]] std::array<double, 2> normal_of(double first, double second);
 
 /// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to
-/// make. Not for sharing between threads: make one per key.
+/// make. Do not share one between threads; make one per key.
 class Random {
  public:
   Random(std::uint64_t seed, RandomUse use, std::uint64_t a = 0, std::uint64_t b = 0);

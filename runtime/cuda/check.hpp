@@ -6,11 +6,11 @@
 
 namespace lockstep::cuda {
 
-/// Throws CudaError with expression, name and text of the error and the device unless status is cudaSuccess. Clears
-/// the thread's last CUDA error first, so that the host program does not find ours.
+/// Throws CudaError unless status is cudaSuccess; the text names the expression, the error and the device. Clears the
+/// thread's last CUDA error first, so that the host program does not see it.
 void check(cudaError_t status, const char* expression, Device device);
 
-/// For destructors and noexcept functions: forgets an error, the thread's last CUDA error too.
+/// For destructors and noexcept functions: drops an error and clears the thread's last CUDA error.
 void ignore(cudaError_t status) noexcept;
 
 }  // namespace lockstep::cuda

@@ -12,16 +12,16 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBlocks = 64;  // calls that a copy of pinned memory may take without staging
+constexpr std::int64_t kMostBlocks = 64;  // the most calls of one copy of pinned memory without staging
 
-/// The driver does not know the memory at this address: it came from malloc, mmap or a stack.
+/// True when the driver does not know the memory at this address: it came from malloc, mmap or a stack.
 bool is_pageable(Device here, const void* address) {
   cudaPointerAttributes attributes{};
   LOCKSTEP_CUDA_CHECK(here, cudaPointerGetAttributes(&attributes, address));
   return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-/// The first or the last element is in pageable memory: a registration may end inside a view.
+/// True when the first or the last element is in pageable memory: a registration may end inside a view.
 bool is_pageable(Device here, const TensorView& host) {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -57,7 +57,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   }
   const bool by_driver = direct && blocks;
   if (by_driver && to_device) {
-    context.stream().synchronize();  // the driver reads src now, and work before this may still write it
+    context.stream().synchronize();  // the driver reads src now, and earlier work may still write it
   }
   if (direct && to_device) {
     cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,
@@ -68,7 +68,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
     cuda::enqueue_blocks(context.stream(), host.device, cuda::element(host, host_offset), device.device,
                          cuda::element(device, device_offset), back, size);
     if (by_driver) {
-      context.stream().synchronize();  // complete, and with an error of the work before, if there was one
+      context.stream().synchronize();  // the copy is complete; rethrows an error of earlier work
     }
   } else {
     staging = staging != nullptr ? staging : &cuda::Staging::of(context);

@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-/// As nvidia-smi writes that of a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
+/// A UUID as nvidia-smi writes it for a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
@@ -59,7 +59,7 @@ std::vector<GpuInfo> list_gpus() {
     std::array<char, 32> pci{};
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), index));
     std::transform(pci.begin(), pci.end(), pci.begin(), [](unsigned char c) {
-      return static_cast<char>(std::tolower(c));  // as the kernel's files have it
+      return static_cast<char>(std::tolower(c));  // lower case, as in the kernel's file names
     });
     gpus.push_back({.index = index,
                     .uuid = uuid_text(properties.uuid),

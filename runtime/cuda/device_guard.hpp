@@ -6,13 +6,13 @@
 
 namespace lockstep::cuda {
 
-/// Makes a device the calling thread's current one and puts the former one back. Costs one cheap call when the device
-/// is current already, which is what programs arrange for: since CUDA 12 making a device current creates its primary
-/// context, so switching back to a device that the program does not use would take memory there.
+/// Makes a device the calling thread's current one; the destructor restores the former one. It costs one cheap call
+/// when the device is already current, and programs should arrange for that: since CUDA 12, cudaSetDevice() creates the
+/// device's primary context, so switching back to a device that the program does not use takes memory there.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);                  ///< CudaError when the device cannot be made current
-  DeviceGuard(Device device, std::nothrow_t) noexcept;  ///< for destructors: goes on without then
+  DeviceGuard(Device device, std::nothrow_t) noexcept;  ///< for destructors: on failure the device stays as it is
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard();

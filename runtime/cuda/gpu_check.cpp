@@ -7,11 +7,11 @@
 namespace lockstep {
 namespace {
 
-/// Of the driver: no device is asked.
+/// The driver's part of the state: asks no device.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();
-  cuda::ignore(cudaDriverGetVersion(&state.driver));  // 0 without a driver, whatever it answers
+  cuda::ignore(cudaDriverGetVersion(&state.driver));  // sets 0 without a driver, whatever it returns
   if (state.devices == 0) {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);

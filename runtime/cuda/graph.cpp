@@ -9,7 +9,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Owner of what was captured, until it has been made executable.
+/// Owns the captured graph until it is instantiated.
 class Captured {
  public:
   explicit Captured(Device device) : device_(device) {}
@@ -52,7 +52,7 @@ class Capture {
       cuda::ignore(status);
       cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
       cuda::ignore(cudaStreamIsCapturing(stream_, &still));
-      capturing = still != cudaStreamCaptureStatusNone;  // the call itself failed: the destructor tries again
+      capturing = still != cudaStreamCaptureStatusNone;  // when the call itself failed, the destructor tries again
     }
     ended_ = !capturing;
     require<StateError>(status != cudaErrorStreamCaptureUnjoined, "graph capture on ", device_,

@@ -1,4 +1,4 @@
-// Tries a GPU out through the driver's functions: the runtime's would make its context the thread's and leave it there.
+// Tries a GPU through the driver API: the runtime API would make its context the thread's current one and keep it.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
@@ -11,8 +11,8 @@
 namespace lockstep {
 namespace {
 
-/// A function of the driver, found at run time: a program that links its library would not start without a driver.
-/// The version says which form of the function is meant; these are the same since CUDA 12.0.
+/// A function of the driver, found at run time: a program linked with the driver's library would not start without a
+/// driver. The version selects the form of the function; these have not changed since CUDA 12.0.
 template <class Function>
 Function driver_function(const char* name, Device device) {
   void* pointer = nullptr;
@@ -26,8 +26,8 @@ Function driver_function(const char* name, Device device) {
   return reinterpret_cast<Function>(pointer);
 }
 
-/// cuda.h names the current forms of functions by macros (cuMemAlloc is cuMemAlloc_v2), the driver knows the plain
-/// name.
+/// cuda.h maps function names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); the driver is asked for
+/// the plain name.
 struct Driver {
   explicit Driver(Device d) : device(d) {}
   Device device;
@@ -63,8 +63,8 @@ struct Driver {
   }
 };
 
-/// The device's primary context, current in this thread. Both end with this object; the driver counts who retains a
-/// context, so one that the program has stays.
+/// Makes the device's primary context current in this thread, until this object ends. The driver counts who retains a
+/// context, so a context that the program already has stays.
 class Retained {
  public:
   Retained(const Driver& driver, CUdevice device, CUcontext context) : driver_(driver), device_(device) {

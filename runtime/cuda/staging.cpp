@@ -21,14 +21,15 @@ CopyLoops turned_round(const CopyLoops& loops) {
   return result;
 }
 
-/// The box of a view, with the box's strides for one side.
+/// The part of a view that a box covers, with the box's strides for one side.
 TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops& box, const std::int64_t* strides) {
   const auto rank = static_cast<std::size_t>(box.rank);
   return {element(view, offset), view.dtype, view.device, Shape(std::span(box.extent, rank)),
           Strides(std::span(strides, rank))};
 }
 
-/// From packed memory (as src) to the box's place in dst. Axes on which dst has stride 0 are one element: left out.
+/// Loops from packed memory (as src) to the box's place in dst. Axes on which dst has stride 0 are one element: left
+/// out.
 CopyLoops packed_to_dst(const CopyLoops& box) {
   std::int64_t strides[Dims::kMaxRank];
   detail::pack_strides(box, strides);
@@ -46,7 +47,7 @@ CopyLoops packed_to_dst(const CopyLoops& box) {
 
 }  // namespace
 
-/// When a copy is left by an exception, everything that it enqueued is waited for: nobody else would.
+/// When an exception leaves a copy, waits for all work that the copy has enqueued.
 class Staging::Rest {
  public:
   Rest(Stream& first, Stream* second) : first_(first), second_(second) {}
@@ -140,7 +141,7 @@ TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {
 void Staging::from_host(const TensorView& host, const TensorView& device) {
   Stream& stream = context_.stream();
   allocate();
-  stream.synchronize();  // what is enqueued may still write the source
+  stream.synchronize();  // queued work may still write the source
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, from, to] = detail::order_loops(host, device);
@@ -162,7 +163,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, to, from] = detail::order_loops(host, device);
-  TensorView waiting[2];  // parts of host whose elements are on the way to, or in, the half; none: no memory
+  TensorView waiting[2];  // parts of `host` whose elements are on the way to or in the half; no data: none
   CopyLoops boxes[2];
   const auto empty = [&](int half) {
     halves_[half].last->synchronize();
@@ -187,7 +188,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
       empty(half);
     }
   }
-  stream.synchronize();  // complete; rethrows what a wait of the stream failed with
+  stream.synchronize();  // on return the copy is complete; rethrows the failure of an earlier wait of the stream
 }
 
 void Staging::across(const TensorView& src, const TensorView& dst) {
@@ -238,7 +239,7 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
                        packed_to_dst(box), size);
         target.record(emptied);
       });
-  if (!fetches) {  // the last box is behind all others on its stream
+  if (!fetches) {  // the last box comes after all others on its stream
     stream.wait(*other.events[(box_number - 1) % 2]);
   }
   before_next_use(0);

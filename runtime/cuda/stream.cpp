@@ -10,8 +10,8 @@
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits for a host event in a host function. When the host event failed, nothing on the device can be
-// skipped any more: the stream remembers the failure, synchronize() and the points recorded after the wait rethrow it.
+// A CUDA stream waits for a host event in a host function. When the host event has failed, work on the device can no
+// longer be skipped: the stream remembers the failure, and synchronize() and points recorded after the wait rethrow it.
 
 namespace lockstep::detail {
 namespace {
@@ -62,7 +62,7 @@ class CudaPoint final : public Timeline {
     LOCKSTEP_CUDA_CHECK(device_, cudaEventRecord(event_, stream));
     captured_ = captured;
     failure_ = std::move(failure);
-    host_waits_ = captured ? 0 : host_waits;  // what failed before a capture is no part of the graph
+    host_waits_ = captured ? 0 : host_waits;  // failures before a capture are not part of the graph
   }
 
   // A query and a wait may be made with any device current; host workers, which wait most, never set one.
@@ -101,8 +101,8 @@ class CudaPoint final : public Timeline {
   std::uint64_t host_waits_ = 0;  ///< queued on the stream before the record
 };
 
-/// CUDA can only say whether the latest recording of an event is complete, and a host stream may still have to wait for
-/// an earlier one. So a record() takes a CUDA event that nobody holds; there is nearly always one.
+/// CUDA can only say whether the latest recording of an event is complete, but a host stream may still wait for an
+/// earlier one. So record() takes a CUDA event that nobody holds; there is nearly always one.
 class CudaEventState final : public EventState {
  public:
   CudaEventState(Device device_of_streams, bool with_timing) : EventState(device_of_streams, with_timing) {
@@ -117,7 +117,7 @@ class CudaEventState final : public EventState {
     if (unheld == points_.end()) {
       points_.push_back(std::make_shared<CudaPoint>(device, timing));
     }
-    std::atomic_thread_fence(std::memory_order_acquire);  // whoever let go of it is done with it
+    std::atomic_thread_fence(std::memory_order_acquire);  // its former holder has finished with it
     points_[next]->record(stream, failure, host_waits);
     latest_ = static_cast<std::ptrdiff_t>(next);
   }
@@ -146,8 +146,8 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// What a host function waits for. Kept until the stream uses it again; the host function itself must not call CUDA,
-/// so it does not destroy what it waited for.
+/// What a host function waits for. Kept until the stream uses it again: a host function must not call CUDA, so it
+/// cannot destroy what it waited for.
 struct HostWait {
   EventPoint host;                          ///< either this: a host event
   std::shared_ptr<const Failure> upstream;  ///< or this: what an event of another CUDA stream depends on,
@@ -187,7 +187,7 @@ class CudaStreamState final : public StreamState {
     const cuda::DeviceGuard guard(device);
     LOCKSTEP_CUDA_CHECK(device, cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
-  /// The legacy stream gets its name: a null handle is the stream of each thread where a program is compiled so.
+  /// Uses cudaStreamLegacy for a null handle: compiled per-thread, a null handle would mean each thread's own stream.
   CudaStreamState(Device d, CUstream_st* stream)
       : StreamState(d, false), owned_(false), stream_(stream != nullptr ? stream : cudaStreamLegacy) {
     require_cuda_device(device);

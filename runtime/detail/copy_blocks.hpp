@@ -6,24 +6,24 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// What copy() decides before it calls CUDA. Pure functions on loops; nothing here knows where the memory is.
+/// The decisions of copy() before it calls CUDA. Pure functions of loops; they do not know where the memory is.
 namespace lockstep::detail {
 
-/// Loops in an order that suits one side, and where they start, in elements from the views' first ones.
+/// Loops in an order that suits one side, and the offsets of their first elements from the views' first elements.
 struct OrderedLoops {
   CopyLoops loops;
   std::int64_t src_offset = 0;
   std::int64_t dst_offset = 0;
 };
 
-/// make_copy_loops() with the negative strides of dst turned round on both sides, so that dst has none.
+/// make_copy_loops(), with every axis on which dst has a negative stride reversed on both sides: dst then has none.
 [[nodiscard]] OrderedLoops order_loops(const TensorView& src, const TensorView& dst);
 
-/// The innermost axis has stride 1 on both sides.
+/// Whether the innermost axis has stride 1 on both sides.
 [[nodiscard]] bool has_rows(const CopyLoops& loops);
 
-/// What one call can move: `depth` slices of `height` rows of `width` bytes. From row to row a pitch, at least the
-/// width; from slice to slice a whole number of pitches.
+/// The data of one call: `depth` slices of `height` rows of `width` bytes. The pitch is the distance from row to row,
+/// at least the width; slices are a whole number of pitches apart.
 struct CopyBlock {
   std::size_t width = 0;
   std::int64_t height = 1;
@@ -41,7 +41,7 @@ struct BlockPlan {
   [[nodiscard]] std::int64_t blocks() const;
 };
 
-/// The fewest axes left outside that the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
+/// Leaves as few axes in `outer` as the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
 [[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
 
 /// Calls f(src_offset, dst_offset) for each index of loops of rank 0 to 8, in row-major order.
@@ -69,9 +69,9 @@ void for_each_index(const CopyLoops& loops, F&& f) {
   }
 }
 
-/// Cuts the loops along outer axes into boxes of at most `most` elements of dst, at least 1, and calls
-/// f(box, src_offset, dst_offset) for each. Axes on which dst has stride 0 are the innermost (order_loops) and count
-/// once: they are one element of dst.
+/// Cuts the loops along outer axes into boxes of at most `most` (>= 1) elements of dst and calls f(box, src_offset,
+/// dst_offset) for each. Axes on which dst has stride 0 are innermost (order_loops) and are never cut: all their
+/// indices write the same element of dst, which counts once.
 template <class F>
 void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   int cut = loops.rank - 1;
@@ -97,7 +97,7 @@ void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   });
 }
 
-/// The strides of a box that is packed into memory without gaps, in the order of the axes; 0 where dst has 0.
+/// Writes the strides of the box packed without gaps, in the order of the axes; 0 on axes where dst has stride 0.
 void pack_strides(const CopyLoops& box, std::int64_t* strides);
 
 }  // namespace lockstep::detail

@@ -8,10 +8,11 @@
 
 namespace lockstep {
 
-// What copy() and kernels that copy share: the checks, the loops, and the host's copy itself.
+// What copy() and the kernels that copy share: the checks, the loops and the host's copy.
 
-/// The loops of a copy: extents with a stride on each side, as few axes as the strides allow, the one with the smallest
-/// destination stride last. At least one axis, none of extent 1 but for a copy of one element.
+/// The loops of a copy: extents with one stride per side. There are as few axes as the strides allow, and the one with
+/// the smallest destination stride is last. There is at least one axis; only a copy of one element has an axis of
+/// extent 1.
 struct CopyLoops {
   int rank = 0;
   std::int64_t extent[Dims::kMaxRank];
@@ -19,17 +20,18 @@ struct CopyLoops {
   std::int64_t dst[Dims::kMaxRank];
 };
 
-/// The views have one shape with at least one element.
+/// Both views have the same shape, with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
-/// Makes one axis of two wherever the strides of both sides allow it; of no axis one element.
+/// Joins two axes into one wherever the strides of both sides allow it. Loops without an axis become one axis of extent
+/// 1.
 void join_axes(CopyLoops& loops);
 
 /// ShapeError when the shapes differ, memory is missing, dst has stride 0 on an axis of more than one element, or both
-/// are contiguous and overlap. Views without elements pass.
+/// views are contiguous and overlap. Views without elements pass.
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst);
 
-/// What copy() enqueues on the host, at once: views that require_copyable() has passed.
+/// Copies at once, in the calling thread. The views have passed require_copyable().
 void copy_on_host(const CpuContext& context, const TensorView& src, const TensorView& dst);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// What runtime/ asks of CUDA, in a build without it.
+// The functions that runtime/cuda/ defines, for a build without CUDA.
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>

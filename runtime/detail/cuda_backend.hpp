@@ -10,26 +10,26 @@
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// Inside the runtime: everything that runtime/ asks of CUDA, without a CUDA header. Defined in runtime/cuda/, or in
-/// cuda_absent.cpp, where each of these throws DeviceError. The members of the memory resources of cuda_memory.hpp,
-/// configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state() and why_no_gpus() are defined at the same two
-/// places.
+/// Everything that runtime/ needs of CUDA, without a CUDA header. Private to the runtime. Defined in runtime/cuda/, or
+/// in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members of the memory
+/// resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state() and
+/// why_no_gpus().
 namespace lockstep::detail {
 
-/// DeviceError naming the device and how many there are, unless it is a CUDA device that exists.
+/// DeviceError unless `device` is a CUDA device that exists; names the device and the number of devices.
 void require_cuda_device(Device device);
 
-/// The words for it; empty when there are devices. Defined in gpu_check.cpp.
+/// The text of why_no_gpus() for this state; empty when there are devices. Defined in gpu_check.cpp.
 [[nodiscard]] std::string why_no_gpus(const GpuState& state);
 
 /// A new non-blocking stream, destroyed with the state.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
-/// The host program's stream, nullptr for the device's legacy default stream: never destroyed, and not waited for by
-/// the destructor.
+/// Borrows the host program's stream; nullptr is the device's legacy default stream. The state neither destroys the
+/// stream nor waits for it.
 [[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
 
-/// Behind a Graph (graph.hpp).
+/// The state of a Graph (graph.hpp).
 struct GraphState {
   GraphState(Device d, std::size_t count) : device(d), nodes(count) {}
   GraphState(const GraphState&) = delete;
@@ -44,10 +44,10 @@ struct GraphState {
 [[nodiscard]] std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>& f);
 [[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
 
-/// Enqueues dst = src on the stream of context, which is a CudaContext. Checked by copy(): equal shapes, at least one
-/// element, context's device is that of src or dst, no overlap. Strides and types may be anything.
+/// Enqueues dst = src on the stream of context, which is a CudaContext. copy() has checked: equal shapes, at least one
+/// element, no overlap, and src or dst is on the context's device. Strides and types may be anything.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
-/// What cudaMemGetInfo answers; makes the device's primary context when there is none.
+/// The answer of cudaMemGetInfo, which creates the device's primary context when there is none.
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;

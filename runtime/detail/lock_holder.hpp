@@ -4,10 +4,12 @@
 
 namespace lockstep {
 
-/// Who holds the lock on an open file, for messages only: kept in the file as "pid 4711 on node3, user 1000".
-/// Says that this process does, in place of what was there; nothing where the file cannot be written.
+/// Writes this process into the open lock file as its holder ("pid 4711 on node3, user 1000"), in place of the former
+/// text. Error messages show the text; the lock itself does not depend on it. Writes nothing when the file cannot be
+/// written.
 void write_lock_holder(int file) noexcept;
-/// What the holder wrote, printable characters only, at most 200; "a process that is not known" where that is nothing.
+/// The holder's text, at most 200 characters, printable ones only; "a process that is not known" when the file has
+/// none.
 [[nodiscard]] std::string read_lock_holder(int file);
 
 }  // namespace lockstep

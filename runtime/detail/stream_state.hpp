@@ -7,19 +7,19 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-/// Inside the runtime: what Stream and Event forward to. One implementation for hosts, one for CUDA.
+/// The states behind Stream and Event: one implementation for hosts, one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
-/// Something that completes position by position, in order. Thread-safe.
+/// Work that completes in order, numbered by position. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
   [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;  ///< never blocks
-  /// Blocks the caller until the position is reached; rethrows when what led to it failed.
+  /// Blocks the caller until the position is reached; rethrows when the work up to it failed.
   virtual void wait(std::uint64_t position) const = 0;
 };
 
-/// What one record() of an event stands for, whatever is recorded on the event afterwards. A value: copying it
-/// allocates nothing, and it keeps what it needs alive after the event and the stream are gone.
+/// One record() of an event; later records of the event do not change it. Copying it allocates nothing. It stays valid
+/// after the event and the stream are gone.
 struct EventPoint {
   std::shared_ptr<const Timeline> timeline;  ///< nullptr: complete
   std::uint64_t position = 0;
@@ -31,7 +31,7 @@ struct EventPoint {
   }
 };
 
-/// Behind an Event. Made by the thread that makes the event; the const members may be called by any thread.
+/// The state of an Event. The thread that makes the event makes it; any thread may call the const members.
 struct EventState {
   EventState(Device d, bool with_timing) : device(d), timing(with_timing) {}
   EventState(const EventState&) = delete;
@@ -42,14 +42,15 @@ struct EventState {
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Both states are of the same device kind, made with timing, and complete. StateError when one was never recorded.
+  /// Both states belong to one kind of device, were made with timing and are complete. StateError when one was never
+  /// recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;
   const bool timing;
 };
 
-/// Behind a Stream. The destructor waits for queued work and does not throw.
+/// The state of a Stream. The destructor waits for queued work and does not throw.
 struct StreamState {
   StreamState(Device d, bool runs_inline) : device(d), is_inline(runs_inline) {}
   StreamState(const StreamState&) = delete;
@@ -61,7 +62,7 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// event.device equals device (Stream::record checks).
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// event may be of any device. Refers to event->point() at the time of the call, not to later records.
+  /// event may be of any device. The wait is for event->point() at the time of the call, not for later records.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
 
@@ -70,7 +71,7 @@ struct StreamState {
   SyncLog sync_log;
 };
 
-// Host implementations (host_stream.cpp); those of CUDA are in cuda_backend.hpp.
+// Host implementations (host_stream.cpp); the CUDA ones are declared in cuda_backend.hpp.
 [[nodiscard]] std::unique_ptr<StreamState> make_inline_stream_state();
 [[nodiscard]] std::unique_ptr<StreamState> make_worker_stream_state(std::string_view name);
 [[nodiscard]] std::shared_ptr<EventState> make_host_event_state(bool timing);

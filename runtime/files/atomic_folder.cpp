@@ -84,7 +84,7 @@ void remove_tree(const std::string& path) {
   require<FileError>(!error, path, ": cannot be deleted: ", error.message());
 }
 
-// errno is read after the call: the arguments of require() have no order.
+// errno is read after the call, in an argument of its own: the arguments of require() are evaluated in no fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
   require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
@@ -94,7 +94,7 @@ void rename_folder(const std::string& from, const std::string& to) {
   check_call(::rename(from.c_str(), to.c_str()), to, "put in place");
 }
 
-// True when the two names were swapped, false when this file system cannot do it.
+// True when the two names were swapped, false when this file system cannot swap.
 bool swap_names(const std::string& a, const std::string& b) {
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {

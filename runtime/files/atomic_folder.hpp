@@ -4,25 +4,26 @@
 
 namespace lockstep {
 
-/// Writes a folder so that at any moment, whatever is killed, its path leads to a complete old or a complete new one:
+/// Writes a folder atomically: at any moment its path leads to the complete old folder or the complete new one, even
+/// when the writer is killed:
 ///
 ///   AtomicFolder folder("run/last");
 ///   write_file(folder.file("state.json"), text);
 ///   folder.commit();
 ///
-/// Files go to PATH.tmp-HOST-PID-N beside it; folders with other names are left alone. commit() makes them durable and
-/// swaps the two names (renameat2 with RENAME_EXCHANGE); where the file system cannot swap, the old folder is called
-/// PATH.old-HOST-PID-N for the moment between two renames, and find_folder() knows that name. One writer at a time for
-/// one path (runtime/files/folder_lock.hpp). Every error is a DataError that names path and reason, and leaves the old
-/// folder as it was.
+/// Files are written to PATH.tmp-HOST-PID-N beside it; folders with other names are left alone. commit() makes them
+/// durable and swaps the two names (renameat2 with RENAME_EXCHANGE). On a file system that cannot swap, commit()
+/// renames twice; between the two the old folder is called PATH.old-HOST-PID-N, a name that find_folder() knows. A path
+/// has one writer at a time (runtime/files/folder_lock.hpp). Every error is a DataError that names path and reason, and
+/// leaves the old folder as it was.
 class AtomicFolder {
  public:
   enum class Replace : unsigned char { swap, two_renames };
 
-  /// Makes the folder to write to, and the parents of `path` where they are missing. Leftovers of writers that were
-  /// killed are removed first (recover_folder). two_renames: never use the swap.
+  /// Makes the folder to write to, and missing parents of `path`. First removes what killed writers left behind
+  /// (recover_folder). two_renames: never use the swap.
   explicit AtomicFolder(std::string path, Replace replace = Replace::swap);
-  ~AtomicFolder();  ///< without commit(): deletes what was written
+  ~AtomicFolder();  ///< without commit(): deletes the files written so far
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
@@ -41,11 +42,11 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-/// Where the complete folder of this path is now: `path`, or the name it has for the moment between two renames, or ""
-/// when there is none. Changes nothing.
+/// Where the complete folder of this path is now: `path`, or its name between the two renames, or "" when there is
+/// none. Changes nothing.
 [[nodiscard]] std::string find_folder(const std::string& path);
 
-/// Puts a folder that was left between two renames back in place and deletes what killed writers left of this path.
+/// Puts back a folder that a writer left between two renames, and deletes what killed writers of this path left behind.
 void recover_folder(const std::string& path);
 
 }  // namespace lockstep

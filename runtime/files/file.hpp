@@ -44,8 +44,8 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// A new file, written front to back. finish() makes it durable (fsync, close, each checked: a full disk or a quota may
-/// show only there). The destructor of an unfinished one closes and deletes the file.
+/// A new file, written front to back. finish() makes it durable: it calls fsync and close and checks both, because a
+/// full disk or a quota may show only there. The destructor of an unfinished file closes and deletes it.
 class OutputFile {
  public:
   explicit OutputFile(std::string path);  ///< DataError when it exists already or cannot be made
@@ -67,9 +67,9 @@ class OutputFile {
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
 /// A new file, durable when the call returns.
 void write_file(const std::string& path, std::string_view text);
-/// Replaces a file at once: readers see the old text or the new. Durable when the call returns.
+/// Replaces a file atomically: readers see the old text or the new. Durable when the call returns.
 void replace_file(const std::string& path, std::string_view text);
-/// Makes the names in a folder durable (fsync).
+/// Makes the entries of a folder durable (fsync).
 void sync_folder(const std::string& path);
 
 }  // namespace lockstep

@@ -23,9 +23,9 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);  // less the umask
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);  // the umask applies
   if (file_ < 0 && errno == EACCES) {
-    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's: enough for a lock
+    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's file: read access is enough for a lock
   }
   require<FileError>(file_ >= 0, path, ": cannot be opened: ", std::strerror(errno));
   int status = 0;

@@ -4,12 +4,13 @@
 
 namespace lockstep {
 
-/// The right to write results to a folder: an flock() on FOLDER/run.lock, which ends with this object or with the
-/// process, however that ends. The file stays. Two runs with one folder would overwrite each other's checkpoints.
+/// The right to write results to a folder: an flock() on FOLDER/run.lock. It ends with this object or with the process,
+/// however that ends; the file stays. Without it, two runs in one folder would overwrite each other's checkpoints.
 class FolderLock {
  public:
-  /// The folder exists. UsageError that names the holder ("pid 4711 on node3, user 1000") when there is one; DataError
-  /// when the file cannot be made. On file systems without flock() nothing is locked, and nothing refused.
+  /// The folder must exist. UsageError that names the holder ("pid 4711 on node3, user 1000") when another process
+  /// holds the lock; DataError when the file cannot be made. On a file system without flock() the constructor succeeds
+  /// without a lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;

@@ -51,15 +51,16 @@ class Json {
     return member(key, source).as<T>(source + ": '" + key + "'");
   }
   [[nodiscard]] const Json& member(const std::string& key, const std::string& source) const;
-  [[nodiscard]] bool has(const std::string& key) const;  ///< false for what is not an object
+  [[nodiscard]] bool has(const std::string& key) const;  ///< false unless this is an object
 
-  /// The containers in place; nullptr for anything else.
+  /// Pointers into this value; nullptr when it is of another kind.
   [[nodiscard]] const std::string* if_text() const { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
 
-  /// Keys sorted, doubles in few digits that read back as the same value, NaN and infinities as null (JSON has no word
-  /// for them), bytes that are not UTF-8 replaced by U+FFFD. indent < 0: one line; otherwise that many spaces a level.
+  /// This value as JSON. Keys are sorted, and doubles have few digits that read back as the same value. NaN and
+  /// infinities become null (JSON cannot write them), bytes that are not UTF-8 become U+FFFD. indent < 0: one line;
+  /// otherwise that many spaces per level.
   [[nodiscard]] std::string text(int indent = -1) const;
 
   friend bool operator==(const Json&, const Json&) = default;
@@ -74,8 +75,9 @@ struct JsonLimits {
   std::size_t values = 10'000'000;  ///< values in all
 };
 
-/// Strict: one value, strict UTF-8, nothing but white space around it, no key twice in an object. DataError naming
-/// source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an error.
+/// Parses strictly: one value, valid UTF-8, nothing but white space around it, no key twice in an object. DataError
+/// naming source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an
+/// error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
 /// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.

@@ -28,7 +28,7 @@ struct TypeName {
   const char* name;
   unsigned bits;
 };
-// The order of the reference implementation's enum: files hold the last kinds first.
+// In the order of the reference implementation's enum: files hold the last kinds first.
 constexpr std::array kTypes{
     TypeName{"BOOL", 8},    TypeName{"F4", 4},          TypeName{"F6_E2M3", 6},     TypeName{"F6_E3M2", 6},
     TypeName{"U8", 8},      TypeName{"I8", 8},          TypeName{"F8_E5M2", 8},     TypeName{"F8_E4M3", 8},
@@ -88,7 +88,7 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
   require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
   require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
                      " for its dtype and shape");
-  entry.offset = begin;  // of the data buffer; made absolute by the caller
+  entry.offset = begin;  // offset in the data buffer; the caller makes it absolute
   entry.bytes = end - begin;
   return entry;
 }
@@ -152,7 +152,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_uniq
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 
-  // Entry, its shape: three levels. The values of a tensor: object, dtype, two arrays, extents, offsets.
+  // Three levels: header, entry, shape. Values per tensor: object, dtype, two arrays, extents, offsets.
   const Json header = parse_json(text, path + ": header", {3, kMaxTensors * 12});
   text = {};
   const Json::Object* object = header.if_object();
@@ -180,7 +180,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_uniq
     SafetensorsEntry& entry = impl_->entries[i];
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
-    position += entry.bytes;  // the end that the header gives in 64 bits: cannot wrap
+    position += entry.bytes;  // an end that the header gives in 64 bits: cannot wrap
     entry.offset += data;
     impl_->index[entry.name] = i;
   }

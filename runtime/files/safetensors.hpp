@@ -31,11 +31,11 @@ struct SafetensorsEntry {
   [[nodiscard]] std::optional<DType> type() const;  ///< nothing when DType has no such type
 };
 
-/// A file opened for reading. The constructor checks the whole header and trusts nothing in it: header at most
-/// 100,000,000 bytes and inside the file, strict UTF-8 and JSON, no key twice, known dtypes, sizes that do not
-/// overflow and agree with dtype and shape, tensors one after another without holes or overlap, nothing after the
-/// last; names of 1 to 1024 bytes without control characters, at most 32 dimensions and 1,000,000 tensors. Everything
-/// else is a DataError that names path, tensor and what was expected. Reading is thread-safe.
+/// A file opened for reading. The constructor checks the whole header and trusts nothing in it: the header has at most
+/// 100,000,000 bytes and lies inside the file; UTF-8 and JSON are valid, no key comes twice, dtypes are known; sizes do
+/// not overflow and agree with dtype and shape; tensors follow each other without gaps or overlap, with nothing after
+/// the last; names have 1 to 1024 bytes without control characters; at most 32 dimensions and 1,000,000 tensors. Any
+/// violation is a DataError that names path, tensor and what was expected. Reading is thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -48,7 +48,8 @@ class SafetensorsFile {
   [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;  ///< nullptr when there is none
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
 
-  /// Bytes [begin, begin + out.size()) of a tensor. DataError when that is outside it or the file became shorter.
+  /// Reads bytes [begin, begin + out.size()) of a tensor. DataError when they are outside it or the file became
+  /// shorter.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
 
  private:
@@ -62,14 +63,14 @@ struct SafetensorsTensor {
   DType dtype = DType::f32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;  ///< row-major; not used when `fill` is given
-  /// Writes the elements from number `first` on to `out`, a whole number of them; called in order.
+  /// Writes a whole number of elements to `out`, from element `first` on. Called in order.
   std::function<void(std::int64_t first, std::span<std::byte> out)> fill;
 };
 
-/// Writes a new file, durable when the call returns. Order as in the reference implementation (larger and wider types
-/// first, then by name), header padded with spaces so that the data begin at a multiple of 8: equal tensors and
-/// metadata give equal bytes. DataError: a name twice or one that the reader would refuse, data that do not fit
-/// the shape, or a failure to write (the file is deleted then).
+/// Writes a new file, durable when the call returns. Equal tensors and metadata give equal bytes: the order is that of
+/// the reference implementation (larger and wider types first, then by name), and spaces pad the header so that the
+/// data begin at a multiple of 8. DataError for a name that comes twice or that the reader would refuse, for data that
+/// do not fit the shape, and when writing fails (the file is then deleted).
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

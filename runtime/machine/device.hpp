@@ -25,8 +25,8 @@ struct Device {
 [[nodiscard]] std::string to_string(const Device& device);
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// Number of GPUs that this process can use. 0 on a machine without a driver or a device and in a build
-/// without CUDA; never throws for those reasons. CudaError when a driver is there and answers with another error.
+/// The number of GPUs that this process can use. 0 on a machine without a driver or a device, and in a build without
+/// CUDA. CudaError when the driver answers with another error.
 [[nodiscard]] int num_gpus();
 
 }  // namespace lockstep

@@ -45,7 +45,7 @@ bool names_uuid(std::string_view text) {
   return text.size() > 4 && lower(text.substr(0, 4)) == "gpu-";
 }
 
-/// The digits of a UUID as in GpuInfo: "GPU-" in capitals, the rest not.
+/// A UUID in the form of GpuInfo: "GPU-" in capitals, the rest in lower case.
 std::string normal_uuid(std::string_view text) {
   return "GPU-" + lower(text.substr(4));
 }

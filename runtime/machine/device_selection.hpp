@@ -10,14 +10,14 @@
 
 #include <lockstep/runtime/machine/device.hpp>
 
-/// Which devices of a node a program runs on: what a user asks for, and what that means on the machine at hand
-/// (docs/devices.md). Reading a request needs no GPU; choosing works on a list of GPUs, real or made up.
+/// Which devices of a node a program uses: the user's request, and the devices that it selects on this machine
+/// (docs/devices.md). Parsing a request needs no GPU; select_devices() works on any list of GPUs, real or made up.
 namespace lockstep {
 
 /// A GPU as this process sees it.
 struct GpuInfo {
-  int index = 0;                 ///< Device::cuda(index): its place under CUDA_VISIBLE_DEVICES
-  std::string uuid{};            ///< "GPU-5f3e2a10-...": names the card whatever is visible; in lower case
+  int index = 0;                 ///< its place under CUDA_VISIBLE_DEVICES, as in Device::cuda(index)
+  std::string uuid{};            ///< "GPU-5f3e2a10-...", lower case; the same whatever is visible
   std::string pci{};             ///< "0000:3b:00.0"
   std::string name{};            ///< "NVIDIA H200"
   std::size_t memory_bytes = 0;  ///< of the card
@@ -25,7 +25,7 @@ struct GpuInfo {
 };
 
 /// All GPUs that this process can use, by index. Makes no context on any. Empty without a driver or a device, and in a
-/// build without CUDA; CudaError when a driver is there and answers with an error.
+/// build without CUDA; CudaError when the driver answers with another error.
 [[nodiscard]] std::vector<GpuInfo> list_gpus();
 /// "cuda:1  NVIDIA H200  GPU-5f3e2a10-...  0000:3b:00.0", for headers.
 [[nodiscard]] std::string to_string(const GpuInfo& gpu);
@@ -38,7 +38,7 @@ class DeviceRequest {
   struct Automatic {};  ///< all GPUs, one rank each; the CPU when there is none
   struct AllGpus {};
   struct Host {
-    int ranks = 0;  ///< of a node; 0: as many as the launcher starts
+    int ranks = 0;  ///< per node; 0: as many as the launcher starts
   };
   struct FirstGpus {
     int count = 1;
@@ -55,17 +55,17 @@ class DeviceRequest {
   /// "auto"; "gpu", "cuda" or "-1": all GPUs; "cpu", "cpu:4": the host; "3": the first three GPUs; "1,", "1,3",
   /// "[1,3]", "cuda:1", "gpu:1": GPUs by index; "GPU-<uuid>", or its beginning, also in a list; "usable:2": two GPUs
   /// that are not occupied, "usable" or "usable:-1": all that are not. Spaces around the parts do not matter.
-  /// UsageError that says what to write instead for everything else: nothing, "0", "[]", negative indices, names given
-  /// twice, MIG slices.
+  /// Everything else is a UsageError that says what to write instead: an empty text, "0", "[]", negative indices, names
+  /// given twice, MIG slices.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
-  /// A number that is no text: -1 for all GPUs, else how many. UsageError for 0 and below -1.
+  /// The request for a number of GPUs: -1 for all, else the first `count`. UsageError for 0 and below -1.
   [[nodiscard]] static DeviceRequest from_count(int count);
   [[nodiscard]] static DeviceRequest from_count(bool) = delete;
   [[nodiscard]] static DeviceRequest from_count(double) = delete;
-  /// GPUs by index. UsageError for none, negative ones, and one that is given twice.
+  /// GPUs by index. UsageError for an empty list, a negative index, and one that is given twice.
   [[nodiscard]] static DeviceRequest from_list(std::span<const int> indices);
 
-  /// These GPUs by UUID instead, with the same text for messages: what usable:N asked for, once it was found.
+  /// The same request, and the same text for messages, with these GPUs by UUID: for usable:N, once its GPUs are found.
   /// UsageError as for a list.
   [[nodiscard]] DeviceRequest with_gpus(const std::vector<std::string>& uuids) const;
 
@@ -80,28 +80,28 @@ class DeviceRequest {
   Form form_ = Automatic{};
 };
 
-/// parse() for the command line of a program: what it refuses ends with the GPUs there are, which `list` is asked for
-/// only then. The UsageError stays one when `list` fails, and says why there is no list.
+/// parse() for a program's command line: the error also lists the GPUs of the machine. `list` is called only on an
+/// error. When `list` fails, the UsageError says why there is no list.
 [[nodiscard]] DeviceRequest parse_devices(std::string_view text,
                                           const std::function<std::vector<GpuInfo>()>& list = list_gpus);
 
 /// The devices of a node.
 struct DeviceSelection {
   std::vector<Device> devices;  ///< GPUs, one rank each in this order; or the CPU alone, shared by all ranks
-  int host_ranks = 0;           ///< on the CPU: ranks of the node; 0: as many as the launcher starts
+  int host_ranks = 0;           ///< on the CPU: ranks per node; 0: as many as the launcher starts
   [[nodiscard]] bool on_host() const { return devices.front().kind == DeviceKind::cpu; }
 };
 
-/// UsageError that names the request and the GPUs there are, when it cannot be met by `gpus` (list_gpus(), of one
-/// node). StateError for usable:N: which GPUs those are shows only by trying them (find_usable_gpus(),
-/// usable_gpus.hpp); pass its with_gpus().
+/// Applies the request to `gpus` (list_gpus() of one node). UsageError when they cannot meet it; it names the request
+/// and the GPUs. StateError for usable:N: find_usable_gpus() (usable_gpus.hpp) finds those by trying them; pass
+/// with_gpus() of the result.
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
 
-// CudaError from both when a driver is there and answers with an error.
+// Both throw CudaError when the driver answers with an error other than "no driver" or "no device".
 
-/// GPU `index`, the CPU when there is no such GPU.
+/// GPU `index`; the CPU when there is no such GPU.
 [[nodiscard]] Device try_gpu(int index = 0);
-/// All GPUs, the CPU when there is none.
+/// All GPUs; the CPU when there is none.
 [[nodiscard]] std::vector<Device> try_all_gpus();
 
 }  // namespace lockstep

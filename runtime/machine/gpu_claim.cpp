@@ -23,7 +23,7 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-constexpr int kRaces = 100;  // how often somebody else may make or delete a file between two calls of ours
+constexpr int kRaces = 100;  // how often another process may make or delete a file between two of our calls
 
 class File {
  public:
@@ -55,25 +55,25 @@ File open_folder(const std::string& folder) {
   if (!made && errno != EEXIST) {
     refuse(folder, "it cannot be made", std::strerror(errno));
   }
-  // No link: somebody could point it anywhere from a /tmp that is open to all.
+  // Follow no link: in a /tmp that is open to all, somebody could point it anywhere.
   File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened.get() < 0) {
     refuse(folder, "it cannot be opened", std::strerror(errno));
   }
-  if (made) {  // what the umask took away
+  if (made) {  // restore what the umask removed
     static_cast<void>(::fchmod(opened.get(), S_ISVTX | kAllUsers));
   }
   return opened;
 }
 
-/// Opens the file or makes it. Not by O_CREAT alone: under fs.protected_regular Linux refuses that for another user's
-/// file in a sticky folder, also when the file is there.
+/// Opens the file or makes it. O_CREAT alone does not do: under fs.protected_regular Linux refuses it for another
+/// user's file in a sticky folder, even when the file exists.
 File open_file(const std::string& folder, int folder_file, const std::string& name) {
-  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: a pipe of this name must not stop us
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: a pipe of this name must not block us
   for (int i = 0; i < kRaces; ++i) {
     int file = ::openat(folder_file, name.c_str(), O_RDWR | kFlags);
     if (file < 0 && errno == EACCES) {
-      file = ::openat(folder_file, name.c_str(), O_RDONLY | kFlags);  // enough for a lock
+      file = ::openat(folder_file, name.c_str(), O_RDONLY | kFlags);  // read access is enough for a lock
     }
     if (file < 0 && errno == ENOENT) {
       file = ::openat(folder_file, name.c_str(), O_RDWR | O_CREAT | O_EXCL | kFlags, kFileMode);
@@ -81,7 +81,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
         static_cast<void>(::fchmod(file, kFileMode));
       } else if (errno == EEXIST) {
         continue;
-      } else if (errno == EACCES) {  // the folder's maker is about to open it to all
+      } else if (errno == EACCES) {  // the process that made the folder is about to open it to all
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         errno = EACCES;
         if (i + 1 < kRaces) {
@@ -102,7 +102,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
   refuse(folder, name, "it comes and goes");
 }
 
-/// The file that was locked is still the one that others will find under its name.
+/// True when the locked file is still the one that others find under its name.
 bool in_place(int folder_file, const std::string& name, int file) {
   struct stat own {};
   struct stat named {};
@@ -170,7 +170,7 @@ void GpuClaim::release() noexcept {
   if (file_ < 0) {
     return;
   }
-  if (owner_ == ::getpid()) {  // a child that was forked off only lets go of its share
+  if (owner_ == ::getpid()) {  // a forked child only closes its copy
     static_cast<void>(::ftruncate(file_, 0));
     static_cast<void>(::flock(file_, LOCK_UN));
   }

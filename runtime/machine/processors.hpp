@@ -10,10 +10,10 @@ namespace lockstep {
 class ProcessorSet {
  public:
   ProcessorSet() = default;
-  /// "0-3,8", the format of /sys; spaces and line ends around it do not matter, nothing is the empty set. DataError
-  /// otherwise.
+  /// Parses "0-3,8", the format of /sys. White space around it is ignored; an empty text is the empty set. DataError
+  /// for anything else.
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
-  /// Those that this thread may run on. Empty where the system does not tell.
+  /// The processors that this thread may run on. Empty where the system does not tell.
   [[nodiscard]] static ProcessorSet of_this_thread();
 
   [[nodiscard]] int count() const { return static_cast<int>(numbers_.size()); }
@@ -29,17 +29,17 @@ class ProcessorSet {
   std::vector<int> numbers_;
 };
 
-/// All that run on this machine; empty where the system does not tell.
+/// All processors of this machine that are online; empty where the system does not tell.
 [[nodiscard]] ProcessorSet online_processors();
-/// A part of a machine's memory, by the number that the operating system gives it, and the processors next to it.
+/// A NUMA node: a part of the machine's memory, by the operating system's number, and the processors next to it.
 struct NumaNode {
   int number = 0;
-  ProcessorSet processors{};  ///< none: memory alone
+  ProcessorSet processors{};  ///< empty: a node of memory alone
 };
-/// As the kernel tells below `root`, by number. Empty when it does not.
+/// All NUMA nodes by number, as the kernel lists them below `root`. Empty when it lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
 
-/// How many cores these processors belong to: two hardware threads of one core count once.
+/// The number of cores of these processors: two hardware threads of one core count once.
 [[nodiscard]] int count_cores(const ProcessorSet& processors);
 
 }  // namespace lockstep

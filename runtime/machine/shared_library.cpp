@@ -13,7 +13,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unloa
   const int flags = RTLD_NOW | RTLD_LOCAL | (unload == Unload::never ? RTLD_NODELETE : 0);
   std::string tried;
   for (const std::string& name : names) {
-    require<UsageError>(!name.empty(), "shared library: an empty name");  // for dlopen that is the program itself
+    require<UsageError>(!name.empty(), "shared library: an empty name");  // dlopen("") is the program itself
     handle_.reset(::dlopen(name.c_str(), flags));
     if (handle_ != nullptr) {
       name_ = name;
@@ -21,7 +21,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unloa
     }
     const char* words = ::dlerror();
     const std::string_view text = words != nullptr ? words : "cannot be opened";
-    // What the system says names a library that this one needs, where that is what is missing.
+    // When a dependency of the library is missing, the system's text names that dependency, not the library.
     tried += concat(tried.empty() ? "" : "; ", text.starts_with(name) ? "" : concat(name, ": "), text);
   }
   throw UnsupportedError(tried);

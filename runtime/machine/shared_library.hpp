@@ -7,29 +7,29 @@
 
 namespace lockstep {
 
-/// Whether a library goes with its owner. Those that start threads, or register what the driver calls at the end of the
-/// process, stay.
+/// Whether a library is unloaded with its owner. A library that starts threads, or registers callbacks for the
+/// end of the process, must stay.
 enum class Unload : bool { with_owner, never };
 
-/// A library that is opened while the program runs (dlopen), so that programs start on machines without it. Its symbols
-/// stay its own (RTLD_LOCAL), and what it needs is looked for at once (RTLD_NOW). Movable; const calls from any thread.
+/// A library opened at run time (dlopen), so that programs start on machines without it. Its symbols stay private
+/// (RTLD_LOCAL), and all that it needs is resolved at once (RTLD_NOW). Movable; const calls from any thread.
 class SharedLibrary {
  public:
-  /// The first of `names` that can be opened: a path, or a name without a slash, which the environment of the program
-  /// decides (LD_LIBRARY_PATH, run paths, the system's cache). UnsupportedError with what the system says of each name
-  /// when none can; UsageError for no name or an empty one.
+  /// Opens the first of `names` that can be opened: a path, or a name without a slash, which the system searches
+  /// (LD_LIBRARY_PATH, run paths, the linker's cache). UnsupportedError, with the system's message for each name, when
+  /// none can be opened; UsageError for no name or an empty one.
   explicit SharedLibrary(const std::vector<std::string>& names, Unload unload = Unload::with_owner);
 
-  [[nodiscard]] const std::string& name() const { return name_; }  ///< of `names`, the one that was opened
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< the one of `names` that was opened
 
-  /// The function of that name, whose type the caller knows. UnsupportedError naming library and function when there is
+  /// The function of that name; the caller knows its type. UnsupportedError naming library and function when there is
   /// none.
   template <class Function>
   void get(Function*& function, const char* name) const {
     static_assert(std::is_function_v<Function>);
     function = reinterpret_cast<Function*>(required(name));
   }
-  /// The same, but null when there is none.
+  /// As get(), but null when there is no such function.
   template <class Function>
   void find(Function*& function, const char* name) const {
     static_assert(std::is_function_v<Function>);

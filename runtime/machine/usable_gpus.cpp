@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Held while a search runs. Polled: flock() knows no time limit, and a signal handler is not ours to install.
+/// Held while a search runs. Polled, as flock() has no time limit and we must not install a signal handler.
 GpuClaim begin_search(const GpuSearch& search) {
   constexpr std::chrono::milliseconds kPause(5);
   const auto end = std::chrono::steady_clock::now() + search.patience;
@@ -23,7 +23,7 @@ GpuClaim begin_search(const GpuSearch& search) {
   }
 }
 
-/// Empty: usable. A card that answers with an error is not, and the others are tried all the same.
+/// Why the GPU is not usable; empty: it is. A GPU that answers with an error is not, and the search goes on.
 std::string reason_against(const GpuSearch& search, const GpuInfo& gpu, std::optional<std::size_t> min_free_bytes) {
   try {
     return search.probe(gpu, min_free_bytes.value_or(not_occupied_bytes(gpu)));

@@ -9,15 +9,14 @@
 
 namespace lockstep {
 
-/// Owns a range of uninitialised bytes from a memory resource, or stands for memory that the host program owns
-/// (lent()). Move-only. The resource and the stream it was made with must outlive it; the destructor gives the memory
-/// back on that stream.
+/// Owns a range of uninitialised bytes from a memory resource, or refers to memory that the host program owns (lent()).
+/// Move-only. Resource and stream must outlive the buffer; its destructor gives the memory back on that stream.
 class Buffer {
  public:
   Buffer() = default;
-  /// Takes `bytes` bytes, aligned to kAlignment, and checks once what the resource returned, as the resource may be the
-  /// host program's: OutOfMemory where it is null, ShapeError where it is not aligned (it is given back before); the
-  /// texts name the class of the resource. What the resource throws goes on unchanged. For 0 bytes anything will do.
+  /// Allocates `bytes` bytes, aligned to kAlignment, and checks the result once, as the host program may have written
+  /// the resource: OutOfMemory for null, ShapeError for a wrong alignment (the memory is given back first). The texts
+  /// name the class of the resource. Exceptions of the resource pass unchanged. For 0 bytes nothing is checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
   /// The first `bytes` bytes of memory that the host program owns and keeps alive; the destructor gives nothing back.

@@ -28,7 +28,7 @@ void* HostMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
   require<OutOfMemory>(ok, "requested ", bytes, " bytes on cpu: the system refused");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) {
-    madvise(pointer, bytes, MADV_HUGEPAGE);  // a wish; ordinary pages are right too
+    madvise(pointer, bytes, MADV_HUGEPAGE);  // only advice: ordinary pages work too
   }
 #endif
   counter_.add(bytes);
@@ -61,7 +61,7 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
     bytes_in_use_ -= bytes;
     throw;
   }
-  if (pointer == nullptr) {  // against the contract; whoever asked says so
+  if (pointer == nullptr) {  // breaks the contract; the caller reports it
     bytes_in_use_ -= bytes;
     return nullptr;
   }

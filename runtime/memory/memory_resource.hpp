@@ -20,9 +20,9 @@ struct MemoryUsage {
   std::size_t peak = 0;    ///< the most that was in use at once
 };
 
-/// Where memory comes from. Stream-ordered: memory from allocate(.., s) may be used by work on s at once and by other
-/// streams after an event; deallocate(.., s) means the last use was enqueued on s before. Host resources ignore the
-/// stream. Thread-safe. The host program may bring its own.
+/// A source of memory, stream-ordered: work on s may use memory from allocate(.., s) at once, other streams after an
+/// event. deallocate(.., s) means that the last use was enqueued on s before. Host resources ignore the stream.
+/// Thread-safe. The host program may bring its own.
 class MemoryResource {
  public:
   virtual ~MemoryResource() = default;
@@ -67,7 +67,7 @@ class HostMemoryResource final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// Counts what passes through to another resource and can refuse beyond a limit. `upstream` must outlive it.
+/// Counts the memory that passes through to another resource, and refuses beyond a limit. `upstream` must outlive it.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {
@@ -83,7 +83,7 @@ class TrackingMemoryResource final : public MemoryResource {
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return upstream_.device(); }
-  std::optional<MemoryUsage> usage() const override;  ///< what upstream keeps cached included, where it knows
+  std::optional<MemoryUsage> usage() const override;  ///< cached memory of upstream included, where upstream reports it
   [[nodiscard]] Counts counts() const;
 
  private:

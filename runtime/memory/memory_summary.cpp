@@ -46,20 +46,19 @@ std::size_t less(std::size_t a, std::size_t b) {
   return a > b ? a - b : 0;
 }
 
-/// The names of a control group's files, in version 2 and 1.
+/// The names of a control group's files, in versions 2 and 1.
 struct GroupFiles {
   std::string_view mount;
   std::string_view limit;
   std::string_view used;
-  std::string_view cache;  ///< of memory.stat: page cache that goes first
+  std::string_view cache;  ///< in memory.stat: page cache that is dropped first
 };
 constexpr GroupFiles kVersion2{"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file "};
 constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
                                "total_inactive_file "};
-constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 says so with a number near 2^63
+constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 writes "no limit" as a number near 2^63
 
-/// Looks at the group and those above it. Inside a container the group's own folder may not be visible: those above
-/// are.
+/// Looks at the group and the groups above it. Inside a container its own folder may not be visible, those above are.
 void tighten(std::optional<HostMemory::Limit>& tightest, const std::string& root, const GroupFiles& files,
              std::string group) {
   while (true) {

@@ -8,8 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// First of all that a CudaContext does: what is wrong with the device is said by this, not by the call that trips over
-/// it.
+/// The first call of a CudaContext: it reports what is wrong with the device before another call fails because of it.
 Device checked(Device device, const CudaContextOptions& options) {
   require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
                       ": memory_limit is ", options.memory_limit,
@@ -55,7 +54,7 @@ CpuContext::CpuContext(const Options& options)
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 
-// In braces: arguments are evaluated from left to right.
+// Braces: the arguments are evaluated from left to right.
 CudaContext::CudaContext(Device device, const Options& options)
     : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
               new_cuda_memory(device, options)} {}

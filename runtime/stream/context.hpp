@@ -22,8 +22,8 @@ struct CopyCounts {
   std::uint64_t device_to_device = 0;
 };
 
-/// Device + stream + memory resource + library handles: the first argument of everything that computes. Holds no
-/// random state, no rank and no communicator. Used by one thread at a time; several contexts are independent. Is
+/// Device, stream, memory resource and library handles: the first argument of everything that computes. Holds no random
+/// state, no rank and no communicator. One thread at a time uses a context; several contexts are independent. It is
 /// either a CpuContext or a CudaContext.
 class Context {
  public:
@@ -39,8 +39,8 @@ class Context {
   /// Reports every call that makes its caller wait for this context's stream (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
-  /// State of a library (oneDNN engine, cuDNN handle) that lives as long as the context: made by `make()` on first
-  /// use, found by its type afterwards. Library<T>() of a provider is its only caller.
+  /// The state of a library (oneDNN engine, cuDNN handle), which lives as long as the context: `make()` makes it on
+  /// first use, its type finds it afterwards. Only a provider's Library<T>() calls this.
   template <class T, class Make>
   T& library(Make&& make) {
     for (auto& entry : libraries_) {
@@ -72,7 +72,7 @@ class Context {
 };
 
 struct CpuContextOptions {
-  int threads = 0;                   ///< threads of one op; 0: what OpenMP would use here
+  int threads = 0;                   ///< threads of one op; 0: OpenMP's default
   Stream* stream = nullptr;          ///< borrowed host stream; nullptr: an inline stream of its own
   MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a HostMemoryResource of its own
 };
@@ -89,17 +89,17 @@ class CpuContext final : public Context {
 };
 
 struct CudaContextOptions {
-  /// A stream that the host program owns and keeps alive, as Stream::borrow_cuda() takes it: a null handle is CUDA's
-  /// legacy default stream of the device. Not given: the context makes a non-blocking stream of its own.
+  /// A stream that the host program owns and keeps alive, as in Stream::borrow_cuda(): a null handle is the device's
+  /// legacy default stream. Not given: the context makes a non-blocking stream of its own.
   std::optional<CUstream_st*> stream = std::nullopt;
   MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaPoolResource of its own
-  /// Most bytes of its own resource that may be in use at once; 0: no limit. UsageError beside a borrowed one.
+  /// Limit of bytes in use of the context's own resource; 0: none. UsageError together with a borrowed resource.
   std::size_t memory_limit = 0;
 };
 
-/// Computes on one CUDA device. Never leaves the calling thread's current device changed. Declared in every build. The
-/// constructor begins with check_gpu() (gpu_check.hpp): DeviceError that says why the device cannot be used, in a build
-/// without CUDA too.
+/// Computes on one CUDA device. Never changes the calling thread's current device. Declared in every build. The
+/// constructor calls check_gpu() first (gpu_check.hpp): a DeviceError says why the device cannot be used, also in a
+/// build without CUDA.
 class CudaContext final : public Context {
  public:
   using Options = CudaContextOptions;

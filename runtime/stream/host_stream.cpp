@@ -26,7 +26,7 @@ void pause_briefly() {
 #endif
 }
 
-/// How far a worker has come. Position p is reached when the first p tasks of the stream have run or were skipped.
+/// The progress of a worker. Position p is reached when the first p tasks of the stream have run or were skipped.
 /// Shared with event points, so that they can be asked after the stream is gone.
 class WorkerTimeline final : public Timeline {
  public:
@@ -114,7 +114,7 @@ class HostEventState final : public EventState {
 
  private:
   [[nodiscard]] Clock::time_point time() const {
-    point().wait();  // is complete: only rethrows the failure of a poisoned stream
+    point().wait();  // complete: only rethrows the failure of a poisoned stream
     const std::lock_guard lock(mutex_);
     require<StateError>(recorded_ > 0, "seconds_since: an event was never recorded");
     return time_;
@@ -188,7 +188,7 @@ class WorkerStreamState final : public StreamState {
       return;
     }
     require_other_thread("record");
-    void* slot = free_slot();  // a poisoned stream takes it too: the event must complete
+    void* slot = free_slot();  // also when poisoned: the event must complete
     const std::uint64_t number = host->set({timeline_, position + 1});
     push(slot, [host = std::move(host), number] { host->stamp(number); });
   }

@@ -20,7 +20,7 @@ class Event;
 namespace detail {
 struct StreamState;
 struct EventState;
-/// A callable of a host stream: copied into a ring slot of fixed size, so that enqueueing allocates nothing.
+/// A callable for a host stream, copied into a ring slot of fixed size, so that enqueueing allocates nothing.
 struct TaskVTable {
   void (*run)(void* object);
   void (*destroy)(void* object);
@@ -30,10 +30,10 @@ struct TaskVTable {
 /// An ordered queue of work on one device. Move-only: one owner. Three kinds:
 ///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
 ///   host worker   work runs in order on one thread that the stream owns
-///   CUDA          a non-blocking CUDA stream that it owns, or any that is borrowed from the host program
-/// An exception thrown by work on a worker poisons the stream: later work is skipped, events recorded on it complete
-/// as failed (a stream that waits for one is poisoned too), and enqueue() and synchronize() rethrow it. A stream is
-/// used by one thread at a time, except that any thread may wait for an Event.
+///   CUDA          a non-blocking CUDA stream that it owns, or a stream of the host program that it borrows
+/// An exception thrown by work on a worker poisons the stream: later work is skipped, its events complete as failed (a
+/// stream that waits for one is poisoned too), and enqueue() and synchronize() rethrow the exception. One thread at a
+/// time uses a stream; any thread may wait for an Event.
 class Stream {
  public:
   static constexpr std::size_t kTaskBytes = 2048;  ///< largest callable that enqueue() takes
@@ -44,16 +44,16 @@ class Stream {
   [[nodiscard]] static Stream host_worker(std::string_view name);
   /// A new non-blocking CUDA stream. priority 0 is normal, -1 high. DeviceError in a build without CUDA.
   [[nodiscard]] static Stream cuda(Device device, int priority = 0);
-  /// Borrows a stream that the host program owns and keeps alive; it is never destroyed here. nullptr (CUDA's stream 0)
-  /// stands for the legacy default stream of `device`, which programs use that name no stream. CUDA lets work there
-  /// wait for all earlier work of the device's blocking streams, and the other way round; other streams of lockstep do
-  /// not block, so events order them with it as with any other stream. It cannot be captured (Graph::capture), and
-  /// cuda_handle() names it cudaStreamLegacy, which means the same however a program was compiled.
+  /// Borrows a stream that the host program owns and keeps alive. nullptr (CUDA's stream 0) is the legacy default
+  /// stream of `device`, which programs use when they name no stream. By CUDA's rules its work waits for all earlier
+  /// work of the device's blocking streams, and theirs for its work. Streams that lockstep makes are non-blocking: only
+  /// events order them with it, as with any other stream. It cannot be captured (Graph::capture). cuda_handle() returns
+  /// cudaStreamLegacy for it, which means the same stream however a program was compiled.
   [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
 
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
-  /// Waits for queued work; an unfetched exception is dropped.
+  /// Waits for queued work; drops an exception that nobody has fetched.
   ~Stream();
 
   [[nodiscard]] Device device() const;
@@ -76,13 +76,14 @@ class Stream {
     publish_slot(kVTable);
   }
 
-  void record(Event& event);      ///< the event completes when all work enqueued so far has
+  void record(Event& event);      ///< the event completes when all work enqueued so far is complete
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
   void synchronize();             ///< blocks the caller until all work is done; rethrows a worker's exception
 
-  /// From now on reports every call that makes its caller wait for this stream, whether it was asked to or not: waits
-  /// of the stream itself, of copies and factories on it, of memory taken and given back with it. Event::synchronize()
-  /// is not seen: an event belongs to no stream. An empty function switches it off. Not from inside a report.
+  /// From now on calls `report` for every call that makes its caller wait for this stream, whether or not the caller
+  /// asked to wait: waits for the stream itself, copies and factories on it, allocations and deallocations with it.
+  /// Event::synchronize() is not reported: an event belongs to no stream. An empty function ends the reports. Not to be
+  /// called from within a report.
   void on_synchronisation(SyncReport report);
   [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr when nobody listens
 
@@ -93,9 +94,9 @@ class Stream {
   std::unique_ptr<detail::StreamState> state_;
 };
 
-/// A point in a stream. Re-recordable; a wait refers to the latest record() before it. Works between any two streams
-/// (a host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host event through a
-/// host function). record() and wait() allocate nothing. An event that was never recorded is complete.
+/// A point in a stream. It can be recorded again; a wait refers to the latest record() before it. Works between any two
+/// streams: a host worker waits for a CUDA event by blocking its own thread, a CUDA stream waits for a host event
+/// through a host function. record() and wait() allocate nothing. An event that was never recorded is complete.
 class Event {
  public:
   enum class Timing : bool { off, on };

@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-/// Waits for a stream before the memory that its queued work uses goes, also when an exception unwinds.
+/// Waits for a stream before the memory that its queued work uses is freed, also when an exception unwinds.
 class SyncGuard {
  public:
   explicit SyncGuard(Stream& stream) : stream_(stream) {}
@@ -13,7 +13,7 @@ class SyncGuard {
   ~SyncGuard() {
     try {
       stream_.synchronize();
-    } catch (...) {  // whoever destroys after a failure knows
+    } catch (...) {  // the failure was already reported when the stack unwinds
     }
   }
 

@@ -19,14 +19,14 @@ namespace {
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // memcpy per thread
 constexpr std::int64_t kGrainElements = 1 << 14;             // strided or converting elements per thread
 
-/// Copies of so many bytes and more go past the caches: what is written would push out what others need, and reading
-/// the target's lines before they are overwritten is a third of all traffic.
+/// Copies of this many bytes and more use non-temporal stores: cached stores would evict other data, and would first
+/// read the target's lines, a third of all traffic.
 constexpr std::size_t kStreamBytes = std::size_t{16} << 20;
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
-/// Toward zero; beyond the range of To its nearest value, NaN gives 0. All bounds are exact in From.
+/// Truncates toward zero; beyond the range of To gives its nearest value, for NaN 0. All bounds are exact in From.
 template <class To, class From>
 To to_integer(From value) {
   constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
@@ -107,7 +107,7 @@ void copy_elements(const CpuContext& context, const TensorView& src, const Tenso
   });
 }
 
-/// memcpy with stores past the caches, where the processor has them in every model.
+/// memcpy with non-temporal stores, on processors where every model has them.
 void stream_bytes(std::byte* dst, const std::byte* src, std::size_t count) {
 #if defined(__x86_64__)
   const std::size_t head = std::min(count, (0 - reinterpret_cast<std::uintptr_t>(dst)) % sizeof(__m128i));
@@ -122,7 +122,7 @@ void stream_bytes(std::byte* dst, const std::byte* src, std::size_t count) {
       _mm_stream_si128(to + i, values[i]);
     }
   }
-  _mm_sfence();  // before anything that tells others that the copy is done
+  _mm_sfence();  // before anything tells others that the copy is done
   std::memcpy(dst + at, src + at, count - at);
 #else
   std::memcpy(dst, src, count);

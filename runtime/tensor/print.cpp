@@ -16,7 +16,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// Of a summarised axis the first and the last edge_items.
+/// The shown part of a view: of a shortened axis the first and the last edge_items.
 class Window {
  public:
   Window(const Shape& shape, const PrintOptions& options) : edge_(options.edge_items), shown_(shape) {
@@ -31,7 +31,7 @@ class Window {
     }
   }
   [[nodiscard]] const Shape& shape() const { return shown_; }  ///< extents of what is shown
-  /// Elements were left out before position i of the axis.
+  /// True when elements are left out before position i of the axis.
   [[nodiscard]] bool gap_before(int axis, std::int64_t i) const {
     return cut_[static_cast<std::size_t>(axis)] && i == edge_;
   }
@@ -87,7 +87,7 @@ std::string text_of(double value, Form form, int precision) {
   return std::string(text.data(), end) + (form == Form::whole ? "." : "");
 }
 
-/// Every element of a contiguous host view, all of one width.
+/// The text of every element of a contiguous host view, all of one width.
 Texts texts_of(const TensorView& view, int precision) {
   Texts texts;
   texts.reserve(static_cast<std::size_t>(view.numel()));

@@ -44,7 +44,7 @@ Tensor Tensor::zeros(Context& context, const Shape& shape, DType dtype) {
     if (context.device().kind == DeviceKind::cuda) {
       detail::cuda_zero(context, tensor.view_.data, bytes);
     } else {
-      // The task holds the memory: the tensor may be gone before a worker comes to it.
+      // The task holds the memory: the tensor may be destroyed before a worker runs the task.
       context.stream().enqueue(
           [data = tensor.view_.data, bytes, owner = tensor.owner_] { std::memset(data, 0, bytes); });
     }
@@ -61,8 +61,8 @@ Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
 
 namespace {
 
-/// A worker may come to the copy when both tensors are gone: a task behind it holds them. CUDA's memory is freed in the
-/// order of the stream.
+/// Both tensors may be destroyed before a worker runs the copy: a task behind it holds them. CUDA memory is freed in
+/// the order of the stream.
 void keep_until_passed(Stream& stream, const Tensor& source, const Tensor& result) {
   if (stream.device().kind == DeviceKind::cpu && !stream.is_inline()) {
     stream.enqueue([source, result] {});

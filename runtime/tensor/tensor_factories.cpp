@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;                     // elements per thread
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // made on the host at once for a GPU
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // made on the host at a time for a GPU
 
 /// The largest finite value; for integers one past the largest, which f64 can hold.
 template <class T>
@@ -63,7 +63,7 @@ void require_fits(std::string_view op, double value) {
   }
 }
 
-// What makes elements [begin, end): operator()(begin, end, out), where out is where element `begin` goes.
+// Functors that compute elements [begin, end): operator()(begin, end, out); out points to element `begin`.
 
 template <class T>
 struct Constant {
@@ -143,11 +143,11 @@ struct Normal {
   }
 };
 
-/// A tensor whose elements `fill` makes, for `call`.
+/// Makes a tensor with elements from `fill`; `call` names the factory.
 template <class T, class Fill>
 Tensor made(std::string_view call, Context& context, const Shape& shape, const Fill& fill) {
   const std::int64_t count = shape.numel();
-  // The one place that calls it: hosts and GPUs have the same machine code and with it the same bits.
+  // The only place that calls `fill`: hosts and GPUs run the same machine code and get the same bits.
   const auto run = [fill](const CpuContext& host, std::int64_t first, std::int64_t last, T* out) {
     parallel_ranges(host, last - first, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { fill(first + begin, first + end, out + begin); });
@@ -158,7 +158,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
   if (context.device().kind == DeviceKind::cpu) {
     const auto& host = static_cast<const CpuContext&>(context);
     Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
-    // The task holds the memory: the tensor may be gone before a worker comes to it.
+    // The task holds the memory: the tensor may be destroyed before a worker runs the task.
     context.stream().enqueue([run, &host, count, tensor] { run(host, 0, count, tensor.view().as<T>()); });
     return tensor;
   }
@@ -172,7 +172,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
     const std::int64_t end = std::min(count, begin + piece);
     run(host, begin, end, staging.view().as<T>());
     copy(context, staging.view().slice(0, 0, end - begin), flat.slice(0, begin, end));
-    context.synchronize();  // the next piece takes its place
+    context.synchronize();  // the next piece reuses its memory
   }
   return tensor;
 }

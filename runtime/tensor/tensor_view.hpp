@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// A strided window on memory that somebody else owns: data, element type, device, extents, element strides.
-/// A plain value of about 170 bytes; copying one copies no data and allocates nothing. An op's comment says which
-/// of its views are read and which are written. A view with data == nullptr and rank 0 stands for "not given".
+/// A strided window on memory that somebody else owns: data, element type, device, extents, element strides. A plain
+/// value of about 170 bytes; copying one copies no data and allocates nothing. An op's comment says which of its views
+/// are read and which are written. A view with data == nullptr and rank 0 means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -27,7 +27,7 @@ struct TensorView {
   TensorView(void* data, DType dtype, Device device, const Shape& shape);
   /// Any strides, in elements; they may be negative or zero. ShapeError when the ranks differ.
   TensorView(void* data, DType dtype, Device device, const Shape& shape, const Strides& strides);
-  /// Host memory holding T's.
+  /// Host memory with elements of type T.
   template <class T, std::size_t N>
   TensorView(std::span<T, N> values, const Shape& extents)
       : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), extents) {
@@ -63,8 +63,8 @@ struct TensorView {
 /// "f32 (2, 3) on cpu", for error texts.
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-/// Throws DeviceError naming both devices unless the views that are given are all on device, and ShapeError where an
-/// address is no multiple of the size of an element. `op` names the caller.
+/// Throws DeviceError, naming both devices, unless all given views are on `device`; ShapeError when an address is no
+/// multiple of its element size. `op` names the caller.
 void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
 
 /// True when the address ranges of two contiguous views share a byte.
