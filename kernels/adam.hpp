@@ -6,23 +6,24 @@
 namespace lockstep::ops {
 
 struct AdamOptions {
-  double beta1 = 0.9;      ///< [0, 1)
-  double beta2 = 0.999;    ///< [0, 1)
-  double epsilon = 1e-8;   ///< > 0 in the type of the parameters: where all gradients were 0, nothing moves
-  bool decoupled = false;  ///< AdamW: weight decay shrinks the parameters and stays out of the moments
+  double beta1 = 0.9;    ///< [0, 1)
+  double beta2 = 0.999;  ///< [0, 1)
+  /// Above 0 in the type of the parameters, so that parameters whose gradients were all 0 do not move.
+  double epsilon = 1e-8;
+  bool decoupled = false;  ///< AdamW: weight decay shrinks the parameters and does not enter the moments
 };
 
-/// UsageError, in the name of `op`, for options out of range beside parameters of type `dtype`.
+/// UsageError when an option is out of range for parameters of type `dtype`; `op` names the caller.
 void require_adam_options(std::string_view op, const AdamOptions& options, DType dtype);
 
 /// Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2), as PyTorch defines them:
 ///   g = factor * grad                         adam: + weight_decay * p;   AdamW: p *= 1 - lr * weight_decay
 ///   m = beta1 * m + (1 - beta1) * g;          v = beta2 * v + (1 - beta2) * g^2
 ///   p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
-/// with lr = learning_rate * learning_rate_scale and t = step, i64 scalar: the number of this update, counted from 1;
-/// what is below 1 counts as 1. Powers in f64. first_moment, second_moment (n): of the type of the parameters, zero
-/// before the first update. Reads p, g, m, v once, writes p, m, v and the copy once.
-/// UsageError: options out of range, moments that are not given, and what ArenaUpdate says.
+/// with lr = learning_rate * learning_rate_scale and t = step (i64 scalar): the number of this update, counted from 1;
+/// values below 1 count as 1. Powers are computed in f64. first_moment, second_moment (n): of the type of the
+/// parameters, zero before the first update. Reads p, g, m, v once, writes p, m, v and the copy once. UsageError for
+/// options out of range and for missing moments, and the errors of ArenaUpdate.
 void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
                  const TensorView& first_moment, const TensorView& second_moment);
 

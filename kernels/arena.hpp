@@ -10,42 +10,43 @@
 
 namespace lockstep::ops {
 
-/// A run of arena elements whose tensors share one parameter group; counts include the zero padding between tensors.
+/// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
 struct ArenaSegment {
   std::int64_t offset = 0;  ///< first element, from the start of the arena
   std::int64_t count = 0;   ///< elements
   double learning_rate_scale = 1;
   double weight_decay = 0;
-  bool trainable = true;  ///< false: the update leaves the elements alone
-  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; other updates do not ask
+  bool trainable = true;  ///< false: the update does not change these elements
+  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; other updates ignore it
 };
 
-/// What every optimizer update takes: the elements [begin, begin + n) of its arenas, which may be the whole, a bucket
-/// or a shard. Parts of segments outside the range are skipped, elements in no segment are left alone. Views are
-/// contiguous and share no memory; n may be 0. Read and written once each. Deterministic: an element's bits do not
-/// depend on how the arena is cut into ranges, unless the update says so.
+/// The arguments of every optimizer update: elements [begin, begin + n) of its arenas, which may be all of them, a
+/// bucket or a shard. Parts of segments outside the range are skipped; elements in no segment do not change. Views are
+/// contiguous and share no memory; n may be 0. Each is read and written once. Deterministic: unless the update says
+/// otherwise, an element's bits do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
-  std::span<const ArenaSegment> segments;  ///< sorted, not overlapping; on the host they must live until the op has run
+  /// Sorted, without overlap. On the host they must live until the op has run.
+  std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
-  TensorView learning_rate;  ///< f64 scalar; an element's is that times its learning_rate_scale
-  /// Scalar of the type of the parameters; gradients are multiplied by it before anything else: what undoes a loss
-  /// scale and clips. Not given: 1.
+  TensorView learning_rate;  ///< f64 scalar; each element's rate is this times its learning_rate_scale
+  /// Scalar of the type of the parameters. Gradients are first multiplied by it: it divides a loss scale out and clips.
+  /// Not given: 1.
   TensorView factor;
-  TensorView skip;        ///< i32 scalar; not 0: parameters, states and copy keep their bits. Not given: never
+  TensorView skip;        ///< i32 scalar; not 0: parameters, states and copy do not change. Not given: never
   TensorView parameters;  ///< (n) f32, on the host also f64
   TensorView gradients;   ///< (n) of the type of the parameters, or bf16 or f16 beside f32
-  /// (n) bf16 or f16 beside f32, of the type of 16-bit gradients: the updated parameters rounded to nearest even.
-  /// Written where parameters are updated; may be missing.
+  /// (n) bf16 or f16 beside f32 parameters (the type of 16-bit gradients): the updated parameters rounded to nearest
+  /// even. Written where parameters are updated. Optional.
   TensorView copy;
 };
 
-/// The checks of `update` and of the optimizer's states, which are like the parameters; states that are not given are
-/// passed over. DeviceError, DTypeError and ShapeError as above says; UsageError for a scale or decay that is not
-/// finite.
+/// Checks `update` and the optimizer's states, which have the type and shape of the parameters; states that are not
+/// given are skipped. DeviceError, DTypeError and ShapeError when the above does not hold; UsageError for a scale or
+/// decay that is not finite.
 void require_arena_update(const Context& context, std::string_view op, const ArenaUpdate& update,
                           std::initializer_list<Operand> states);
 
-/// [begin, end): the elements of the range at hand that a segment covers; empty, begin >= end, when it is elsewhere.
+/// [begin, end): the elements of the range that a segment covers; begin >= end when it covers none.
 struct ArenaPiece {
   std::int64_t begin;
   std::int64_t end;

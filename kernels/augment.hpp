@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// What happens to an image on its way into a batch, in one pass over the pixels.
+/// The preparation of images for a batch, in one pass over the pixels.
 struct AugmentDesc {
   std::int64_t pad = 0;  ///< zero pixels (of the raw image) added on each side before a random crop of the same size
   bool flip = false;     ///< mirrored left to right with probability 1/2
@@ -23,11 +23,11 @@ struct AugmentDesc {
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples from `valid` on are all zero
-/// Crop offset and flip come from Random(seed, augment, epoch, sample id): first below(2 * pad + 1) for the row offset,
-/// then the same for the column offset, then below(2) for the flip; each is drawn only when it is switched on. So they
-/// depend on no thread, rank or batch position. A pixel in the padding has the value 0 before normalisation.
-/// The bits in f32 are the same on every device.
-/// UsageError: pad below 0 or above 2^30; a mean or std that is not finite, a std that is not above 0. No workspace.
+/// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
+/// the same for the column offset, below(2) for the flip; each only when it is switched on. So they depend on no
+/// thread, rank or batch position. Padding pixels are 0 before normalisation. In f32 the bits are the same on every
+/// device. UsageError: pad below 0 or above 2^30; a mean or std that is not finite, a std that is not above 0. No
+/// workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops {
 
-/// What the mean of a window divides by: all its elements, padding counted as zeros, or those inside of the image.
+/// The divisor of a window's mean: all its elements (padding counts as zeros), or only those inside the image.
 enum class AverageOver { window, inside };
 
 // x, dx: (N, H, W, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, with sums in f32. Nothing
@@ -16,7 +16,7 @@ enum class AverageOver { window, inside };
 void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& x,
                             const TensorView& y);
 /// dx = sum of dy (N, P, Q, C) over the windows that cover the element, in row-major order, each divided as in the
-/// forward pass. dx is overwritten. Windows may overlap; what none covers gets zero.
+/// forward pass. dx is overwritten. Windows may overlap; an element that no window covers gets zero.
 void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx);
 

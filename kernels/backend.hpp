@@ -17,9 +17,9 @@ struct OnContext<Concrete, Result(const Context&, Arguments...)> {
 };
 }  // namespace detail
 
-/// The type of an op with a concrete context in the place of Context. In a contract,
-/// `OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;` declares what the host's backend defines,
-/// without its arguments once more.
+/// The type of an op with a concrete context in place of Context. In a contract, `OnContext<CpuContext,
+/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the function of the host's backend without repeating
+/// its arguments.
 template <class Concrete, class Function>
 using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 

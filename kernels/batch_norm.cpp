@@ -18,7 +18,7 @@ void check_input(std::string_view op, const TensorView& x) {
   require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
 }
 
-/// Statistics and parameters beside no tensor: of the types that there are beside one.
+/// Checks the type of statistics or parameters in an op that takes no tensor: f32, on the host also f64.
 void check_parameters(std::string_view op, const Operand& operand) {
   const auto& [view, name] = operand;
   require_compute_dtype(op, name, view);
@@ -48,7 +48,7 @@ void check_workspace(std::string_view op, const Context& context, const TensorVi
   require_workspace(op, workspace, batch_norm_workspace_bytes(context, x), kWorkspaceAlignment);
 }
 
-/// What both backward ops take alike.
+/// The checks that both backward ops share.
 void check_backward(std::string_view op, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                     const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                     const TensorView& sums) {

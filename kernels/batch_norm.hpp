@@ -9,7 +9,7 @@
 
 namespace lockstep::ops {
 
-// Batch normalisation (Ioffe and Szegedy, 2015) cut into steps that SyncBN, virtual ranks and fusions can recombine.
+// Batch normalisation (Ioffe and Szegedy, 2015) in steps that SyncBN, virtual ranks and fusions can recombine.
 //
 //   x, y, dy, dx, residual ..: (N, ..., C) contiguous, rank >= 2, channels last; all of one type: f32, f64 or bf16 on
 //                the host, f32, bf16 or f16 on a GPU
@@ -27,11 +27,11 @@ namespace lockstep::ops {
 /// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
 
-/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that batch_norm_stats and batch_norm_backward_reduce need
-/// for x on this device.
+/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) of batch_norm_stats and batch_norm_backward_reduce for x on
+/// this device.
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x);
 
-/// stats of the valid rows of x; chunks are joined by the pairwise formula of Chan, Golub and LeVeque (1979).
+/// Statistics of the valid rows of x. Chunks are joined by the pairwise formula of Chan, Golub and LeVeque (1979).
 /// count == 0 gives zeros.
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
@@ -56,14 +56,15 @@ void batch_norm_apply(Context& context, const TensorView& x, const TensorView& c
                       bool relu, const TensorView& y, const TensorView& mask);
 
 /// With g = (dy [+ dy2]) masked: sums (2, C) = sum g, sum g * xhat over the valid rows, xhat = (x - mean) * inv_std.
-/// dweight (C) takes sum g * xhat and dbias (C) sum g as mode says (ignore: the views may be missing).
+/// mode: whether dweight (C) is set to sum g * xhat, and dbias (C) to sum g, or these are added; with ignore both may
+/// be missing.
 void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                 const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                                 GradMode mode, const TensorView& sums, const TensorView& dweight,
                                 const TensorView& dbias, const TensorView& workspace);
 
 /// dx = scale * (g - sums[0] / count - xhat * sums[1] / count), 0 in padding rows; dresidual (when given) = g, 0 in
-/// padding rows. count is that of stats (last element). dx and dresidual may each be dy or dy2, not x, and not each
+/// padding rows. count is the last element of stats. dx and dresidual may each be dy or dy2, but not x and not each
 /// other.
 void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                const TensorView& x, const TensorView& coefficients, const TensorView& sums,

@@ -22,7 +22,7 @@ const char* pass_name(ConvPass pass) {
   return "backward_weights";
 }
 
-/// Everything but the window, which y_shape() checks.
+/// Checks everything but the window, which y_shape() checks.
 void check_extents(const ConvDesc& d) {
   require<ShapeError>(d.spatial_rank >= 1 && d.spatial_rank <= 3, "conv2d: spatial_rank is ", d.spatial_rank,
                       ", expected 1, 2 or 3");

@@ -18,9 +18,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
-/// Sums run in accumulation_dtype(dtype), which the bias and the gradient of the weights are stored in, too: f32 beside
-/// 16-bit x, y and weights.
-/// A provider that cannot do what is asked throws UnsupportedError when planning.
+/// Sums run in accumulation_dtype(dtype): f32 beside 16-bit x, y and weights. The bias and the gradient of the weights
+/// are stored in that type too. A provider that does not support a desc throws UnsupportedError when planning.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -36,7 +35,7 @@ struct ConvDesc {
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< forward adds a bias (K)
-  GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replace the output or add to it
+  GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replaces the output or adds to it
   bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
 
   [[nodiscard]] Shape x_shape() const;
@@ -45,8 +44,8 @@ struct ConvDesc {
   [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
 };
 
-/// One pass of one convolution, planned for one device and the context's thread count: owns the library's descriptors,
-/// no tensor memory. Immutable after planning; run() on it from one thread at a time.
+/// One pass of one convolution, planned for one device and the context's thread count. Owns the library's descriptors,
+/// but no tensor memory. Immutable after planning; one thread at a time calls run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
@@ -54,11 +53,11 @@ class ConvPlan {
   [[nodiscard]] ConvPass pass() const { return pass_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
-  /// The same bits whenever it runs (with the planned thread count).
+  /// True when every run gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
-  /// The arguments of conv2d(), already checked.
+  /// The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& out, const TensorView& workspace) const = 0;
 
@@ -71,11 +70,11 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// Choices that can do this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
-/// before the colon names the provider; a provider's name alone stands for the first of its choices.
+/// Choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
+/// before the colon names the provider; a provider's name alone means its first choice.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
-/// Plans with the given choice, or the first of conv2d_choices() when empty. UsageError for an unknown choice,
-/// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.
+/// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
+/// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.
 [[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
                                                     const std::string& choice = {});
 
@@ -83,9 +82,9 @@ class ConvPlan {
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
-/// All contiguous, of desc.dtype (bias and dweights: its accumulation_dtype; "cudnn:split:.." rounds dweights to dtype
-/// on the way, once), with the shapes of desc; out overlaps nothing. workspace: u8, at least plan.workspace_bytes(),
-/// 64-byte aligned, not shared with work on other streams.
+/// All are contiguous, with the shapes of desc, of desc.dtype; bias and dweights are of its accumulation_dtype
+/// ("cudnn:split:.." rounds dweights to dtype once on the way). out overlaps no other tensor. workspace: u8, at least
+/// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
 

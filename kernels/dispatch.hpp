@@ -12,11 +12,11 @@
 
 namespace lockstep::ops {
 
-/// How an op that yields a gradient treats what is in its output: replace it, add to it, or do not compute it.
+/// What an op does with the gradient in its output: replaces it, adds to it, or does not compute it.
 enum class GradMode : unsigned char { overwrite, accumulate, ignore };
 
-/// DTypeError unless ops on the view's device compute in its type: f32, f64 and bf16 on the host, f32, bf16 and
-/// f16 on a GPU.
+/// DTypeError unless ops on the view's device support its type: f32, f64 and bf16 on the host, f32, bf16 and f16 on a
+/// GPU.
 inline void require_compute_dtype(std::string_view op, std::string_view name, const TensorView& view) {
   const DType t = view.dtype;
   if (view.device.kind == DeviceKind::cpu) {
@@ -48,7 +48,7 @@ inline void require_workspace(std::string_view op, const TensorView& workspace, 
 }
 
 namespace detail {
-// The library's ops declare their CUDA overloads in every build; a build without CUDA does not define them and compiles
+// Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define them, and compiles
 // its ops with LOCKSTEP_HAS_CUDA=0. An op outside of the library sets nothing: it has the overloads that it declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
@@ -58,8 +58,8 @@ constexpr bool kCudaOverloads = true;
 }  // namespace detail
 
 /// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f captures by value
-/// (views are values), because a worker stream runs it later. A device for which f cannot be called - there is no
-/// such overload of the op - gives UnsupportedError(op, device). For the .cpp files of ops:
+/// (views are values), because a worker stream runs it later. UnsupportedError(op, device) when the op has no overload
+/// for the device. In the .cpp files of ops:
 ///
 ///   dispatch(ctx, "relu_forward", [=](auto& c) -> decltype(backend::relu_forward(c, x, y)) {
 ///     backend::relu_forward(c, x, y);
@@ -82,8 +82,8 @@ void dispatch(Context& context, std::string_view op, F f) {
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// What f returns for the concrete context, f(const CpuContext&) or f(const CudaContext&), called at once: for
-/// questions that put no work on the stream, such as the size of a workspace. UnsupportedError like dispatch().
+/// Returns f(const CpuContext&) or f(const CudaContext&) for the concrete context, called at once: for questions that
+/// enqueue no work, such as the size of a workspace. UnsupportedError as dispatch().
 template <class F>
 auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {
   if (context.device().kind == DeviceKind::cpu) {

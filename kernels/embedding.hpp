@@ -7,29 +7,29 @@
 
 namespace lockstep::ops {
 
-// The first layer of a transformer: a row of a table for each token, and one for its place in the sequence, learned as
-// in GPT (Radford et al., 2018, section 3.1).
+// The first layer of a transformer: a table row for each token, and one for its position in the sequence, learned as in
+// GPT (Radford et al., 2018, section 3.1).
 //
 //   ids:        (..., T) i32, rank at least 1: M tokens in sequences of length T
 //   table:      (V, D), positions: (T, D), y, dy: (..., T, D); all of one type: f32, f64 or bf16 on the host, f32, bf16
 //               or f16 on a GPU
 // All contiguous. Outputs share no memory with other operands.
 
-/// y = table[id] + positions[t] for the token t of a sequence, rounded once. positions may be missing: y = table[id].
-/// An id outside [0, V) gives a row of zeros and reads nothing; bad_ids (f64 scalar, may be missing) += how many such
-/// there are in the first `valid` entries of the first axis of ids. valid: i64 scalar, clamped to 0 .. their number;
-/// not given: all. It does not touch y, whose rows are written for all ids.
+/// y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. An id outside
+/// [0, V) gives a row of zeros and reads nothing. bad_ids (f64 scalar, optional) += the number of such ids in the first
+/// `valid` entries of the first axis of ids. valid: i64 scalar, clamped to 0 .. their number; not given: all. valid
+/// does not affect y: rows are written for all ids.
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
                        const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 
 /// Bytes of workspace (u8, contiguous, aligned to 4) that embedding_backward needs for dtable; 0 on the host.
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
-/// dtable (V, D) = or += for each id the sum of the rows of dy at its tokens; tokens whose id is outside [0, V) take no
-/// part. dtable is of the type of dy, f32 beside 16-bit types, and sums are of the type of dtable, from what is there
-/// (overwrite: 0) on in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not occur
-/// become 0 or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError. The gradient of
-/// positions is reduce_rows of dy seen as (M / T, T * D).
+/// dtable (V, D) = or +=, for each id, the sum of the rows of dy at its tokens; tokens with an id outside [0, V) are
+/// skipped. dtable has the type of dy, f32 beside 16-bit types. Sums are in the type of dtable and start from its
+/// content (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not
+/// occur become 0 (overwrite) or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError.
+/// The gradient of positions is reduce_rows of dy seen as (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 

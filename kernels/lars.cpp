@@ -14,7 +14,7 @@ void require_lars_options(std::string_view op, const LarsOptions& options) {
                       ", expected a number of at least 0");
 }
 
-// One ratio a segment, then two partial sums a chunk.
+// One ratio per segment, then two partial sums per chunk.
 std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments) {
   std::int64_t numbers = static_cast<std::int64_t>(segments.size());
   for (const ArenaSegment& segment : segments) {

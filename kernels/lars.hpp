@@ -14,26 +14,25 @@ struct LarsOptions {
   double epsilon = 1e-8;             ///< >= 0
 };
 
-/// UsageError, in the name of `op`, for options out of range.
+/// UsageError when an option is out of range; `op` names the caller.
 void require_lars_options(std::string_view op, const LarsOptions& options);
 
-/// Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017): SGD with momentum (sgd.hpp) in which every tensor has
-/// a learning rate of its own. A segment is one tensor:
+/// Layer-wise adaptive rate scaling (You, Gitman, Ginsburg 2017): SGD with momentum (sgd.hpp) and a separate learning
+/// rate for every tensor. A segment is one tensor:
 ///   g = factor * grad;  ratio = trust_coefficient * ||p|| / (||g|| + weight_decay * ||p|| + epsilon)
 ///   v = momentum * v + ratio * (g + weight_decay * p);  p -= lr * (nesterov ? ratio * (..) + momentum * v : v)
-/// with lr = learning_rate * learning_rate_scale; ratio 1 for segments that do not adapt and where a norm is 0. The
-/// learning rate is that of the step at hand, as in sgd, and not part of v as in the paper's algorithm 1.
-/// Norms in f64 over fixed chunks of a tensor that are joined in order. Reads p and g twice, v once, writes p, v and
-/// the copy once. workspace: u8, aligned to 8, of the bytes below for the segments of the call.
-/// The range holds whole segments: an element's bits do not depend on how the arena is cut between them.
-/// ShapeError: begin or begin + n inside a segment. UsageError: options out of range, momentum without velocity, and
-/// what ArenaUpdate says.
+/// with lr = learning_rate * learning_rate_scale; ratio is 1 for segments that do not adapt, and where a norm is 0. The
+/// learning rate is that of the current step, as in sgd, and not part of v as in the paper's algorithm 1. Norms in f64
+/// over fixed chunks of a tensor that are joined in order. Reads p and g twice, v once, writes p, v and the copy once.
+/// workspace: u8, aligned to 8, of the bytes below for the segments of the call. The range must hold whole segments:
+/// then an element's bits do not depend on how the arena is cut. ShapeError: begin or begin + n inside a segment.
+/// UsageError: options out of range, momentum without velocity; and the errors of ArenaUpdate.
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                  const TensorView& workspace);
 
 namespace backend {                               // called after the checks of lars.cpp
-inline constexpr std::int64_t kLarsChunk = 4096;  // elements behind a partial sum, of which there are two
+inline constexpr std::int64_t kLarsChunk = 4096;  // elements per chunk, which has two partial sums
 
 [[nodiscard]] constexpr std::int64_t lars_chunks(std::int64_t count) {
   return (count + kLarsChunk - 1) / kLarsChunk;

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops {
 
-// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last axis: every row of C elements by itself.
+// Layer normalisation (Ba, Kiros and Hinton, 2016) over the last axis: each row of C elements separately.
 //
 //   x, y, dy, dx:                 (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32, f64
 //                                 or bf16 on the host, f32, bf16 or f16 on a GPU
@@ -17,9 +17,9 @@ namespace lockstep::ops {
 // Sums over a row and over rows have a fixed order: the bits do not depend on the number of threads. On a GPU they
 // depend on the shape, and on whether all tensors allow 16-byte accesses.
 
-/// y = (x - mean) * inv_std * weight + bias, with mean and inv_std = 1 / sqrt(variance + epsilon) of the row, the
-/// variance biased (over C) and from the deviations. mean and inv_std are outputs for backward, both or neither given.
-/// epsilon > 0. y may be x.
+/// y = (x - mean) * inv_std * weight + bias, with the row's mean and inv_std = 1 / sqrt(variance + epsilon). The
+/// variance is biased (divided by C) and computed from the deviations. mean and inv_std are outputs for backward: give
+/// both or neither. epsilon > 0. y may be x.
 void layer_norm_forward(Context& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
                         double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
 

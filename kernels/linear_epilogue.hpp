@@ -8,28 +8,28 @@
 
 namespace lockstep::ops {
 
-// What follows the product of a linear layer, in one pass over memory.
+// Bias, activation and residual after the product of a linear layer, in one pass over memory.
 //
 //   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32, f64 or bf16 on the
 //                           host, f32, bf16 or f16 on a GPU, computed in f32 there
 //   bias, dbias:            (N) contiguous, of x's type, f32 beside the 16-bit types
 //
-// Sums have a fixed order: the bits do not depend on the number of threads. On a GPU those of dbias depend on the
+// Sums have a fixed order: the bits do not depend on the number of threads. On a GPU the bits of dbias depend on the
 // shape, and on whether all tensors allow 16-byte accesses.
 
-/// y = kind(x + bias) + residual. bias and residual may be missing. y may be x or residual.
+/// y = kind(x + bias) + residual. bias and residual are optional. y may be x or residual.
 void linear_epilogue_forward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y);
 
 /// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors like x on
-/// this device unless its mode is ignore.
+/// this device, unless its mode is ignore.
 [[nodiscard]] std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x);
 
-/// With x and bias as in forward, x before that was added:
+/// x and bias are the inputs of forward:
 ///   dx    = dy * kind'(x + bias); not given: not computed
 ///   dbias = sum over the rows of dx, before dx is rounded to its type, as mode says; ignore: it may be missing
-/// The gradient of the residual is dy itself. kind identity reads neither x nor bias: x may be missing.
-/// dx may be dy or x.
+/// The gradient of the residual is dy itself. With kind identity, x and bias are not read: x may be missing. dx may be
+/// dy or x.
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace);

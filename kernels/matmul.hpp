@@ -14,20 +14,19 @@ namespace lockstep::ops {
 
 /// c (m, n) = activation(op(a) op(b) [+ bias (n), broadcast over rows]), or c += op(a) op(b)
 ///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
-/// With a batch, a, b and c have a leading axis of that extent, and each entry is a product by itself. Sums run in
-/// accumulation_dtype(dtype), which the bias is stored in, too; bias and activation join before c is rounded. (cuBLASLt
-/// rounds the bias to c's type first.)
-/// "reference" on the host adds the products of a sum in the order of k: a row of c has the same bits whatever m is and
-/// for any number of threads. The tests see that of m from "onednn", too.
-/// relu of a product that is NaN: NaN from our own loops and kernels, 0 from oneDNN (seen) and cuBLASLt (by report).
+/// With a batch, a, b and c have a leading axis of that extent, and each entry is a separate product. Sums run in
+/// accumulation_dtype(dtype), the type of the bias too; bias and activation are applied before c is rounded. (cuBLASLt
+/// rounds the bias to c's type first.) "reference" on the host adds the products of a sum in the order of k: a row of c
+/// has the same bits whatever m is and for any number of threads. The tests find the same for m with "onednn". relu of
+/// a product that is NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
-  std::int64_t batch = 0;  ///< products that are done together; 0: one, and no leading axis
+  std::int64_t batch = 0;  ///< number of separate products; 0: one product, without a leading axis
   std::int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool bias = false;                             ///< not together with accumulate
-  Activation activation = Activation::identity;  ///< another: not together with accumulate
+  bool bias = false;                             ///< not with accumulate
+  Activation activation = Activation::identity;  ///< not with accumulate, unless identity
   GradMode grad_mode = GradMode::overwrite;      ///< replace c or add to it
   bool accumulator_output = false;               ///< c is of accumulation_dtype(dtype): f32 beside 16-bit a and b
   bool tf32 = false;  ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
@@ -47,17 +46,17 @@ struct MatmulDesc {
   }
 };
 
-/// A matmul planned for one device: owns the library's descriptors, no tensor memory.
+/// A matmul planned for one device. Owns the library's descriptors, but no tensor memory.
 class MatmulPlan {
  public:
   virtual ~MatmulPlan() = default;
   [[nodiscard]] const MatmulDesc& desc() const { return desc_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] virtual std::size_t workspace_bytes() const = 0;
-  /// The same bits whenever it runs (with the planned thread count).
+  /// True when every run gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
-  /// The arguments of matmul(), already checked.
+  /// The arguments are those of matmul(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& c, const TensorView& workspace) const = 0;
 
@@ -69,19 +68,18 @@ class MatmulPlan {
   MatmulDesc desc_;
 };
 
-/// Choices that can do this on the context's device, best guess first: "onednn", "reference", ...
+/// Choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
-/// True when the provider of the best guess for this product alone can do its activation, too, and leaves NaN what it
-/// is. Else a pass of its own is better: a slower provider costs more, and a weight that became NaN should show.
+/// True when the provider of the best guess for this product without activation can also do the activation, and keeps
+/// NaN. Otherwise a separate pass is better: a slower provider costs more, and a weight that became NaN should show.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
-/// Plans with the given choice, or the first of matmul_choices() when empty. UsageError for an unknown choice,
-/// UnsupportedError for one that cannot do it, ShapeError for a desc that makes no sense.
+/// Plans with the given choice, or with the first of matmul_choices() when it is empty. UsageError for an unknown
+/// choice, UnsupportedError for one that does not support the product, ShapeError for an invalid desc.
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
                                                       const std::string& choice = {});
 
-/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the work is done.
-/// c overlaps nothing. workspace: u8, at least
-/// plan.workspace_bytes(), 64-byte aligned.
+/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the work is done. c
+/// overlaps no other tensor. workspace: u8, at least plan.workspace_bytes(), 64-byte aligned.
 void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& c, const TensorView& workspace);
 

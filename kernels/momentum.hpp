@@ -10,14 +10,14 @@ struct MomentumOptions {
   bool nesterov = false;  ///< needs momentum > 0
 };
 
-/// UsageError, in the name of `op`, for a momentum outside [0, 1) and nesterov without momentum.
+/// UsageError for a momentum outside [0, 1), and for nesterov without momentum; `op` names the caller.
 void require_momentum(std::string_view op, const MomentumOptions& options);
 
 namespace backend {  // in the files of sgd
 
-/// What sgd and lars have in common: g = ratio * (factor * grad + weight_decay * p), then as sgd.hpp says. ratios: null
-/// for sgd, where all are 1; for lars numbers in f64 on the device, of the segments on the host, on a GPU of the
-/// trainable segments that lie in the range.
+/// The common part of sgd and lars: g = ratio * (factor * grad + weight_decay * p), then as in sgd.hpp. ratios: null
+/// for sgd, where all are 1. For lars they are f64 on the device: one per segment on the host, one per trainable
+/// segment in the range on a GPU.
 void momentum_update(CpuContext&, const ArenaUpdate& update, const MomentumOptions& options, const TensorView& velocity,
                      const double* ratios);
 void momentum_update(CudaContext&, const ArenaUpdate& update, const MomentumOptions& options,

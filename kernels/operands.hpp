@@ -7,14 +7,14 @@
 
 namespace lockstep::ops {
 
-/// A tensor of an op and what its contract calls it.
+/// A tensor of an op, with its name in the contract.
 struct Operand {
   const TensorView& view;
   std::string_view name;
 };
 
-/// The checks of elementwise ops. All operands are like the first: contiguous, one shape, one type, and one that their
-/// device computes in.
+/// The checks of elementwise ops: all operands are contiguous, of the first one's shape and type, and of a type that
+/// their device supports.
 inline void require_alike(std::string_view op, std::initializer_list<Operand> operands) {
   const auto& [first, first_name] = *operands.begin();
   require_compute_dtype(op, first_name, first);
@@ -26,14 +26,14 @@ inline void require_alike(std::string_view op, std::initializer_list<Operand> op
   }
 }
 
-/// Rows of at least one element: (..., C).
+/// At least rank 1 and rows of at least one element: (..., C).
 inline void require_rows(std::string_view op, const Operand& operand) {
   const Shape& shape = operand.view.shape;
   require<ShapeError>(shape.rank() >= 1 && shape.back() >= 1, op, ": ", operand.name, " is ", shape,
                       ", expected (..., C) with C at least 1");
 }
 
-/// Images (N, H, W, C), contiguous, of a type that their device computes in.
+/// Images (N, H, W, C), contiguous, of a type that their device supports.
 inline void require_images(std::string_view op, const Operand& operand) {
   require_alike(op, {operand});
   require<ShapeError>(operand.view.shape.rank() == 4, op, ": ", operand.name, " is ", operand.view.shape,
@@ -47,13 +47,13 @@ inline void require_scalar(std::string_view op, const Operand& operand, DType dt
   require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
 }
 
-/// ShapeError when `out` shares memory with `in` and does not begin where it does.
+/// ShapeError when `out` shares memory with `in` without beginning at the same address.
 inline void require_same_or_apart(std::string_view op, const Operand& out, const Operand& in) {
   require<ShapeError>(out.view.data == in.view.data || !overlaps(out.view, in.view), op, ": ", out.name, " overlaps ",
                       in.name, " without being it");
 }
 
-/// Given, contiguous, of this type and shape.
+/// The tensor is given, contiguous, and of this type and shape.
 inline void require_tensor(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
   const auto& [view, name] = operand;
   require<ShapeError>(view.given(), op, ": ", name, " is not given, expected ", shape);
@@ -63,8 +63,8 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
                       " is not contiguous");
 }
 
-/// Weights of a loss, where they are given: contiguous, of type dtype, of the shape of the elements that the loss
-/// compares, (N, ...), or one a sample, (N).
+/// Weights of a loss, if given: contiguous, of type dtype, with the shape of the elements that the loss compares, (N,
+/// ...), or one per sample, (N).
 inline void require_weights(std::string_view op, const TensorView& weights, DType dtype, const Shape& elements) {
   if (weights.given()) {
     require_tensor(op, {weights, "weights"}, dtype,

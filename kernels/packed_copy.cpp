@@ -16,9 +16,9 @@
 namespace lockstep::ops {
 namespace {
 
-constexpr std::size_t kBoundary = 16;                          // where the GPU's widest accesses begin
+constexpr std::size_t kBoundary = 16;                          // alignment of the GPU's widest accesses
 constexpr std::size_t kMostPacked = std::size_t{1} << 30;      // of one pair
-constexpr std::int64_t kGrainBytes = std::int64_t{256} << 10;  // that a thread of the host moves
+constexpr std::int64_t kGrainBytes = std::int64_t{256} << 10;  // moved by one thread of the host
 
 std::string_view direction(bool to_gpu) {
   return to_gpu ? "from the host to the GPU" : "from the GPU to the host";
@@ -95,7 +95,8 @@ TensorView PackedCopy::gpu_block() const {
   return {gpu_memory_.data(), DType::u8, context_.device(), Shape{static_cast<std::int64_t>(packed_bytes_)}};
 }
 
-/// Calls f(packed, its place in the host's block) on the host's threads, which share the bytes, not the pairs, evenly.
+/// Calls f(packed, its place in the host's block) on the host's threads. The threads share the bytes evenly, not the
+/// pairs.
 template <class F>
 void PackedCopy::for_each_packed(F&& f) const {
   parallel_ranges(*host_, static_cast<std::int64_t>(packed_bytes_), kGrainBytes,
@@ -125,7 +126,7 @@ void PackedCopy::copy_alone(std::span<const CopyPair> pairs) {
 }
 
 void PackedCopy::to_gpu(std::span<const CopyPair> pairs) {
-  copy_alone(pairs);  // the engine works on the last of them while the block is filled
+  copy_alone(pairs);  // the engine copies the last of them while the block is filled
   if (packed_.empty()) {
     return;
   }
@@ -169,10 +170,10 @@ void PackedCopy::run(std::span<const CopyPair> pairs) {
   try {
     goes_to_gpu ? to_gpu(pairs) : to_host(pairs);
   } catch (...) {
-    // The engine may be at work in the block, or in the caller's memory, with nothing recorded behind it.
+    // The engine may still use the block, or the caller's memory, with no event recorded after it.
     try {
       context_.synchronize();
-    } catch (const Error&) {  // the first one says what went wrong
+    } catch (const Error&) {  // the first error says what went wrong
     }
     throw;
   }

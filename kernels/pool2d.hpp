@@ -15,7 +15,7 @@ struct PoolDesc {
   std::array<std::int64_t, 2> pad_after{0, 0};
 };
 
-/// (N, H, W, C) -> shape of the pooled tensor. ShapeError when the window does not fit or lies in padding only.
+/// The shape of the pooled tensor of x (N, H, W, C). ShapeError when the window does not fit or lies in padding only.
 [[nodiscard]] Shape pooled_shape(const PoolDesc& desc, const Shape& x);
 
 }  // namespace lockstep::ops

@@ -24,23 +24,22 @@ struct RegressionLossOptions {
 ///
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
-///   weights:     (N) or of the shape of prediction, contiguous, of the type of prediction, f32 beside 16-bit types:
-///   what
-///                the loss and the derivative of a sample or of an element are multiplied by; not given: 1. An element
-///                of weight 0 takes part in nothing, even where prediction or target is NaN
+///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 beside 16-bit types:
+///                factors of the loss and the derivative of a sample or an element; not given: 1. An element of weight
+///                0 is left out, even where prediction or target is NaN
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:       scalar, of the type of prediction, f32 beside 16-bit types: 1 / (global number of valid samples);
 ///                not given: 1
-///   dprediction: like prediction, or not given: derivative of the loss * weight / F * scale, 0 for samples that do not
-///   count;
-///                may be prediction
-///   metrics:     f64 (3): [0] += sum over the samples that count of their mean weighted loss, unscaled; the others
-///   stay workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that
-///   is 0
+///   dprediction: like prediction, or not given: derivative of the loss * weight / F * scale, 0 for samples that do
+///                not count; may be prediction
+///   metrics:     f64 (3): [0] += sum over the samples that count of their mean weighted loss, unscaled; [1] and [2]
+///                do not change
+///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that is
+///                0
 ///
-/// A difference that is NaN gives a loss and a gradient that are NaN. Differences are of the type of prediction, f32
-/// beside 16-bit types; losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
-/// of threads. An unknown kind or a delta that is not positive and finite is a UsageError.
+/// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32
+/// beside 16-bit types. Losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
+/// of threads. UsageError for an unknown kind, and for a delta that is not positive and finite.
 void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
                      const TensorView& target, const TensorView& weights, const TensorView& valid,
                      const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,

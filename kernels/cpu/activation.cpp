@@ -17,8 +17,8 @@ using lanes::all;
 using lanes::Lanes;
 using lanes::multiply_add;
 
-// exp and tanh of a register of numbers, without branches. With n the whole number next to x / ln 2 and
-// r = x - n ln 2, at most ln 2 / 2 = 0.35 in size, exp(x) = 2^n exp(r).
+// exp and tanh of a register of numbers, without branches. Let n be the whole number nearest to x / ln 2 and r = x - n
+// ln 2, with |r| at most ln 2 / 2 = 0.35; then exp(x) = 2^n exp(r).
 
 template <class T>
 struct Format;
@@ -28,9 +28,9 @@ struct Format<double> {
   using Bits = std::uint64_t;
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
-  static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last of the series: the next is below 2^-56 r
+  static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
   static constexpr double kShift = 0x1.8p52;  // added to a number it leaves the next whole number in the low bits
-  static constexpr double kLn2High = 0x1.62e42feep-1;  // so few bits that n times it is exact
+  static constexpr double kLn2High = 0x1.62e42feep-1;  // with few enough bits that n times it is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh of it rounds to 1
   static constexpr double kExpIsZero = -750;
@@ -80,7 +80,7 @@ template <class T>
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Bits>(x) ^ reinterpret_cast<Bits>(sign_of<T>(x)));
 }
 
-/// 2^n; shifted: n + kShift, n not below the exponents of normal numbers.
+/// 2^n. shifted: n + kShift; n is not below the exponents of normal numbers.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> power_of_two(const Lanes<T>& shifted) {
   using F = Format<T>;
@@ -115,14 +115,14 @@ template <class T>
 [[gnu::always_inline]] inline Lanes<T> exp_of_negative(const Lanes<T>& x) {
   using F = Format<T>;
   const Split<T> s = split<T>(x < F::kExpIsZero ? all(F::kExpIsZero) : x);
-  // in two steps: 2^n may be no normal number
+  // Two steps, as 2^n may not be a normal number.
   const Lanes<T> half = multiply_add(s.n, all(T(0.5)), all(F::kShift));
   const Lanes<T> rest = s.n - (half - F::kShift) + F::kShift;
   return (T(1) + s.less) * power_of_two<T>(half) * power_of_two<T>(rest);
 }
 
-/// (exp(2x) - 1) / (exp(2x) + 1), where the numerator is found without the cancellation: it keeps the digits of small
-/// x, also denormal, -0, and NaN.
+/// (exp(2x) - 1) / (exp(2x) + 1), with a numerator that is computed without cancellation: it keeps the digits of small
+/// x (denormals too), -0, and NaN.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> tanh_of(const Lanes<T>& x) {
   using F = Format<T>;
@@ -224,7 +224,7 @@ struct Gelu {
   }
 };
 
-/// to = f(from), both of `registers` full registers: the one loop that every number goes through.
+/// to = f(from), both of `registers` full registers: the one loop for all numbers.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
   for (std::int64_t i = 0; i < registers; ++i) {
@@ -232,7 +232,7 @@ template <class T, class F>
   }
 }
 
-/// The last register is filled up with zeros.
+/// As above for any count: the last register is padded with zeros.
 template <class T, class F>
 void map(F f, const T* from, std::int64_t count, T* to) {
   constexpr std::int64_t kCount = lanes::kCount<T>;
@@ -246,7 +246,7 @@ void map(F f, const T* from, std::int64_t count, T* to) {
   }
 }
 
-/// f(Function{}) of a kind that registers compute.
+/// Calls f(Function{}) for a kind that is computed in registers.
 template <class F>
 void with_function(Activation kind, F&& f) {
   switch (kind) {

@@ -4,13 +4,14 @@
 
 #include <lockstep/kernels/activation.hpp>
 
-/// The functions of enum Activation and their derivatives on the host, for every op that has them: compiled once, in
-/// activation.cpp, so that a number has the same bits in each of them, wherever it stands and however many there are.
+/// The functions of enum Activation and their derivatives on the host, for every op that uses them. They are compiled
+/// once, in activation.cpp, so that a number gets the same bits in each op, whatever its position and the number of
+/// elements.
 namespace lockstep::ops::activations {
 
-inline constexpr std::int64_t kGrain = 2048;  // elements that are worth a thread: each costs an exponential
+inline constexpr std::int64_t kGrain = 2048;  // elements that justify another thread: each costs an exponential
 
-/// to[i] = kind(from[i]) for i in [0, count). to may be from, or is apart from it.
+/// to[i] = kind(from[i]) for i in [0, count). to is from, or does not overlap it.
 void values(Activation kind, const float* from, std::int64_t count, float* to);
 void values(Activation kind, const double* from, std::int64_t count, double* to);
 

@@ -12,7 +12,7 @@ namespace lockstep::ops::backend {
 
 inline constexpr std::int64_t kArenaGrain = 16384;
 
-/// True when the call leaves everything as it is.
+/// True when the call changes nothing.
 [[nodiscard]] inline bool skips(const ArenaUpdate& update) {
   return update.skip.given() && *update.skip.as<std::int32_t>() != 0;
 }
@@ -22,7 +22,7 @@ template <class T>
   return update.factor.given() ? *update.factor.as<T>() : T{1};
 }
 
-/// scaled[i] = factor * gradients[first + i], rounded to T, whatever the type of the gradients.
+/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients.
 template <class T>
 void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, std::int64_t count, T* scaled) {
   const auto from = [&]<class G>(const G* gradients) {
@@ -51,9 +51,10 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
   }
 }
 
-/// Calls rule(segment, learning_rate, first, count, parameters, gradients) on runs of elements that lie in one
-/// trainable segment each: first, their place in the views; T* and const T* to the run itself, the gradients times
-/// factor; learning_rate (double) with the segment's scale. Writes the copy after it. Nothing when the call skips.
+/// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
+/// trainable segment. first: the run's position in the views; parameters, gradients: T* and const T* to the run,
+/// gradients times factor; learning_rate (double): with the segment's scale. Then writes the copy. Does nothing when
+/// the call skips.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
   constexpr std::int64_t kRun = 1024;  // of gradients that are converted or scaled, on the stack

@@ -10,7 +10,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// What each byte of each channel becomes.
+/// The value of each byte in each channel.
 template <class T>
 using Table = std::array<std::array<T, 256>, 3>;
 

@@ -11,7 +11,7 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kPixelsInT = 64;  // pixels summed in the type of values before the sums are joined in double
+constexpr int64_t kPixelsInT = 64;  // pixels summed in the value type before these sums are joined in double
 
 }  // namespace
 

@@ -15,7 +15,7 @@ namespace {
 using namespace batch_norm;
 using std::int64_t;
 
-/// shift is computed with the rounded scale, so that y = bias at x = mean up to one rounding.
+/// Computes shift from the rounded scale, so that y = bias at x = mean up to one rounding.
 template <class T>
 void write_coefficients(double mean, double var, double epsilon, const T* weight, const T* bias, int64_t channels,
                         int64_t c, T* coefficients) {

@@ -16,8 +16,8 @@ namespace {
 using namespace batch_norm;
 using std::int64_t;
 
-/// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart; g is the incoming gradient of
-/// the elements from `at`, a multiple of 32, in f64 of 16.
+/// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart. g is the incoming gradient of
+/// the elements from `at` on; `at` is a multiple of 32 (16 in f64).
 template <bool kSecond, bool kMask, class T>
 void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
                   Value<T>* sum, Value<T>* product) {
@@ -141,7 +141,7 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   });
 }
 
-/// dx = scale * g + (x - mean) * slope + offset, the numbers of each channel read as if repeated over a period.
+/// dx = scale * g + (x - mean) * slope + offset; each channel's numbers are read as if repeated over a period.
 template <class T>
 class BackwardTable {
  public:
@@ -190,7 +190,7 @@ class BackwardTable {
   alignas(64) T offset_[kMaxLocal];
 };
 
-/// g: rows g_period apart; x and dx: period.
+/// Rows of g are g_period apart, rows of x and dx are a period apart.
 template <int kRows, class G, class T>
 void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
                    const typename BackwardTable<Value<T>>::Rows& table, T* dx, int64_t length) {

@@ -10,11 +10,11 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// How the loops of batch norm walk a tensor: as one contiguous range over which the channels repeat with a period, one
-/// row of C channels, or several rows where C is small or not a multiple of 8. Work is done in pieces: up to four
-/// periods at a time and at most kBlock elements of each, so that what a piece needs stays in the first-level cache and
-/// the inner loops are long and vectorise whatever C is. A piece starts at a multiple of 8 elements, a byte of the
-/// mask. Loops marked `omp simd` may write in place: element i depends on element i only.
+/// How the loops of batch norm walk a tensor: as one contiguous range in which the channels repeat with a period. A
+/// period is one row of C channels, or several rows when C is small or not a multiple of 8. Work is done in pieces: up
+/// to four periods at a time and at most kBlock elements of each, so that a piece stays in the first-level cache and
+/// the inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, a byte of the mask.
+/// Loops marked `omp simd` may write in place: element i depends on element i only.
 ///
 /// T: elements of the tensor; V, Value<T>: of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {

@@ -7,19 +7,19 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 
-/// Sums of batch norm that stay in registers: of kLanes channels, over a group of periods. Always 32 bytes wide, on
-/// every processor, so that a tensor is cut alike everywhere; cpu/lanes.hpp is as wide as the processor.
+/// Sums of batch norm in registers: of kLanes channels, over a group of periods. Vectors are 32 bytes wide on every
+/// processor, so that a tensor is cut the same way everywhere; cpu/lanes.hpp is as wide as the processor.
 namespace lockstep::ops::batch_norm {
 
-/// Elements, about, whose sums stay in registers before they join one in memory.
+/// About how many elements are summed in registers before the sums are added to those in memory.
 inline constexpr std::int64_t kGroup = 2048;
 
 /// Channels whose sums are kept in registers together: 128 bytes.
 template <class T>
 inline constexpr std::int64_t kLanes = 128 / sizeof(Value<T>);
 
-/// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): kLanes elements from
-/// `phase` of each period are to be added up. Returns where the last, partial period begins.
+/// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): f sums kLanes elements
+/// from `phase` of each period. Returns the beginning of the last, partial period.
 template <class T, class F>
 std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   const std::int64_t periods = count / period;
@@ -32,7 +32,7 @@ std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   return periods * period;
 }
 
-/// The elements after these kLanes are read next in this row: hardware does not see it coming.
+/// Prefetches the elements after these kLanes in this row, which are read next: hardware does not predict that.
 template <class T>
 void prefetch_next(const T* lanes) {
   __builtin_prefetch(lanes + kLanes<T>);
@@ -41,8 +41,8 @@ void prefetch_next(const T* lanes) {
   }
 }
 
-/// 32 bytes that + - * work on element by element (an extension of gcc and clang). Arrays of these stay in registers,
-/// arrays of T do not.
+/// 32 bytes with elementwise + - * (an extension of gcc and clang). Arrays of this type stay in registers, arrays of T
+/// do not.
 template <class V>
 struct VectorOf {
   using Type [[gnu::vector_size(32)]] = V;

@@ -8,9 +8,9 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
-// Plain loops that do everything a ConvDesc can say, in a fixed order whatever the number of threads: the oracle of
-// the other providers, and what finite differences run on in f64. Any spatial rank is handled as three axes, missing
-// outer axes having extent 1; padding and stride are resolved once, into tables of coordinates.
+// Plain loops for every ConvDesc, in an order that does not depend on the number of threads: the oracle of the other
+// providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes; missing outer axes
+// have extent 1. Padding and stride are resolved once, into tables of coordinates.
 
 namespace lockstep::ops::reference {
 namespace {
@@ -19,9 +19,9 @@ constexpr std::int64_t kBlock = 64;     // channels that are summed together in 
 constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
 constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
 constexpr std::size_t kAlignment = 64;  // of the workspace
-constexpr std::int64_t kWork = 131072;  // multiply-adds or copies worth waking another thread for
+constexpr std::int64_t kWork = 131072;  // multiply-adds or copies that justify another thread
 
-/// One spatial axis: which input coordinate each output coordinate reads through each tap, and the inverse.
+/// One spatial axis: the input coordinate that each output coordinate reads through each tap, and the inverse.
 struct Axis {
   struct Link {
     std::int64_t tap;

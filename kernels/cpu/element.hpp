@@ -6,12 +6,12 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 
-/// Elements as host loops see them: float, double or BFloat16 in memory; in registers, and in sums, parameters and
-/// statistics beside the tensor, a Value of it. BFloat16 has no arithmetic, so that a loop that forgets to convert does
-/// not compile. Both conversions are shifts, adds and a selection, which compilers vectorise.
+/// Elements in host loops: float, double or BFloat16 in memory; in registers, and in the sums, parameters and
+/// statistics that go with the tensor, a Value. BFloat16 has no arithmetic, so a loop that forgets to convert does not
+/// compile. Compilers vectorise both conversions (shifts, adds and a selection).
 namespace lockstep::ops {
 
-/// float for BFloat16, else T: what accumulation_dtype() says.
+/// float for BFloat16, else T: the type of accumulation_dtype().
 template <class T>
 using Value = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
@@ -20,13 +20,13 @@ template <class T>
   return static_cast<Value<T>>(element);
 }
 
-/// Rounds to nearest even; a double on its way to bf16 to f32 before.
+/// Rounds to nearest even; a double becomes f32 before it becomes bf16.
 template <class T, class From>
 [[nodiscard]] T element_of(From value) {
   return T(static_cast<Value<T>>(value));
 }
 
-/// to = value, for loops marked `omp simd`: there gcc vectorises no assignment of a class.
+/// to = value, for loops marked `omp simd`: gcc vectorises no assignment of a class there.
 template <class T>
 void store(Value<T> value, T& to) {
   if constexpr (std::is_same_v<T, BFloat16>) {

@@ -9,11 +9,10 @@
 #include <immintrin.h>
 #endif
 
-/// A register of the processor full of numbers, for the loops whose speed hangs on it and that compilers do not
-/// vectorise by themselves. Written with the vectors that gcc and clang share, so that every processor has them. Every
-/// lane does the same operations in the same order: what a number becomes does not depend on the lane it is in. A loop
-/// that fills up its last register, instead of finishing with single numbers, has bits that do not depend on how many
-/// numbers there are.
+/// A processor register of numbers, for loops whose speed depends on it and that compilers do not vectorise by
+/// themselves. It uses the vector types of gcc and clang, so it works on every processor. Every lane does the same
+/// operations in the same order: a number's result does not depend on its lane. In a loop that pads its last register,
+/// instead of finishing with single numbers, the bits do not depend on the number of elements either.
 namespace lockstep::ops::lanes {
 
 #if defined(__AVX512F__)
@@ -58,8 +57,8 @@ template <class T>
   return value - Lanes<T>{};  // not +, which makes 0 of -0
 }
 
-/// a * b + c, rounded once where the processor can. Said outright: in a chain of sums, gcc takes a multiplication and
-/// an addition for some processors, whatever -ffp-contract says.
+/// a * b + c, rounded once on processors that can. Written explicitly: in a chain of sums gcc uses a multiplication and
+/// an addition on some processors, whatever -ffp-contract says.
 [[nodiscard, gnu::always_inline]] inline Lanes<float> multiply_add(const Lanes<float>& a, const Lanes<float>& b,
                                                                    const Lanes<float>& c) {
 #if defined(__AVX512F__)
@@ -83,8 +82,8 @@ template <class T>
 
 namespace detail {
 
-/// Of two rows of a matrix that is turned round, `half` rows apart: the second half of every 2 * half lanes of a is
-/// exchanged with the first half of b's.
+/// One step of a transposition, for two rows that are `half` rows apart: exchanges the second half of every 2 * half
+/// lanes of a with the first half of those of b.
 template <int half, class T, int... lane>
 [[gnu::always_inline]] inline void exchange(Lanes<T>& a, Lanes<T>& b, std::integer_sequence<int, lane...> /*lanes*/) {
   constexpr int kLanes = static_cast<int>(kCount<T>);
@@ -108,7 +107,7 @@ template <int half, class T>
 
 }  // namespace detail
 
-/// rows: kCount<T> of them, a square matrix; lane j of row i becomes lane i of row j.
+/// Transposes a square matrix of kCount<T> rows: lane j of row i becomes lane i of row j.
 template <class T>
 [[gnu::always_inline]] inline void transpose(Lanes<T>* rows) {
   detail::turn<static_cast<int>(kCount<T> / 2), T>(rows);

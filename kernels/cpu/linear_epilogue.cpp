@@ -18,8 +18,8 @@ int64_t rows_worth_a_thread(int64_t columns) {
   return std::max(int64_t{1}, activations::kGrain / columns);
 }
 
-/// f(at, column, count) for pieces of rows [first, last) of a tensor (M, columns): elements [at, at + count), the first
-/// of which is in `column`. A piece is some rows, or a part of one that is longer than kPiece.
+/// Calls f(at, column, count) for pieces of rows [first, last) of a tensor (M, columns): elements [at, at + count),
+/// which begin in `column`. A piece is several rows, or a part of a row that is longer than kPiece.
 template <class F>
 void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   const int64_t most = columns < kPiece ? kPiece / columns * columns : kPiece;
@@ -32,8 +32,8 @@ void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   }
 }
 
-/// to = x + bias. x: `count` elements, rows of a tensor (M, columns) or, from `column` on, a part of one; bias:
-/// (columns), or null.
+/// to = x + bias. x: `count` elements of a tensor (M, columns): whole rows, or a part of one row from `column` on;
+/// bias: (columns), or null.
 template <class T>
 void add_bias(const T* x, const Value<T>* bias, int64_t column, int64_t columns, int64_t count, Value<T>* to) {
   std::transform(x, x + count, to, [](T in) { return value_of(in); });

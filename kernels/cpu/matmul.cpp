@@ -8,10 +8,10 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
-// Products in registers: a few rows of c times one or two registers of columns are summed at a time, over a piece of k.
-// A sum begins at 0 and adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and
-// then what bias or c hold: its bits depend neither on the other sizes nor on the number of threads. The oracle of the
-// other providers.
+// Products in registers: a few rows of c, times one or two registers of columns, are summed at a time, over a piece of
+// k. A sum begins at 0, adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and
+// then adds the bias or c. So its bits do not depend on m, n, or the number of threads. The oracle of the other
+// providers.
 
 namespace lockstep::ops::reference {
 namespace {
@@ -19,13 +19,13 @@ namespace {
 using lanes::Lanes;
 using std::int64_t;
 
-constexpr int64_t kRows = 32;      // of c, in a block that one thread computes at a time
+constexpr int64_t kRows = 32;      // rows of c in a block, which one thread computes at a time
 constexpr int64_t kColumns = 64;   // likewise
 constexpr int64_t kDepth = 64;     // of k, in a piece
-constexpr int64_t kWork = 131072;  // multiply-adds worth waking another thread for
+constexpr int64_t kWork = 131072;  // multiply-adds that justify another thread
 
-/// Where op(a) and op(b) of one product lie: element (i, l) of op(a) at a[i * a_row + l * a_column], and (l, j) of
-/// op(b) at b[l * b_row + j * b_column].
+/// The operands of one product: element (i, l) of op(a) is a[i * a_row + l * a_column], element (l, j) of op(b) is b[l
+/// * b_row + j * b_column].
 template <class T>
 struct Operands {
   const T* a;
@@ -34,8 +34,8 @@ struct Operands {
   int64_t b_row, b_column;
 };
 
-/// A block of op(b), `columns` wide, as rows of `width` values each, which repeat its last column where it is narrower.
-/// to: (depth, width).
+/// Packs a block of op(b), `columns` wide, into rows of `width` values. A narrower block repeats its last column. to:
+/// (depth, width).
 template <class T>
 void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t columns, int64_t width, Value<T>* to) {
   constexpr int64_t kCount = lanes::kCount<Value<T>>;
@@ -63,8 +63,8 @@ void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t co
   }
 }
 
-/// sums += a b for kHeight rows and kWide registers of columns. a: as in Operands; b: rows of which one begins every
-/// b_row values; sums: rows of which one begins every `stride` values.
+/// sums += a b for kHeight rows and kWide registers of columns. a: as in Operands. Rows of b begin every b_row values,
+/// rows of sums every `stride` values.
 template <int kHeight, int kWide, class T>
 [[gnu::noinline]] void multiply_add(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row,
                                     int64_t depth, Value<T>* sums, int64_t stride) {
@@ -119,8 +119,8 @@ void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<
   }
 }
 
-/// sums = a block of op(a) op(b), at most kRows x kColumns, from row i and column j on. sums: (rows, stride), where
-/// stride is columns, rounded up to whole registers.
+/// sums = a block of op(a) op(b), at most kRows x kColumns, from row i and column j on. sums: (rows, stride); stride is
+/// columns rounded up to whole registers.
 template <class T>
 void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t depth,
                     Value<T>* sums, int64_t stride) {

@@ -6,12 +6,12 @@
 #include <lockstep/kernels/pool2d.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
-/// Which elements belong to which pooling window, for the loops of max_pool2d and average_pool2d.
+/// Which elements belong to which pooling window, for max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {
 
 inline constexpr std::int64_t kPoolBlock = 64;  ///< channels handled together in local arrays
 
-/// Items of so many elements that are worth a thread.
+/// How many items of this many elements justify another thread.
 [[nodiscard]] inline std::int64_t pool_grain(std::int64_t elements_per_item) {
   return std::max(std::int64_t{1}, 16384 / std::max(std::int64_t{1}, elements_per_item));
 }
@@ -23,7 +23,7 @@ struct PoolRange {
   [[nodiscard]] std::int64_t size() const { return last - first; }
 };
 
-/// What window `out` of one axis covers of an input of `extent`.
+/// The inputs of one axis, of `extent`, that window `out` covers.
 [[nodiscard]] inline PoolRange covered(const PoolDesc& desc, std::size_t axis, std::int64_t out, std::int64_t extent) {
   const std::int64_t begin = out * desc.stride[axis] - desc.pad_before[axis];
   return {std::max(std::int64_t{0}, begin), std::min(extent, begin + desc.kernel[axis])};
@@ -37,7 +37,7 @@ struct PoolRange {
   return {from <= 0 ? 0 : (from + stride - 1) / stride, std::min(outputs, to / stride + 1)};
 }
 
-/// Up to kPoolBlock channels of one pixel, and the range of the other tensor's pixels that it is joined with.
+/// Up to kPoolBlock channels of one pixel, and the range of pixels of the other tensor that belong to it.
 struct PoolTile {
   std::int64_t image;        ///< where these channels of the other tensor's image begin
   std::int64_t row, column;  ///< of the pixel
@@ -46,8 +46,8 @@ struct PoolTile {
   std::int64_t count;        ///< channels
 };
 
-/// f(tile) for all pixels of `own` (N, H, W, C), in parallel over rows; `other` (N, P, Q, C); range(axis, i) gives the
-/// part of other's axis that belongs to index i of own's.
+/// Calls f(tile) for all pixels of `own` (N, H, W, C), in parallel over rows. `other`: (N, P, Q, C). range(axis, i)
+/// returns the range of other's axis that belongs to index i of own's.
 template <class Range, class F>
 void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
   const std::int64_t height = own[1];
@@ -69,7 +69,7 @@ void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, R
   });
 }
 
-/// f(tile) for all pixels of the pooled tensor y; the tile's range is its window in x.
+/// Calls f(tile) for all pixels of the pooled tensor y; the tile's range is its window in x.
 template <class F>
 void for_windows(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
   const auto range = [&](std::size_t axis, std::int64_t i) {
@@ -78,7 +78,7 @@ void for_windows(CpuContext& context, const PoolDesc& desc, const Shape& x, cons
   for_pool_tiles(context, y, x, range, f);
 }
 
-/// f(tile) for all pixels of x; the tile's range is that of the windows in y that cover it.
+/// Calls f(tile) for all pixels of x; the tile's range is that of the windows of y that cover the pixel.
 template <class F>
 void for_covered(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
   const auto range = [&](std::size_t axis, std::int64_t i) {

@@ -36,7 +36,7 @@ void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std:
 template <class T>
 void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int64_t row_length, GradMode mode,
               Value<T>* sums) {
-  // How rows and columns are cut follows from the shape alone.
+  // The cuts of rows and columns depend on the shape only.
   const std::int64_t splits = std::clamp<std::int64_t>(rows / kRowsPerSplit, 1, kMostSplits);
   const std::int64_t blocks_a_pass = kParts / splits;
   std::array<Part, static_cast<std::size_t>(kParts)> parts;

@@ -38,7 +38,7 @@ T slope_of(T d, T delta) {
   }
 }
 
-/// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count). weights: one for
+/// Elements [0, counted) count. prediction, target, gradient (or null; may be prediction): (count). weights: one per
 /// `alike` elements, or null.
 template <RegressionLoss kKind, class T>
 double run(const CpuContext& context, const T* prediction, const T* target, const Value<T>* weights, std::int64_t alike,

@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-/// The mask of a ReLU, a bit an element (batch_norm.hpp): made from the output, and applied to gradients.
+/// The mask of a ReLU, one bit per element (batch_norm.hpp): made from the output, applied to gradients.
 namespace lockstep::ops::batch_norm {
 
 #if defined(__AVX2__)
@@ -24,7 +24,7 @@ namespace lockstep::ops::batch_norm {
 }
 #endif
 
-/// The bits of y > 0, eight elements a byte; the last byte is filled up with zeros.
+/// The bits of y > 0, eight elements per byte; the last byte is padded with zeros.
 template <class T>
 void pack_positive(const T* y, std::int64_t count, std::uint8_t* mask) {
   std::int64_t i = 0;
@@ -50,7 +50,7 @@ void pack_positive(const T* y, std::int64_t count, std::uint8_t* mask) {
   }
 }
 
-/// out = (dy [+ dy2]) where the mask says so, else 0. out may be dy or dy2.
+/// out = (dy [+ dy2]) where the mask is 1, else 0. out may be dy or dy2.
 template <bool kSecond, class T>
 void masked(const T* dy, const T* dy2, const std::uint8_t* mask, std::int64_t count, Value<T>* out) {
   std::int64_t i = 0;

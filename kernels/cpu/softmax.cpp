@@ -19,16 +19,16 @@ int64_t grain_of(int64_t columns) {
   return std::max(int64_t{1}, kGrain / columns);
 }
 
-/// One row of which `seen` columns take part. y may be x. The difference comes before the product, which is rounded:
-/// max v - max v has to be 0, however large v is. The sum is in double. The exponentials wait in y, unless that would
-/// round them: then they are computed twice.
+/// One row, over its first `seen` columns. y may be x. The difference is taken before the product is rounded: max v
+/// - max v must be 0, however large v is. The sum is in double. y holds the exponentials, unless that would round them;
+/// then they are computed twice.
 template <class T>
 void forward_row(const T* x, Value<T> scale, int64_t seen, int64_t columns, T* y) {
   using V = Value<T>;
   const V sign = scale < 0 ? V{-1} : V{1};
   V largest = -std::numeric_limits<V>::infinity();
   for (int64_t k = 0; k < seen; ++k) {
-    largest = std::max(largest, sign * value_of(x[k]));  // a NaN shows in the sum
+    largest = std::max(largest, sign * value_of(x[k]));  // a NaN appears in the sum
   }
   const auto exponential = [=](int64_t k) { return std::exp(std::abs(scale) * (sign * value_of(x[k]) - largest)); };
   double sum = 0;

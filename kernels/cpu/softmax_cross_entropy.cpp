@@ -10,18 +10,18 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kBlock = 256;           // positions whose losses wait on the stack for the ordered sum
+constexpr std::int64_t kBlock = 256;           // positions whose losses are kept on the stack for the ordered sum
 constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
 
-/// What a position adds to the metrics.
+/// What one position adds to the metrics.
 struct PositionResult {
   double loss = 0;
   double correct = 0;
   double bad_labels = 0;
 };
 
-/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null. The
-/// exponentials wait in d, unless that would round them: then they are computed twice.
+/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null. d holds
+/// the exponentials, unless that would round them; then they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {

@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
 constexpr std::int64_t kBlock = 4096;   // samples whose outcomes wait on the stack for the ordered sum
 
-/// How many of x (K) are larger than the one at the label: all of them when that one is NaN, as nothing is below it.
+/// How many numbers of x (K) are larger than the one at the label; all of them when that one is NaN.
 template <class T>
 std::int64_t rank_of(const T* x, std::int64_t classes, std::int32_t label) {
   const Value<T> at_label = value_of(x[label]);

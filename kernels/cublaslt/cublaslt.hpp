@@ -8,12 +8,12 @@
 
 #include <lockstep/runtime/stream/context.hpp>
 
-/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it has
-/// no implementation of, OutOfMemory, else Error; the text has the call and the status in words.
+/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
+/// not implement, OutOfMemory, else Error. The text has the call and the status in words.
 namespace lockstep::ops::cublaslt {
 
-/// The functions of libcublasLt that are used. It is loaded by name when a product is first planned on a GPU, so that
-/// programs start on machines without it, and at once: it has 540 MB.
+/// The functions of libcublasLt that are used. The library (540 MB) is loaded when a product is first planned on a GPU,
+/// so that programs start on machines without it.
 struct Api {
   decltype(&::cublasLtGetVersion) get_version = nullptr;
   decltype(&::cublasLtGetStatusString) get_status_string = nullptr;
@@ -36,7 +36,7 @@ struct Api {
   decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
 };
 
-/// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is its name.
+/// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is the name of the function.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
 /// cuBLASLt's handle on a context's device. One per Context, made on first use.
@@ -47,10 +47,10 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  /// Why it cannot be used: it cannot be loaded, is of another major version, or finds no driver (the tests' stand-in
-  /// for a GPU). Empty when all is well.
+  /// Why cuBLASLt cannot be used: it cannot be loaded, has another major version, or finds no driver (as on the tests'
+  /// stand-in for a GPU). Empty when it can be used.
   [[nodiscard]] const std::string& unusable() const { return unusable_; }
-  /// UnsupportedError with the above when it cannot be used.
+  /// UnsupportedError with that text when it cannot be used.
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
@@ -62,7 +62,7 @@ class Library {
   std::string unusable_;
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< "13.0.2", as loaded; "missing" when it cannot be
+[[nodiscard]] std::string library_version();  ///< "13.0.2", the loaded version; "missing" when it cannot be loaded
 
 /// Owns a descriptor, a layout or a preference.
 template <class T>

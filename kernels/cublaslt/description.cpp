@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "cublaslt:";
 
-/// A row-major matrix of each product as the transposed one, column-major.
+/// A row-major matrix (one per product) as its transpose in column-major order.
 ColumnMajor turned(std::int64_t rows, std::int64_t columns) {
   return {columns, rows, columns, rows * columns};
 }

@@ -15,10 +15,10 @@
 namespace lockstep::ops::cublaslt {
 namespace {
 
-constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: what NVIDIA advises for Hopper
+constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: NVIDIA's advice for Hopper
 constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b, c and an f32 bias
-constexpr std::size_t kWorkspaceAlignment = 256;  // bytes; cuBLASLt asks for 16 at least and takes cudaMalloc's
-constexpr std::size_t kContractAlignment = 64;    // what a workspace has for certain
+constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16 and expects what cudaMalloc gives
+constexpr std::size_t kContractAlignment = 64;    // the alignment that every workspace has
 constexpr int kMostChoices = 8;
 
 cudaDataType_t data_type(DType dtype) {
@@ -46,7 +46,7 @@ cublasLtEpilogue_t epilogue(const Epilogue& e) {
   return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// What cuBLASLt is told of a desc.
+/// A desc in cuBLASLt's terms.
 class Problem {
  public:
   Problem(const Library& lib, const MatmulDesc& d)
@@ -62,7 +62,7 @@ class Problem {
     set(CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(epilogue_of(d)));
-    if (d.bias) {  // what an algorithm may expect of a bias is read off its address, not from there
+    if (d.bias) {  // algorithms read the bias's alignment from its address, not from an attribute
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kAlignment}));
     }
     first_ = layout(in_, description.first, description.products);
@@ -76,8 +76,8 @@ class Problem {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
 
-  /// Algorithms that can do it, best guess first. No sums in an order that depends on timing, and none that are kept in
-  /// 16 bits on the way.
+  /// Algorithms that support the product, best guess first. Excluded: sums whose order depends on timing, and sums that
+  /// are kept in 16 bits on the way.
   [[nodiscard]] std::vector<Algorithm> algorithms(const Library& lib) const {
     const auto preference = make<cublasLtMatmulPreference_t>(api_.preference_create, api_.preference_destroy);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
@@ -110,7 +110,7 @@ class Problem {
     return all;
   }
 
-  /// The algorithm ready to run, and the workspace that it takes. UnsupportedError when it cannot do this.
+  /// The algorithm ready to run, and its workspace. UnsupportedError when it does not support this product.
   [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib, Algorithm wanted) const {
     cublasLtMatmulAlgo_t algo{};
     check(api_, api_.algo_init(lib.handle(), compute_, CUDA_R_32F, in_, in_, out_, out_, wanted.id, &algo),
@@ -163,7 +163,7 @@ class Problem {
     return made;
   }
 
-  /// f(attribute, field) for what is set; the id is given when an algorithm is made.
+  /// Calls f(attribute, field) for the settings in use; the id is given when an algorithm is made.
   template <class F>
   static void for_each_setting(Algorithm& algorithm, F f) {
     f(CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile);
@@ -208,7 +208,7 @@ class Plan final : public MatmulPlan {
     const std::size_t bytes = bias_bytes_ + used_bytes_;
     return bytes == 0 ? 0 : bytes + kWorkspaceAlignment - kContractAlignment;
   }
-  /// Parts of a sum are kept and then added in order; the other ways of joining them are not asked for.
+  /// Partial sums are kept and then added in order; algorithms that join them otherwise are not requested.
   bool deterministic() const override {
     return algorithm_.split_k == 1 || algorithm_.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   }

@@ -81,7 +81,7 @@ struct Activated {
   }
 };
 
-/// A choice among kinds as the program runs.
+/// An activation chosen at run time.
 template <ops::Activation... kKinds>
 struct ChosenActivation {
   ops::Activation kind;
@@ -91,7 +91,7 @@ struct ChosenActivation {
   void visit(F&& f) const {
     static_cast<void>(((kind == kKinds && (f(Activated<kKinds>{}), true)) || ...));
   }
-  // In kernels, for paths that are not worth a kernel a kind.
+  // In kernels, for code paths that do not justify one kernel per kind.
   __device__ float value(float x) const {
     float result = x;
     static_cast<void>(((kind == kKinds && (result = Activated<kKinds>::value(x), true)) || ...));

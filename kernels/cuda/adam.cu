@@ -4,7 +4,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// 28 bytes an f32 element; a 16-bit copy adds 2.
+/// 28 bytes per f32 element; a 16-bit copy adds 2.
 template <bool kDecoupled>
 struct Adam {
   static constexpr int kStates = 2;  // first and second moment

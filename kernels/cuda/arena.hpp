@@ -5,8 +5,8 @@
 #include <lockstep/kernels/cuda/arena_table.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Optimizer updates over arena ranges: one launch for up to kMostArenaParts segments, 16 bytes an access. An update is
-/// a rule for one element; the rest is here.
+/// Optimizer updates over arena ranges: one launch for up to kMostArenaParts segments, 16 bytes per access. An update
+/// is a rule for one element; this file does the rest.
 namespace lockstep::gpu {
 
 /// Scalars in device memory; factor and skip may be null.
@@ -16,7 +16,7 @@ struct ArenaScalars {
   const std::int32_t* skip;
 };
 
-/// What an update reads and writes, (n) each. H float: there is no copy; else it may be null.
+/// The memory of an update, (n) each. With H float there is no copy; otherwise copy may be null.
 template <class G, class H, int kStates>
 struct ArenaMemory {
   float* parameters;
@@ -25,7 +25,7 @@ struct ArenaMemory {
   float* states[kStates == 0 ? 1 : kStates];
 };
 
-/// kCount elements from `first` on, one or whole 16-byte accesses of every tensor.
+/// Updates kCount elements from `first` on: one element, or whole 16-byte accesses of every tensor.
 template <class Rule, int kCount, class G, class H>
 __device__ void update_elements(const typename Rule::Part& k, float factor, const ArenaMemory<G, H, Rule::kStates>& at,
                                 std::int64_t first) {
@@ -67,7 +67,7 @@ __device__ void update_elements(const typename Rule::Part& k, float factor, cons
   }
 }
 
-/// What threads of a block share: the scalars, and what a rule derives once from others (Rule::Shared).
+/// Values that the threads of a block share: the scalars, and those that a rule derives from them once (Rule::Shared).
 template <class Shared>
 struct ArenaBlock {
   double learning_rate;
@@ -76,9 +76,9 @@ struct ArenaBlock {
   Shared rule;
 };
 
-/// A block takes chunks of kArenaChunk elements that lie in one part each, whole pieces of a thread in 16-byte
-/// accesses; pieces that reach over an end of the part, and all pieces without `vectors`, go element by element, in the
-/// same order of roundings. A Rule has
+/// A block takes chunks of kArenaChunk elements, each inside one part. A thread reads whole pieces in 16-byte accesses.
+/// Pieces that reach beyond the part, and all pieces without `vectors`, are done element by element, with the same
+/// roundings. A Rule has
 ///   kStates                           number of state arenas
 ///   Shared share() const              once a block, by one thread
 ///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of a part, the number-th of the call
@@ -140,7 +140,7 @@ void update_arena_of(CudaContext& context, const ops::ArenaUpdate& update, const
   });
 }
 
-/// Enqueues the update of f32 parameters by `rule`, whose states are in the order that the rule numbers them.
+/// Enqueues the update of f32 parameters by `rule`; states are in the order in which the rule numbers them.
 template <class Rule>
 void update_arena(CudaContext& context, const ops::ArenaUpdate& update, const Rule& rule,
                   const std::array<TensorView, Rule::kStates>& states) {

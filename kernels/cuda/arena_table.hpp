@@ -9,25 +9,26 @@ inline constexpr int kArenaBlock = 256;
 inline constexpr int kArenaChunk = 4096;  // elements that a block takes at a time
 inline constexpr int kMostArenaParts = 64;
 
-/// Part of a segment that the call reaches: the elements [begin, end) of the views, cut into chunks.
+/// The part of a segment inside the call's range: elements [begin, end) of the views, cut into chunks.
 struct ArenaPart {
   std::int64_t begin;
   std::int64_t end;
-  std::int64_t first_chunk;  ///< of this part, among those of the table
+  std::int64_t first_chunk;  ///< index of the part's first chunk in the table
   double learning_rate_scale;
   double weight_decay;
   bool adapts;
 };
 
-/// A kernel parameter, so that the segments reach the GPU with the launch: no copy, no memory of their own.
+/// Passed as a kernel parameter, so that the segments reach the GPU with the launch, without a copy or memory of their
+/// own.
 struct ArenaTable {
   ArenaPart parts[kMostArenaParts];
   std::int64_t chunks;
-  std::int64_t chunks_before;  ///< in the tables before
+  std::int64_t chunks_before;  ///< in earlier tables
   std::int64_t parts_before;
   int count;
 
-  /// The part of a chunk, which grows from call to call; `at` is 0 before the first.
+  /// The part of a chunk. Chunks ascend from call to call; `at` is 0 before the first.
   __device__ const ArenaPart& part_of(std::int64_t chunk, int& at) const {
     while (at + 1 < count && chunk >= parts[at + 1].first_chunk) {
       ++at;
@@ -37,8 +38,8 @@ struct ArenaTable {
 };
 static_assert(sizeof(ArenaTable) <= 3600, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Calls f(table) for the parts of the trainable segments that lie in the range, as few times as possible. Chunks of a
-/// part begin at a multiple of `step` elements of the views, at or before the part.
+/// Calls f(table) for the parts of trainable segments in the range, as few times as possible. Chunks of a part begin at
+/// a multiple of `step` elements of the views, at or before the part.
 template <class F>
 void for_each_table(const ops::ArenaUpdate& update, int step, F&& f) {
   const std::int64_t n = update.parameters.numel();

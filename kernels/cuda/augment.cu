@@ -9,7 +9,7 @@ constexpr int kBlock = 256;
 constexpr std::int64_t kTile = 2048;  // pixels of one image that a block takes at a time
 constexpr std::int64_t kMostPixels = (std::int64_t{1} << 31) - 1;
 
-/// AugmentDesc as a kernel takes it.
+/// AugmentDesc in the form for a kernel.
 struct Settings {
   std::uint64_t seed;
   std::int64_t pad;
@@ -47,11 +47,11 @@ __device__ void store_pixel(T* to, const T (&pixel)[4]) {
   *reinterpret_cast<Bits*>(to) = bits;
 }
 
-/// A block takes a tile of one image after the other, a thread one pixel at a time: 3 bytes in, kChannels elements out,
-/// side by side in a warp; with `whole` four channels are one store. What a byte becomes is looked up in a table that
-/// every block works out, in f64 like the host, so that both have the same bits. All threads of a block draw the
-/// placement of the image, which is cheaper than handing it round.
-/// images: (N, H, W, 3), ids: (N), out: (N, H, W, kChannels); epoch, valid (or null): scalars.
+/// A block takes one tile of an image after the other, a thread one pixel at a time: 3 bytes in, kChannels elements
+/// out, side by side in a warp; with `whole` four channels are one store. Every block computes a table of the value of
+/// each byte, in f64 like the host, so that both have the same bits. All threads of a block draw the image's crop and
+/// flip, which is cheaper than sharing them. images: (N, H, W, 3), ids: (N), out: (N, H, W, kChannels); epoch, valid
+/// (or null): scalars.
 template <class T, int kChannels>
 __global__ void __launch_bounds__(kBlock)
     augment_kernel(Settings settings, std::int64_t samples, std::int64_t height, std::int64_t width, std::int64_t tiles,

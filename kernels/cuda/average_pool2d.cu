@@ -10,7 +10,7 @@ using std::int64_t;
 
 constexpr int kBlock = 256;
 
-/// Elements that a mean over these ranges divides by; window: the window's size when padding counts, else 0.
+/// The divisor of a mean over these ranges. window: the size of the window when padding counts, else 0.
 __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::PoolRange& columns) {
   const int64_t inside = (rows.last - rows.first) * (columns.last - columns.first);
   return static_cast<float>(window > 0 ? window : inside);
@@ -46,8 +46,9 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
   }
 }
 
-/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place,
-/// and the sums have one order. dy: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx. window: as in divisor().
+/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same
+/// element, and the order of the sums is fixed. dy: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx. window: as in
+/// divisor().
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -6,12 +6,12 @@
 
 #include <lockstep/kernels/cuda/element.hpp>
 
-// docs/cuda.md goes through these kernels step by step.
+// docs/cuda.md explains these kernels step by step.
 //
-// x, dy, .. are (rows, C) here. Two shapes of work:
+// x, dy, .. are (rows, C) here. There are two kinds of kernels:
 //   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
-//                of them, or 1) and takes every lanes-th row; lanes are joined in shared memory, chunks by a second
-//                small kernel. Both in an order that the shape fixes.
+//                of them, or 1) and takes every lanes-th row. Lanes are joined in shared memory, chunks by a second
+//                small kernel. The shape alone fixes both orders.
 //   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C: its 8
 //                channels stay the same, so their coefficients stay in registers, and no byte has two writers.
 
@@ -29,7 +29,7 @@ struct Batch {
   int64_t per_sample;
 };
 
-/// Rows that count. A number of samples that cannot be is taken for the nearest that can.
+/// Rows that count. A number of samples outside 0 .. N is replaced by the nearest one inside.
 __device__ int64_t valid_rows(const Batch& batch, const int64_t* valid) {
   if (valid == nullptr) {
     return batch.samples * batch.per_sample;
@@ -70,10 +70,10 @@ __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
 
 constexpr int kTile = 32;               // columns of a tile at most: one warp reads 512 bytes of a row
 constexpr int64_t kLeastRows = 8;       // of a thread
-constexpr int64_t kMostRows = 64;       // of a thread: what its sums may lose grows with them
+constexpr int64_t kMostRows = 64;       // rows of a thread: the rounding errors of its sums grow with them
 constexpr int64_t kWantedTiles = 1024;  // pieces of work that fill a large GPU
 
-/// How the sums of (rows, channels) are cut up; a column is what a thread takes of a row. Depends on the shape only.
+/// How the sums of (rows, channels) are divided; a column is a thread's part of a row. Depends on the shape only.
 struct Tiling {
   int64_t channels;
   int64_t tiles;  // of columns
@@ -94,7 +94,7 @@ struct Tiling {
   [[nodiscard]] unsigned blocks() const { return gpu::blocks_for(tiles * chunks, 1); }
 };
 
-/// What a thread of a sum holds, and what it hands to another one.
+/// A thread's part of a sum, which it hands to another thread.
 template <class Real, int kValues>
 struct Part {
   Real at[kValues];
@@ -104,7 +104,7 @@ struct Part {
 template <class Real, int kCount>
 using Moments = Part<Real, 2 * kCount + 1>;
 
-/// a and b as if their rows had been one set.
+/// The moments of the rows of a and b together.
 struct JoinMoments {
   template <class Real, int kValues>
   __device__ void operator()(Part<Real, kValues>& a, const Part<Real, kValues>& b) const {
@@ -163,10 +163,10 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   __syncthreads();  // parked may be used again
 }
 
-/// Moments of rows lane, lane + lanes, .. of x, a column of a chunk of `rows` rows, in one pass. Sums are taken of
-/// deviations from the thread's first value: x may have a mean far from 0, and an outlier there costs at most the
-/// number of the thread's rows in precision. Means are given as the distance from the chunk's first row, in which a
-/// small deviation of a large mean keeps its bits.
+/// Moments of rows lane, lane + lanes, .. of x, a column of a chunk of `rows` rows, in one pass. It sums deviations
+/// from the thread's first value: x may have a mean far from 0, and an outlier as first value costs precision by at
+/// most the number of the thread's rows. Means are stored as the distance from the chunk's first row, so that a small
+/// deviation of a large mean keeps its bits.
 template <int kCount, class T>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows) {
   Moments<float, kCount> moments{};
@@ -202,8 +202,8 @@ __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, i
   return moments;
 }
 
-/// x: (rows, C); means: (chunks, C); squares: (chunks, C). Reads the valid rows of x once; writes 12 bytes for each
-/// chunk and channel, a chunk being 64 rows at least.
+/// x: (rows, C); means: (chunks, C); squares: (chunks, C). Reads the valid rows of x once; writes 12 bytes per chunk
+/// and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 3)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares) {
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kBlock, 3)
     const int64_t chunk = item / tiling.tiles;
     const int64_t c = (item % tiling.tiles * tiling.tile + column) * kCount;
     const int64_t left = valid_row - chunk * tiling.chunk;
-    const int64_t rows = left < tiling.chunk ? left : tiling.chunk;  // not positive behind the valid rows
+    const int64_t rows = left < tiling.chunk ? left : tiling.chunk;  // not positive after the valid rows
     const bool mine = lane < tiling.lanes && c < tiling.channels;
     const T* from = x + chunk * tiling.chunk * tiling.channels + c;
     Moments<float, kCount> moments = column_moments<kCount>(from, tiling.channels, lane, tiling.lanes, mine ? rows : 0);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kBlock, 3)
 }
 
 // The second kernels of the sums: 32 lanes share the chunks of a channel, each a run of neighbouring ones, and are then
-// joined as above. 8 channels a block, so that a lane reads whole 32-byte sectors.
+// joined as above. A block takes 8 channels, so that a lane reads whole 32-byte sectors.
 constexpr int kMergeChannels = 8;
 constexpr int kMergeLanes = kBlock / kMergeChannels;
 
@@ -240,8 +240,8 @@ unsigned merge_blocks(int64_t channels) {
   return gpu::blocks_for(channels, kMergeChannels);
 }
 
-/// Calls join_chunks(c, first, last, part) with a zero part for this thread's share [first, last) of `live` chunks of
-/// channel c, joins the lanes, and calls finish(c, part) in one of them.
+/// Calls join_chunks(c, first, last, part) with a zero part for this thread's range [first, last) of the `live` chunks
+/// of channel c, joins the lanes, and calls finish(c, part) in one of them.
 template <int kValues, class JoinChunks, class Join, class Finish>
 __device__ void merge_chunks(int64_t channels, int64_t live, JoinChunks join_chunks, Join join, Finish finish) {
   const int lane = static_cast<int>(threadIdx.x) / kMergeChannels;
@@ -286,9 +286,9 @@ __global__ void __launch_bounds__(kBlock) stats_merge_kernel(Tiling tiling, Batc
   }
 }
 
-/// dy, dy2 (or null), x: (rows, C); mask or null; coefficients: (4, C); partial: (2, chunks, C), sum g and
-/// sum g * (x - mean). Reads the valid rows of dy, dy2 and x once and a bit of the mask for each element; writes 8
-/// bytes for each chunk and channel.
+/// dy, dy2 (or null), x: (rows, C); mask or null; coefficients: (4, C); partial: (2, chunks, C): sum g and sum g * (x -
+/// mean). Reads the valid rows of dy, dy2 and x once and one bit of the mask per element; writes 8 bytes per chunk and
+/// channel.
 template <class T, bool kSecond, bool kMask, int kCount>
 __global__ void __launch_bounds__(kBlock)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
@@ -368,7 +368,7 @@ __global__ void __launch_bounds__(kBlock)
 
 // ---- coefficients --------------------------------------------------------------------------------------------------
 
-/// coefficients: (4, C). In double, like the host: a few numbers a channel. shift is computed with the rounded scale,
+/// coefficients: (4, C). In double, like the host: a few numbers per channel. shift is computed from the rounded scale,
 /// so that y = bias at x = mean up to one rounding.
 __device__ void write_coefficients(double mean, double variance, double epsilon, const float* weight, const float* bias,
                                    int64_t channels, int64_t c, float* coefficients) {
@@ -380,7 +380,7 @@ __device__ void write_coefficients(double mean, double variance, double epsilon,
   coefficients[3 * channels + c] = static_cast<float>(inv_std);
 }
 
-/// stats: (2C + 1); weight, bias, running_mean and running_var (null when not wanted): (C). 40 bytes a channel.
+/// stats: (2C + 1); weight, bias, running_mean and running_var (null when not wanted): (C). 40 bytes per channel.
 __global__ void finalize_kernel(int64_t channels, const float* stats, const float* weight, const float* bias,
                                 double epsilon, double momentum, float* running_mean, float* running_var,
                                 float* coefficients) {
@@ -413,13 +413,13 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 constexpr int kPiece = 8;  // elements: a byte of the mask
 
-/// Pieces of 8 elements, shared out so that the channels of a thread stay the same: threads are `stride` pieces, a
+/// Pieces of 8 elements, distributed so that each thread's channels stay the same: threads are `stride` pieces apart, a
 /// multiple of C elements.
 struct Pieces {
   int64_t channels;
   int64_t numel;
   int64_t count;   // pieces
-  int64_t stride;  // threads that work; those behind them have nothing to do
+  int64_t stride;  // threads that work; the others have nothing to do
   bool aligned;    // 16-byte accesses
 
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_)
@@ -429,7 +429,7 @@ struct Pieces {
     stride = threads < period ? period : threads / period * period;
   }
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride + kBlock - 1) / kBlock); }
-  /// A piece with `elements` elements is read and written in 16-byte accesses.
+  /// True when a piece of `elements` elements is read and written in 16-byte accesses.
   [[nodiscard]] __device__ bool whole(int elements) const { return aligned && elements == kPiece; }
 };
 
@@ -485,14 +485,14 @@ __device__ void store_piece(T* to, bool whole, int count, const Pack<T, kPiece>&
   }
 }
 
-/// How many of a piece's elements lie before `end`: 0 to 8.
+/// How many elements of a piece lie before `end`: 0 to 8.
 __device__ int elements_before(int64_t end, int64_t begin) {
   const int64_t left = end - begin;
   return static_cast<int>(left < 0 ? 0 : left < kPiece ? left : kPiece);
 }
 
-/// x, residual (or null), y: (rows, C); coefficients: (4, C); mask or null. Moves x, residual and y once, and a bit for
-/// each element. Pieces behind the last element are the mask's last bytes. y may be x or residual.
+/// x, residual (or null), y: (rows, C); coefficients: (4, C); mask or null. Moves x, residual and y once, and one bit
+/// per element. The pieces after the last element are the mask's last bytes. y may be x or residual.
 template <class T>
 __global__ void __launch_bounds__(kBlock) apply_kernel(Pieces pieces, const T* x, const float* coefficients,
                                                        const T* residual, bool relu, T* y, std::uint8_t* mask) {
@@ -531,8 +531,8 @@ __global__ void __launch_bounds__(kBlock) apply_kernel(Pieces pieces, const T* x
 }
 
 /// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask or null; coefficients: (4, C); sums: (2, C); stats:
-/// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; padding rows are not read, but for the
-/// piece on the edge.
+/// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; padding rows are not read, except in
+/// the piece on the edge.
 ///   dx = scale * g + (x - mean) * slope + offset
 template <class T>
 __global__ void __launch_bounds__(kBlock)

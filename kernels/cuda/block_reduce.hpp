@@ -6,7 +6,7 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Sum over the warp, in every lane. All 32 lanes call it. Fixed order: the same bits every time.
+/// Sum over the warp, in every lane. All 32 lanes call it. The order is fixed: the same bits every time.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -32,8 +32,8 @@ __device__ T warp_max(T value) {
   return value;
 }
 
-/// What the warps of a block of kThreads threads hold, joined in order by join(a, b), in every thread. Two barriers: it
-/// may be called again at once.
+/// The values of all warps of a block of kThreads threads, joined in order by join(a, b), in every thread. Has two
+/// barriers, so it may be called again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
@@ -52,8 +52,8 @@ __device__ T join_warps(T value, Join join) {
   return total;
 }
 
-/// Sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread. All threads call it. Two
-/// barriers: it may be called again at once. Fixed order.
+/// Sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread. All threads call it. Has two
+/// barriers, so it may be called again at once. Fixed order.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
@@ -65,8 +65,9 @@ __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
-/// value[j] = sum over threadIdx.y of what the threads with this threadIdx.x hold, in order; valid where threadIdx.y is
-/// 0. Blocks of (kWarp, kLanes) threads. All threads call it. Two barriers: it may be called again at once.
+/// value[j] = sum over threadIdx.y of the values of the threads with this threadIdx.x, in order; valid where
+/// threadIdx.y is 0. For blocks of (kWarp, kLanes) threads. All threads call it. Has two barriers, so it may be called
+/// again at once.
 template <int kLanes, int kCount>
 __device__ void sum_lanes(float (&value)[kCount]) {
   LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);

@@ -6,16 +6,16 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums over long contiguous tensors: one number (f64) a chunk, then one block that joins the chunks. Chunks are fixed,
-/// and so is the order in which a chunk is summed, with 16-byte accesses and without.
+/// Sums over long contiguous tensors: one number (f64) per chunk, then one block joins them. Chunks are fixed, and so
+/// is the order of the sum in a chunk, with and without 16-byte accesses.
 namespace lockstep::gpu {
 
 inline constexpr int kSumBlock = 256;
 
-/// A thread's share of what term adds up over the kChunk elements from `begin` on, as far as they lie below `count`. A
-/// thread calls term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kCount = kWidth elements from
-/// `first` on (aligned as term's tensors and begin are), or of one: at the end of the tensor, and everywhere without
-/// `vectors`. Term::kUnroll pieces are under way at a time.
+/// A thread's part of the sum of `term` over the kChunk elements from `begin` on that lie below `count`. The thread
+/// calls term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kWidth elements (aligned as term's
+/// tensors and begin are), or of 1: at the end of the tensor, and everywhere without `vectors`. Term::kUnroll pieces
+/// are under way at a time.
 template <std::int64_t kChunk, int kWidth, class Term>
 __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {
   constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
@@ -55,7 +55,7 @@ struct SumTerm {
   }
 };
 
-/// partial[chunk] = what term adds up over a chunk of kChunk elements, a block a chunk, after term.start().
+/// partial[chunk] = the sum of term over a chunk of kChunk elements, one block per chunk, after term.start().
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kSumBlock)
   }
 }
 
-/// The sum of partial (chunks) in every thread of one block: a thread adds up every kThreads-th, the threads are joined
-/// in order.
+/// The sum of partial (chunks) in every thread of one block: each thread sums every kThreads-th number, then the
+/// threads are joined in order.
 template <int kThreads>
 __device__ double joined_sum(const double* partial, std::int64_t chunks) {
   double sum = 0;
@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Enqueues the sums over the chunks of `count` elements of T. partial: one number a chunk. Returns how many there are.
+/// Enqueues the sums over the chunks of `count` elements of T. partial: one number per chunk. Returns the number of
+/// chunks.
 template <std::int64_t kChunk, class T, class Term>
 std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial) {
   constexpr int kWidth = kPerVector<T>;
@@ -101,7 +102,7 @@ std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t c
   return chunks;
 }
 
-/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number a chunk.
+/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number per chunk.
 template <std::int64_t kChunk, class T, class Term>
 void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
                double divisor, bool add, double* result) {

@@ -4,7 +4,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// One thread. Pointers to what is not given are null.
+/// One thread. Pointers to views that are not given are null.
 template <class T>
 __global__ void clip_kernel(double max_norm, const double* squared_norm, const T* loss_scale, const T* divisor,
                             T* factor, std::int32_t* skip, std::int64_t* step, std::int64_t* skipped, double* norm) {

@@ -5,7 +5,7 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums over the rows of something that is computed row by row, in fixed chunks of rows that are joined in order: the
+/// Sums over rows of values that are computed row by row, in fixed chunks of rows that are joined in order: the
 /// gradients of parameters that a whole column shares.
 namespace lockstep::gpu {
 
@@ -23,15 +23,15 @@ inline constexpr std::int64_t kMostSumChunks = 256;
   return (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
 }
 
-/// Bytes of column_sums' workspace for kSums sums a column.
+/// Bytes of column_sums' workspace for kSums sums per column.
 [[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
   return static_cast<std::size_t>(sum_chunks(rows) * sums * columns) * sizeof(float);
 }
 
-/// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes the rows k,
-/// k + 8, ... of the chunk. f.at(column) is called once for a thread's piece and gives take(row, sums), which adds what
-/// that row has there to float sums[kSums][kCount], and may write outputs of its own. Without partial nothing is
-/// summed. partial: (chunks, kSums, columns).
+/// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes rows k, k +
+/// 8, ... of the chunk. f.at(column) is called once for a thread's piece and returns take(row, sums), which adds the
+/// row's values to float sums[kSums][kCount] and may write outputs of its own. Without partial nothing is summed.
+/// partial: (chunks, kSums, columns).
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {
@@ -96,8 +96,8 @@ __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, b
   }
 }
 
-/// Enqueues f over (rows, columns) and, when there is a workspace, sums = or += its sums. With kCount > 1 columns is a
-/// multiple of it and the workspace aligned to 16 bytes.
+/// Enqueues f over (rows, columns) and, when there is a workspace, sums = or += its sums. With kCount > 1, columns is a
+/// multiple of kCount and the workspace is aligned to 16 bytes.
 template <int kSums, int kCount, class F>
 void column_sums(CudaContext& context, F f, std::int64_t rows, std::int64_t columns, bool add, float* workspace,
                  const ColumnSums<kSums>& sums) {

@@ -5,7 +5,7 @@
 #include <lockstep/kernels/detail/providers.hpp>
 
 // Each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor cores:
-// the oracle of cuDNN, and what builds without it use. A product is a group.
+// the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
 //
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
@@ -22,12 +22,12 @@ using std::int64_t;
 struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
-  /// Circular padding: one input stands in `copies` places, whole rounds of `in` apart, the first of them
-  /// `rounds_before` rounds before its own. 1 and 0 with padding by zeros.
+  /// Circular padding: one input appears in `copies` places, whole rounds of `in` apart; the first is `rounds_before`
+  /// rounds before its own place. 1 and 0 with zero padding.
   int64_t copies, rounds_before;
 };
 
-/// What all passes know of the shapes: C and K are channels of one group.
+/// The shapes that all passes share. C and K are channels of one group.
 struct Geometry {
   Axis axes[3];
   int64_t groups, c, k;
@@ -72,7 +72,7 @@ struct Point {
   int64_t at[3];
 };
 
-/// x as taps of output pixels see it. A pixel is (image, coordinates of its first tap), a tap (its offset, channel).
+/// x as seen by taps of output pixels. A pixel is (image, coordinates of its first tap), a tap (its offset, channel).
 template <class T>
 struct Window {
   Geometry g;
@@ -124,7 +124,7 @@ struct Window {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Forward: a line is an output pixel, a term a tap. The group moves x, so that a term need not know it.
+/// Forward: a line is an output pixel, a term a tap. The line includes the group's offset in x, so a term need not.
 template <class T>
 struct PixelsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -158,8 +158,8 @@ struct RowsOfWeights {
   __device__ bool along_sum() const { return true; }
 };
 
-/// backward_data: a line is an input pixel, a term (copy, tap, k): the output pixel, if there is one, that reads this
-/// copy of the input through this tap.
+/// backward_data: a line is an input pixel, a term is (copy, tap, k): the output pixel, if any, that reads this copy of
+/// the input through this tap.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
@@ -167,10 +167,10 @@ struct PixelsOfDy {
 
   struct Pixel {
     const T* image;
-    Point padded;  ///< the coordinate from where the padding begins
+    Point padded;  ///< the coordinate, counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< what the padded coordinate of the window's beginning is less
+    Point back;  ///< subtracted from the padded coordinate: the window's beginning
     int64_t channel;
   };
 

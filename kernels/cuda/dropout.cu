@@ -10,7 +10,7 @@ using std::int64_t;
 constexpr int kBlock = 256;
 constexpr int kQuad = 4;  // elements of one block of random words
 
-/// What all elements share.
+/// Settings that all elements share.
 struct Settings {
   std::uint64_t seed;
   std::uint32_t layer;
@@ -19,10 +19,10 @@ struct Settings {
 };
 
 /// A thread takes a piece of one sample at a time: 16 bytes, which are one or two blocks of random words, or with
-/// kCount 1 the elements of one block one by one. Pieces are handed out like in a loop over the grid, with the sample
-/// and the piece in it as two counters: a division once a thread. Ten rounds of Philox are about as many instructions
-/// as moving 16-bit tensors leaves time for, which is why a thread keeps the key.
-/// ids: (N); epoch: scalar; x, y: (N, extent), `pieces` of them a sample. y may be x.
+/// kCount 1 the elements of one block one by one. Pieces are distributed as in a grid-stride loop, with the sample and
+/// the piece in it as two counters, so that each thread divides once. Ten rounds of Philox are about as many
+/// instructions as moving 16-bit tensors leaves time for, so a thread keeps the key. ids: (N); epoch: scalar; x, y: (N,
+/// extent), with `pieces` pieces per sample. y may be x.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,

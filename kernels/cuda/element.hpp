@@ -8,7 +8,7 @@
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// Elements as kernels see them: float, __nv_bfloat16 or __half in memory, float in registers, 16 bytes an access.
+/// Elements in kernels: float, __nv_bfloat16 or __half in memory, float in registers, 16 bytes per access.
 namespace lockstep::gpu {
 
 __device__ inline float to_float(float value) {
@@ -46,7 +46,7 @@ struct Pack {
 template <class T>
 using Vector = Pack<T, kPerVector<T>>;
 
-/// kCount sums as elements.
+/// kCount sums, rounded to elements.
 template <class T, int kCount>
 __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   Pack<T, kCount> result;
@@ -57,7 +57,7 @@ __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   return result;
 }
 
-/// One element, or as many 16-byte loads as kCount elements take; from is then 16-byte aligned.
+/// One element, or as many 16-byte loads as kCount elements need; `from` is then 16-byte aligned.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {
   Pack<T, kCount> value;
@@ -74,8 +74,8 @@ __device__ Pack<T, kCount> load(const T* from) {
   return value;
 }
 
-/// One element, or as many 16-byte stores as kCount elements take; to is then 16-byte aligned. With a plain store nvcc
-/// may split what it can trace back to single elements; __stwb asks for the same store by name.
+/// One element, or as many 16-byte stores as kCount elements need; `to` is then 16-byte aligned. nvcc may split a plain
+/// store that it can trace back to single elements; __stwb requests the 16-byte store by name.
 template <class T, int kCount>
 __device__ void store(T* to, const Pack<T, kCount>& value) {
   if constexpr (kCount == 1) {
@@ -103,13 +103,13 @@ __device__ void store_vector(T* to, const Vector<T>& value) {
   store(to, value);
 }
 
-/// The memory of a view whose element type visit_element() gave.
+/// The memory of a view of the element type that visit_element() chose.
 template <class T>
 [[nodiscard]] T* data(const TensorView& view) {
   return static_cast<T*>(view.data);
 }
 
-/// True when all pointers allow 16-byte accesses; kernels take one element at a time otherwise.
+/// True when all pointers allow 16-byte accesses; otherwise kernels take one element at a time.
 template <class... T>
 [[nodiscard]] bool aligned_to_vectors(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
@@ -126,8 +126,8 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
   return dtype == DType::bf16 ? f(std::type_identity<__nv_bfloat16>{}) : f(std::type_identity<__half>{});
 }
 
-/// Calls f(std::integral_constant<int, kCount>{}) with kPerVector<T> when rows of `row` elements can be taken in
-/// 16-byte pieces, with 1 otherwise. For tensors whose last axis a piece must not leave.
+/// Calls f(std::integral_constant<int, kCount>{}): kCount is kPerVector<T> when rows of `row` elements can be taken in
+/// 16-byte pieces, else 1. For tensors in which a piece must not cross the end of a row.
 template <class T, class F>
 void visit_pieces(bool aligned, std::int64_t row, F&& f) {
   if (aligned && row % kPerVector<T> == 0) {

@@ -8,9 +8,9 @@ namespace lockstep::gpu {
 
 inline constexpr int kElementwiseBlock = 256;
 
-/// out[i] = f(in[i]...) for i in [0, count), in float. The first `vectors` 16-byte pieces are taken whole, the elements
-/// behind them one by one. A thread has read all operands of a piece before it writes the piece, so out may be one of
-/// in.
+/// out[i] = f(in[i]...) for i in [0, count), in float. The first `vectors` pieces of 16 bytes are taken whole, the
+/// elements after them one by one. A thread reads all operands of a piece before it writes the piece, so out may be one
+/// of in.
 template <class F, class T, class... In>
 __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors, T* out, const In*... in) {
   constexpr int kElements = kPerVector<T>;
@@ -32,8 +32,8 @@ __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors
   }
 }
 
-/// Enqueues out = f(in...) on contiguous memory of `count` elements. Tensors whose addresses are not all multiples of
-/// 16 bytes are taken one element at a time.
+/// Enqueues out = f(in...) on contiguous memory of `count` elements. When an address is no multiple of 16 bytes,
+/// elements are taken one at a time.
 template <class F, class T, class... In>
 void elementwise(CudaContext& context, F f, std::int64_t count, T* out, const In*... in) {
   static_assert((std::is_same_v<T, In> && ...), "elementwise: one element type");

@@ -16,7 +16,7 @@ __device__ bool in_table(std::int32_t id, int64_t vocabulary) {
   return id >= 0 && id < vocabulary;
 }
 
-/// A warp takes 128 pieces of a row of y, so that few long rows keep many warps busy. table: (V, D), ids: (M),
+/// A warp takes 128 pieces of a row of y, so that a few long rows still occupy many warps. table: (V, D), ids: (M),
 /// positions: (T, D) or null, y: (M, D).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block, so that nothing has to be joined. ids: (samples, each), valid: scalar or null.
+/// One block, so that there are no partial results to join. ids: (samples, each), valid: scalar or null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
   const int64_t given = valid != nullptr ? *valid : samples;
@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* 
   }
 }
 
-/// Of each id the last token, and how many tokens stand behind the first: largest values, so that both start at -1.
-/// The order of the atomic operations does not show in a maximum. ids: (M), last, behind_first: (V).
+/// For each id: the last token, and how many tokens come after the first one. Both are maxima and start at -1. The
+/// order of atomic operations does not affect a maximum. ids: (M), last, behind_first: (V).
 __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
                                                       std::int32_t* last, std::int32_t* behind_first) {
   int64_t token = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
@@ -92,8 +92,9 @@ constexpr int kSumBlock = 128;  // 1024 columns of a 16-bit dy
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
 constexpr int kScan = 4;  // ids that a thread looks at between two barriers
 
-/// Lists the tokens of [first, last] among the kScan * kSumBlock from `first` on whose id is `wanted`, in order, and
-/// returns how many. All threads call it; two barriers, the first of which parts it from readers of the last list.
+/// Lists, in order, the tokens of [first, last] whose id is `wanted`, among the kScan * kSumBlock tokens from `first`
+/// on, and returns their number. All threads call it. It has two barriers; the first one protects readers of the
+/// previous list.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
                            int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -109,7 +110,7 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
     }
   }
   __syncthreads();
-  int total = 0;  // of the warps so far, which stand in the order of their tokens
+  int total = 0;  // of earlier warps; warps are in the order of their tokens
 #pragma unroll
   for (int i = 0; i < kScan * kSumWarps; ++i) {
     if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {
@@ -122,9 +123,9 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
   return total;
 }
 
-/// A block takes 128 pieces of a row of dtable: it looks for the tokens of the row's id from the first to the last,
-/// and each thread adds its piece of their rows of dy in order to what is there, or to 0. Most ids of a vocabulary
-/// occur in no token of a batch, or in one, and look at no ids. dy: (M, D), ids: (M), last, behind_first: (V), dtable:
+/// A block takes 128 pieces of a row of dtable. It looks for the tokens of the row's id from the first to the last, and
+/// each thread adds its piece of their rows of dy in order to the present value, or to 0. Most ids of a vocabulary
+/// occur in no token of a batch, or in one, and search nothing. dy: (M, D), ids: (M), last, behind_first: (V), dtable:
 /// (V, D).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)

@@ -9,19 +9,19 @@ namespace {
 using std::int64_t;
 
 constexpr int kBlock = 256;
-constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces a thread
+constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces per thread
 constexpr int kMostPairs = 80;
 
-/// Bytes from one address to another, cut into chunks.
+/// A copy of bytes from one address to another, cut into chunks.
 struct Part {
   const std::uint8_t* src;
   std::uint8_t* dst;
   int64_t bytes;
-  int64_t first_chunk;  ///< of this part, among those of the table
-  int width;            ///< bytes an access; 16, or what divides both addresses and the number of bytes
+  int64_t first_chunk;  ///< index of this part's first chunk in the table
+  int width;            ///< bytes per access: 16, or a divisor of both addresses and of the number of bytes
 };
 
-/// A kernel parameter, so that the list reaches the GPU with the launch: no copy, no memory of its own.
+/// Passed as a kernel parameter, so that the list reaches the GPU with the launch, without a copy or memory of its own.
 struct Table {
   Part parts[kMostPairs];
   int64_t chunks;
@@ -29,7 +29,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 4000, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// The bytes of a chunk, as elements of T or as 16-byte pieces of them.
+/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces.
 template <class T, int kCount>
 __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes) {
   const T* const from = reinterpret_cast<const T*>(src);
@@ -61,9 +61,9 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
   }
 }
 
-// 6 blocks: with the 32 registers that ptxas chooses by itself it spills one.
+// 6 blocks: with the 32 registers that ptxas would choose, it spills one.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
-  int at = 0;  // the part of the chunk, which grows
+  int at = 0;  // the part of the chunk; ascends
   for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {
       ++at;

@@ -12,7 +12,7 @@ constexpr int kBlock = 256;
 constexpr int kWordBytes = 8;
 constexpr int kVectorBytes = 16;
 
-/// Number `index` of SplitMix64 seeded by `seed`.
+/// The index-th number of SplitMix64 with this seed.
 __device__ Word split_mix(Word seed, int64_t index) {
   Word z = seed + static_cast<Word>(index + 1) * 0x9E3779B97F4A7C15ULL;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
@@ -20,14 +20,14 @@ __device__ Word split_mix(Word seed, int64_t index) {
   return z ^ z >> 31;
 }
 
-/// Before sum_kernel adds to it. One thread.
+/// Runs before sum_kernel adds to the result. One thread.
 __global__ void start_kernel(int64_t bytes, Word* result) {
   *result = split_mix(static_cast<Word>(bytes), 0);
 }
 
-/// A thread takes 16 bytes at a time, then words byte by byte: those behind the last whole vector, or all of them where
-/// x begins off a boundary. The blocks join their sums by an atomic: the order makes no difference to integers.
-/// x: (bytes), the first `vectors` * 16 of them aligned.
+/// A thread takes 16 bytes at a time, then words byte by byte: the words after the last whole vector, or all words when
+/// x is not aligned. The blocks join their sums by an atomic addition: for integers the order makes no difference. x:
+/// (bytes), the first `vectors` * 16 of them aligned.
 __global__ void __launch_bounds__(kBlock)
     sum_kernel(int64_t bytes, int64_t vectors, const unsigned char* x, Word* result) {
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;

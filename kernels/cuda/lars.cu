@@ -9,7 +9,7 @@ namespace {
 static_assert(kLarsChunk == gpu::kArenaChunk && gpu::kSumBlock == gpu::kArenaBlock);
 constexpr int kBlock = gpu::kArenaBlock;
 
-/// A block a chunk. parameters: (n), gradients: (n), partial: (chunks of the call, 2): sums of squares of both.
+/// One block per chunk. parameters: (n), gradients: (n), partial: (chunks of the call, 2): sums of squares of both.
 template <class G>
 __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ gpu::ArenaTable table, bool vectors,
                                                        const float* parameters, const G* gradients, double* partial) {
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ g
   }
 }
 
-/// A block a part. partial: (chunks of the call, 2), ratios: (parts of the call).
+/// One block per part. partial: (chunks of the call, 2), ratios: (parts of the call).
 __global__ void __launch_bounds__(kBlock)
     ratios_kernel(const __grid_constant__ gpu::ArenaTable table, double trust_coefficient, double epsilon,
                   const float* factor, const double* partial, double* ratios) {

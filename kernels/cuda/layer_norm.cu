@@ -9,8 +9,8 @@ using std::int64_t;
 
 constexpr int kBlock = gpu::kRowBlock;
 
-/// x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads the elements of x that it writes to y,
-/// and no others: y may be x.
+/// x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads exactly the elements of x that it writes
+/// to y: y may be x.
 template <class T, int kThreads, int kCount>
 __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, const T* x, const float* weight,
                                const float* bias, T* y, float* mean, float* inv_std) {

@@ -9,9 +9,9 @@ using std::int64_t;
 
 constexpr int kBlock = 256;
 
-/// y = function(x + bias) + residual, piece by piece of kCount elements; a row has `period` pieces, and a thread's next
-/// piece is `step` pieces further in its row, round the end. A thread has read a piece of everything before it writes
-/// it: y may be x or residual. x, residual, y: (pieces, kCount), bias: (period, kCount); bias, residual: or null.
+/// y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces; a thread's next piece is
+/// `step` pieces further in its row, modulo the row. A thread reads a piece of all inputs before it writes it: y may be
+/// x or residual. x, residual, y: (pieces, kCount), bias: (period, kCount); bias, residual: or null.
 template <class T, class F, int kCount>
 __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pieces, int64_t period, int64_t step,
                                                          const T* x, const float* bias, const T* residual, T* y) {
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pie
   }
 }
 
-/// For gpu::column_sums_kernel: dx = dy * function'(x + bias), and its sums. x, dy, dx: (M, N), bias: (N); x, bias, dx:
-/// or null, without x the slope is 1.
+/// For gpu::column_sums_kernel: dx = dy * function'(x + bias), and its sums. x, dy, dx: (M, N), bias: (N). x, bias and
+/// dx may be null; without x the slope is 1.
 template <class T, class F, int kCount>
 struct Backward {
   F function;
@@ -97,7 +97,7 @@ struct Backward {
   }
 };
 
-/// Calls f(function, kCount): a kernel a kind for 16-byte pieces, one for all kinds for single elements.
+/// Calls f(function, kCount): one kernel per kind for 16-byte pieces, one for all kinds for single elements.
 template <class T, class F>
 void visit_kernels(Activation kind, bool aligned, int64_t columns, F&& f) {
   gpu::visit_pieces<T>(aligned, columns, [&]<int kCount>(std::integral_constant<int, kCount> count) {

@@ -4,14 +4,14 @@
 #include <lockstep/kernels/cuda/tile_product.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 
-// Plain tiles in f32, without tensor cores: the oracle of cuBLASLt, and what builds without it use.
+// Plain tiles in f32, without tensor cores: the oracle of cuBLASLt, and the provider of builds without cuBLASLt.
 
 namespace lockstep::ops::plain_cuda {
 namespace {
 
 using std::int64_t;
 
-/// A matrix of each product.
+/// One operand matrix of each product.
 template <class T>
 struct Strided {
   const T* from;

@@ -46,8 +46,8 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
   }
 }
 
-/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place,
-/// and the sums have one order. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx.
+/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same
+/// element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx.
 template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {

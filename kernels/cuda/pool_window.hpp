@@ -6,8 +6,8 @@
 #include <lockstep/kernels/pool2d.hpp>
 
 /// Which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. Every thread takes
-/// a piece of kCount channels of one pixel of its output, neighbours neighbouring pieces. What windows share is read
-/// again from the caches: memory sees each input and each output once.
+/// a piece of kCount channels of one output pixel; neighbouring threads take neighbouring pieces. Elements that windows
+/// share are read again from the caches: memory transfers each input and each output once.
 namespace lockstep::gpu {
 
 struct PoolAxis {
@@ -34,14 +34,14 @@ struct PoolRange {
   std::int64_t first, last;
 };
 
-/// Inputs that window `out` covers.
+/// The inputs that window `out` covers.
 __device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
   const std::int64_t begin = out * axis.stride - axis.before;
   const std::int64_t end = begin + axis.kernel;
   return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
 }
 
-/// Windows that cover input `in`: those that start in [to - kernel + 1, to].
+/// The windows that cover input `in`: those that start in [to - kernel + 1, to].
 __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   const std::int64_t to = in + axis.before;
   const std::int64_t from = to - axis.kernel + 1;
@@ -49,14 +49,14 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
 }
 
-/// The pixel of a piece, and the range of the other tensor's pixels that it is joined with.
+/// The pixel of a piece, and the range of pixels of the other tensor that belong to it.
 struct PoolPlace {
   std::int64_t row, column;
   PoolRange rows, columns;  ///< of the other tensor
   std::int64_t image;       ///< where these channels of the other tensor's image begin
 };
 
-/// Piece i of y: its window in x.
+/// For piece i of y: its window in x.
 template <int kCount>
 __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;
@@ -68,7 +68,7 @@ __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
           line / g.rows.outputs * g.rows.extent * g.columns.extent * g.channels + i % per_pixel * kCount};
 }
 
-/// Piece i of x: the windows in y that cover it.
+/// For piece i of x: the windows in y that cover it.
 template <int kCount>
 __device__ PoolPlace windows_over_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;

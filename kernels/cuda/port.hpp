@@ -5,7 +5,7 @@
 //   - launch through gpu::launch(), never <<<>>>;
 //   - name shared memory through the two macros below, at the top of a function;
 //   - give every warp collective an explicit mask and use gpu::kWarp for the warp size;
-//   - do not return before a barrier: they guard the work, not the barrier.
+//   - do not return before a barrier: put the condition around the work, not around the barrier.
 
 #include <cstddef>
 #include <cstdint>
@@ -77,13 +77,13 @@ namespace lockstep::gpu {
 inline constexpr int kWarp = 32;
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
-inline constexpr std::int64_t kMostBlocks = 6;  // so that the loops of small tests go round several times
+inline constexpr std::int64_t kMostBlocks = 6;  // small, so that the loops of small tests run several times
 #else
 inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads each
 #endif
 
-/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and not more. Results must not
-/// depend on it.
+/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and no more. Results must not
+/// depend on this number.
 [[nodiscard]] inline unsigned blocks_for(std::int64_t items, int block) {
   const std::int64_t blocks = (items + block - 1) / block;
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);

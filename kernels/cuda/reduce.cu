@@ -17,9 +17,9 @@ __device__ void store_sum(float* sums, std::int64_t column, double total, bool a
 }
 
 /// A block sums one chunk of rows over a tile of columns; x is read once. The tile is 128 bytes wide, so that a warp
-/// reads a whole cache line of each of 4 rows. A thread adds up its 8 rows of the chunk in f32, the 32 lanes are joined
-/// in f64. With kVectors the columns of a thread lie side by side, else kGroups apart; either way a column's sum runs
-/// in the same order. x: (M, C), partial: (chunks, C), or null for one chunk, whose sums go to sums: (C).
+/// reads a whole cache line of each of 4 rows. A thread sums its 8 rows of the chunk in f32, the 32 lanes are joined in
+/// f64. With kVectors the columns of a thread are adjacent, else kGroups apart; a column's sum has the same order
+/// either way. x: (M, C), partial: (chunks, C), or null for one chunk, whose sums go to sums: (C).
 template <class T, bool kVectors>
 __global__ void __launch_bounds__(kBlock)
     sum_chunks(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t tiles, std::int64_t chunks,
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// A block joins the chunks of 8 columns: 32 threads a column, each every 32nd chunk, then their sums in order.
-/// partial: (chunks, C), sums: (C).
+/// A block joins the chunks of 8 columns: 32 threads per column sum every 32nd chunk each, then their sums are added in
+/// order. partial: (chunks, C), sums: (C).
 __global__ void __launch_bounds__(kBlock)
     join_chunks(const double* partial, std::int64_t columns, std::int64_t chunks, bool accumulate, float* sums) {
   LOCKSTEP_SHARED(double, lanes, [kLanes][kGroups]);
@@ -110,8 +110,8 @@ __device__ bool is_finite(float value) {
   return fabsf(value) <= FLT_MAX;  // false for NaN
 }
 
-/// found = 1 when an element is not finite. The first `vectors` 16-byte pieces are taken whole, the elements behind
-/// them one by one. Atomic, because more than one warp may find something. x: (count).
+/// found = 1 when an element is not finite. The first `vectors` pieces of 16 bytes are taken whole, the elements after
+/// them one by one. The store is atomic, because several warps may find such elements. x: (count).
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {

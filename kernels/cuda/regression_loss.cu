@@ -5,8 +5,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Adds up the losses of a piece and writes its gradient: prediction, target, gradient (or null; may be prediction):
-/// (N, F). weights: one for `alike` elements; not read without kWeighted. valid, scale: scalars or null.
+/// Sums the losses of a piece and writes its gradient. prediction, target, gradient (or null; may be prediction): (N,
+/// F). weights: one per `alike` elements; not read without kWeighted. valid, scale: scalars or null.
 template <class T, RegressionLoss kKind, bool kWeighted>
 struct Loss {
   const T* prediction;
@@ -46,7 +46,7 @@ struct Loss {
     }
   }
 
-  /// The weights of kCount elements from `first` on. One division for all of them.
+  /// The weights of kCount elements from `first` on, with one division for all of them.
   template <int kCount>
   __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
     gpu::Pack<float, kCount> own;

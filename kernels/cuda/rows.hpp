@@ -6,15 +6,16 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Rows that a warp or a block takes each. A kernel goes over its row several times, every thread over the same
-/// elements: memory sees the row once, the first level cache (a row of 8192 floats is 32 KiB) serves the rest.
+/// Kernels in which a warp or a block takes one row. A kernel goes over its row several times, each thread over the
+/// same elements: memory transfers the row once, the first-level cache (a row of 8192 floats is 32 KiB) serves the
+/// other passes.
 namespace lockstep::gpu {
 
 inline constexpr int kRowBlock = 256;           // threads of a block of either kind
-inline constexpr std::int64_t kWarpRow = 1024;  // the longest row that one warp takes; a block takes longer ones
+inline constexpr std::int64_t kWarpRow = 1024;  // the longest row for one warp; longer rows take a block
 
-/// Calls f(std::integral_constant<int, kThreads>{}) with the threads that a row of `extent` elements is worth: a warp,
-/// so that 8 rows share a block, or a block.
+/// Calls f(std::integral_constant<int, kThreads>{}) with the number of threads for a row of `extent` elements: a warp,
+/// with 8 rows per block, or a block.
 template <class F>
 void visit_row_threads(std::int64_t extent, F&& f) {
   if (extent <= kWarpRow) {
@@ -44,8 +45,8 @@ __device__ T row_max(T value) {
   }
 }
 
-/// f(k, in[k]...), the values as floats, for the share of thread `lane` of kThreads: pieces of kCount elements that
-/// begin below `end`, and so up to kCount - 1 elements behind it. in: whole pieces, all aligned as load() asks.
+/// Calls f(k, in[k]...), the values as floats, for the part of thread `lane` of kThreads: pieces of kCount elements
+/// that begin below `end`, so up to kCount - 1 elements after it. in: whole pieces, aligned as load() requires.
 template <int kThreads, int kCount, class F, class... In>
 __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {
@@ -59,7 +60,7 @@ __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   }
 }
 
-/// out[k] = f(k, in[k]...) for the same share. A thread has read a piece before it writes it: out may be one of in.
+/// out[k] = f(k, in[k]...) for the same part. A thread reads a piece before it writes it: out may be one of in.
 template <int kThreads, int kCount, class F, class T, class... In>
 __device__ void transform_row(std::int64_t end, int lane, F f, T* out, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {

@@ -4,7 +4,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The factor is loaded once for each 16 bytes, by all lanes from one address of the first level cache.
+/// The factor is loaded once per 16 bytes, by all lanes from one address in the first-level cache.
 struct Multiply {
   const float* factor;
 

@@ -4,7 +4,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule (cuda/arena.hpp) of sgd and lars. 20 bytes an f32 element with momentum, 12 without; a 16-bit copy adds 2.
+/// The rule (cuda/arena.hpp) of sgd and lars. 20 bytes per f32 element with momentum, 12 without; a 16-bit copy adds 2.
 template <bool kMomentum>
 struct Momentum {
   static constexpr int kStates = kMomentum ? 1 : 0;  // velocity
@@ -18,7 +18,7 @@ struct Momentum {
   };
   float momentum;
   bool nesterov;
-  const double* ratios;  // of lars, one a part of the call; null: 1
+  const double* ratios;  // of lars, one per part of the call; null: 1
 
   __device__ Shared share() const { return {}; }
   __device__ Part part(const Shared&, double learning_rate, const gpu::ArenaPart& part, std::int64_t number) const {

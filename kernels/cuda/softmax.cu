@@ -8,11 +8,11 @@ using std::int64_t;
 
 constexpr int kBlock = gpu::kRowBlock;
 
-// Memory-bound: forward moves two tensors, a causal one reads half of x; backward three. exp() runs twice, so that a
-// 16-bit y is as exact as its type allows.
+// Memory-bound: forward moves two tensors (a causal one reads half of x), backward three. exp() is computed twice, so
+// that a 16-bit y is as exact as its type allows.
 
-/// x, y: (M, K), the rows in groups of `queries`; the first row of a group sees `first_seen` columns and each further
-/// one `step` more. A thread writes the elements of y that it read, and zeros in columns that no thread reads: y may be
+/// x, y: (M, K), the rows in groups of `queries`. The first row of a group sees `first_seen` columns, each further row
+/// `step` more. A thread writes the elements of y whose x it reads, and zeros in columns that no thread reads: y may be
 /// x.
 template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlock)
         },
         from);
     largest = gpu::row_max<kThreads>(largest);
-    // The difference comes before the product, which is rounded: that of the largest has to be 0.
+    // The difference is taken before the product is rounded: for the largest element it must be 0.
     const auto power = [=](int64_t k, float value) {
       return k < seen ? expf(magnitude * fmaf(sign, value, -largest)) : 0.0F;
     };

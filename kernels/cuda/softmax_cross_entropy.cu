@@ -9,10 +9,10 @@ constexpr int kRows =
 constexpr int kBlock = kRows * gpu::kWarp;
 constexpr int kJoinBlock = 256;
 
-/// One warp a row: its largest logit, the sum of exponentials, the gradient. The row comes from memory once and from a
-/// cache twice: it is 2 to 4 KiB for 1000 classes. exp() runs twice, so that a 16-bit gradient in place is as exact as
-/// one apart. logits, dlogits (or null): (N * P, K), labels, losses: (N * P); weights: one for `alike` positions, or
-/// null; valid, scale: scalars or null.
+/// One warp per row: its largest logit, the sum of exponentials, the gradient. The row comes from memory once and from
+/// a cache twice: it has 2 to 4 KiB for 1000 classes. exp() is computed twice, so that a 16-bit gradient is as exact in
+/// place as in separate memory. logits, dlogits (or null): (N * P, K), labels, losses: (N * P); weights: one per
+/// `alike` positions, or null; valid, scale: scalars or null.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kBlock)
       largest = gpu::warp_max(largest);
       const float at_label = gpu::to_float(x[label]) - largest;
       float shifts = 0;
-      bool earlier = false;  // a logit as large as the one at the label, in front of it
+      bool earlier = false;  // an equal logit before the one at the label
       gpu::visit_row<gpu::kWarp, kCount>(
           classes, lane,
           [&](std::int64_t k, float value) {
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block: a thread adds up every 256th position in f64, the threads are joined in order. losses: (N * P), weights
+/// One block: a thread sums every 256th position in f64, then the threads are joined in order. losses: (N * P), weights
 /// as above, metrics: (3).
 __global__ void __launch_bounds__(kJoinBlock)
     metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kJoinBlock)
   double loss = 0;
   double right = 0;
   double bad = 0;
-  // i / alike and what is left over, without a division a position.
+  // i / alike and its remainder, without one division per position.
   std::int64_t place = threadIdx.x / alike;
   std::int64_t rest = threadIdx.x - place * alike;
   const std::int64_t places = kJoinBlock / alike;

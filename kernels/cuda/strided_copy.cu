@@ -10,16 +10,16 @@ namespace {
 using std::int64_t;
 
 // Three kernels. rows_kernel goes along the inner axis: in 16-byte pieces where it is contiguous on both sides, element
-// by element for all other strides. tiles_kernel turns planes in which the sides are contiguous along different axes.
-// Both are compiled for each element size and for each pair of floating types; mixed_kernel asks for the types as it
-// goes and does everything else, which is integers.
+// by element for all other strides. tiles_kernel transposes planes whose sides are contiguous along different axes.
+// Both are compiled for each element size and for each pair of floating types. mixed_kernel decides the types at run
+// time and does everything else, which is integers.
 
 constexpr int kBlock = 256;
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
 
-/// Floating types, or one type: the unsigned integer of the element's size.
+/// Floating types, or one type on both sides: then the unsigned integer of the element's size.
 template <class To, class From>
 __device__ To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -33,14 +33,14 @@ __device__ To convert(From value) {
   }
 }
 
-/// Where an element, or a piece of them, lies on both sides.
+/// The position of an element, or a piece of elements, on both sides.
 struct Place {
   int64_t last;  ///< its index on the last axis
   int64_t src;
   int64_t dst;
 };
 
-/// Of the index-th in row-major order of the loops.
+/// The index-th position, in row-major order of the loops.
 __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   Place place{0, 0, 0};
   for (int axis = loops.rank - 1; axis >= 0; --axis) {
@@ -56,8 +56,8 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   return place;
 }
 
-/// A thread takes a piece of kCount elements of a row of `row` elements; with kCount > 1 rows are contiguous and
-/// 16-byte aligned on both sides, and the piece at the end of a row may be shorter. loops: of the pieces.
+/// A thread takes a piece of kCount elements of a row of `row` elements. With kCount > 1 rows are contiguous and
+/// 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: of the pieces.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const __grid_constant__ CopyLoops loops, int64_t pieces, int64_t row, const Src* src, Dst* dst) {
@@ -93,10 +93,10 @@ struct Planes {
 template <class T>
 constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // rows and columns of a tile: at least 64 bytes along each
 
-/// A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes are neighbours in
-/// memory on both sides; with kCount > 1 16 bytes a lane (then rows and columns are multiples of kCount). The padding
-/// makes a row of the tile an odd number of banks: with elements of 4 bytes the lanes of a warp meet in none, with 2
-/// bytes and 16-byte pieces two by two along columns. outer: the loops over the planes.
+/// A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes access neighbouring
+/// memory on both sides; with kCount > 1, 16 bytes per lane (rows and columns are then multiples of kCount). The
+/// padding makes a row of the tile an odd number of banks: with 4-byte elements no two lanes of a warp share a bank;
+/// with 2-byte elements in 16-byte pieces they share one in pairs along columns. outer: the loops over the planes.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
@@ -152,7 +152,7 @@ inline constexpr T kMost = std::numeric_limits<T>::max();
 template <class T>
 inline constexpr T kLeast = std::numeric_limits<T>::min();
 
-/// Toward zero; beyond the range of To its nearest value, NaN gives 0.
+/// Truncates toward zero; beyond the range of To gives its nearest value, for NaN 0.
 template <class To>
 __device__ To saturate(double value) {
   constexpr double kLow = static_cast<double>(kLeast<To>);
@@ -166,7 +166,7 @@ __device__ To saturate(double value) {
   return value <= kLow ? kLeast<To> : To{0};
 }
 
-/// Every type becomes one of three, none of which loses anything: double, int64_t or uint64_t.
+/// Converts every type, without loss, to one of three: double, int64_t or uint64_t.
 template <class F>
 __device__ void with_element(DType type, const void* memory, int64_t i, F&& f) {
   switch (type) {
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ C
   }
 }
 
-/// True when 16-byte accesses reach the first element and those `stride` apart on every axis but `except`.
+/// True when the first element, and those `stride` apart on every axis but `except`, allow 16-byte accesses.
 bool pieces_fit(const void* first, const int64_t* strides, int rank, int except, std::size_t size) {
   bool fit = reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
   for (int axis = 0; axis < rank; ++axis) {
@@ -266,7 +266,7 @@ void copy_along_rows(CudaContext& context, CopyLoops loops, const Src* src, Dst*
               dim3(kBlock), 0, context.stream(), loops, pieces, row, src, dst);
 }
 
-/// The axis on which src is contiguous, when that is another one than dst's and both are worth a tile; -1 otherwise.
+/// The axis on which src is contiguous, when dst's is another one and both justify a tile; else -1.
 int turned_axis(const CopyLoops& loops) {
   constexpr int64_t kShortest = 16;
   const int last = loops.rank - 1;

@@ -8,9 +8,9 @@ using std::int64_t;
 
 constexpr int kBlock = 256;
 
-// Memory-bound copies: every thread takes one piece of kCount channels, neighbours neighbouring pieces, so that both
-// sides are read and written in whole sectors. Bytes moved: the result once, and the C channels of the subsampled
-// pixels once.
+// Memory-bound copies: each thread takes a piece of kCount channels, neighbouring threads neighbouring pieces, so that
+// both sides are accessed in whole sectors. Bytes moved: the result once, and the C channels of the subsampled pixels
+// once.
 
 struct Geometry {
   int64_t height, width, channels;              // of x and dx: (N, H, W, C)
@@ -23,7 +23,7 @@ Geometry geometry(const Shape& x, const Shape& y, int64_t stride) {
   return {x[1], x[2], x[3], y[1], y[2], y[3], (y[3] - x[3]) / 2, stride};
 }
 
-/// A piece must hold channels of x only, or none.
+/// A piece must hold only channels of x, or none.
 template <class T, class F>
 void visit_channels(const TensorView& large, const TensorView& small, const Geometry& g, F&& f) {
   const bool whole = g.first % gpu::kPerVector<T> == 0 && g.out_channels % gpu::kPerVector<T> == 0;
@@ -83,7 +83,7 @@ __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) 
   }
 }
 
-/// Adds to the pixels of dx that were taken, and touches no other. pieces: of those pixels, (N, P, Q, C).
+/// Adds to the pixels of dx that forward took, and touches no others. pieces: of those pixels, (N, P, Q, C).
 template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
   const int64_t per_pixel = g.channels / kCount;

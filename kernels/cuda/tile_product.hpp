@@ -7,16 +7,16 @@
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// out(i, j) = sum over l of a(i, l) * b(l, j) for each of some products, in plain f32 without tensor cores: what
-/// conv2d (as an implicit product) and matmul have in common. A block takes a tile of 64 x 64 outputs; pieces of both
-/// operands go through shared memory, 16 of the sum at a time, and a thread keeps 4 x 4 outputs in registers.
+/// out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d (as an
+/// implicit product) and matmul share it. A block takes a tile of 64 x 64 outputs; pieces of both operands go through
+/// shared memory, 16 terms at a time, and a thread keeps 4 x 4 outputs in registers.
 ///
-/// An operand is what a kernel reads through: i or j is its `line`, l its `term`. It has
+/// A kernel reads through an operand: i or j is its `line`, l its `term`. It has
 ///   Line line(product, index), Term term(index)   places, decoded once and used for many loads
 ///   float load(Line, Term)                        the element
 ///   bool along_sum()                              neighbours in memory are neighbours in l (else in i or j)
 /// A long sum with few outputs is split, so that more blocks have work: partial sums go through a workspace and are
-/// joined in order. How often depends on the shape only, and so do the bits.
+/// joined in order. The number of parts depends on the shape only, and so do the bits.
 namespace lockstep::gpu {
 
 inline constexpr int kTileSide = 64;    // outputs of a block along each axis
@@ -28,7 +28,8 @@ inline constexpr int kTilePadding = 4;  // floats behind a line of shared memory
 struct ProductSizes {
   std::int64_t products;
   std::int64_t rows, columns, sum;  ///< extents of i, j and l
-  std::int64_t splits, share;       ///< the sum in so many parts, each of `share` terms but for the last
+  /// The sum has `splits` parts of `share` terms each; the last may be shorter.
+  std::int64_t splits, share;
 
   [[nodiscard]] std::size_t workspace_bytes() const {
     return splits == 1 ? 0 : static_cast<std::size_t>(splits * products * rows * columns) * sizeof(float);
@@ -38,7 +39,7 @@ struct ProductSizes {
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
   constexpr std::int64_t kLeastShare = 512;  // terms that are worth a partial sum in memory
-  constexpr std::int64_t kBlocks = 264;      // that keep a large GPU busy
+  constexpr std::int64_t kBlocks = 264;      // tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
   const std::int64_t wanted = std::max<std::int64_t>(1, std::min(kBlocks / tiles, sum / kLeastShare));
@@ -46,8 +47,8 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// Where results go, row-major: element (i, j) of a product, with what follows the sum. F: a function of
-/// activation.hpp.
+/// The destination of the results, row-major: element (i, j) of a product, with bias, function and addition after the
+/// sum. F: a function of activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
@@ -70,13 +71,13 @@ struct ProductOutput {
   }
 };
 
-/// What one thread brings into shared memory: four elements of each piece of an operand.
+/// Loads one thread's elements of an operand into shared memory: four of each piece.
 template <class Operand>
 class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// Lines from `first` on, of `count` in all.
+  /// For the lines from `first` on, of `count` in all.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -85,7 +86,7 @@ class TileLoader {
     }
   }
 
-  /// Terms from l on into tile: (kTileDepth, lines); zeros behind `end` and behind the last line.
+  /// Loads the terms from l on into tile (kTileDepth, lines); zeros from `end` on and after the last line.
   __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
 #pragma unroll
     for (int s = 0; s < kEach; ++s) {
@@ -112,7 +113,7 @@ class TileLoader {
   Line lines_[kEach];
 };
 
-/// Tasks are tiles of products and of parts of their sums; part s of product p is written as product s * products + p.
+/// A task is a tile of one part of one product's sum; part s of product p is written as product s * products + p.
 template <class A, class B, class T, class F>
 __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
   LOCKSTEP_SHARED(float, a_tile, [kTileDepth][kTileSide + kTilePadding]);
@@ -176,7 +177,7 @@ __global__ void __launch_bounds__(kTileBlock)
   }
 }
 
-/// Enqueues all of it. workspace: s.workspace_bytes(), aligned to float.
+/// Enqueues the whole product. workspace: s.workspace_bytes(), aligned to float.
 template <class A, class B, class T, class F>
 void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T, F>& out,
                   float* workspace) {

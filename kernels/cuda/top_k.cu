@@ -8,9 +8,9 @@ namespace {
 constexpr int kBlock = 128;  // 1000 classes of 16 bits are 125 pieces
 constexpr int kJoinBlock = 256;
 
-/// A block a row: found = 1 when fewer than k logits are larger than the one at the label. Rows may start anywhere
+/// One block per row: found = 1 when fewer than k logits are larger than the one at the label. Rows may start anywhere
 /// (language models have an odd number of classes): single elements up to a 16-byte boundary, whole pieces, and single
-/// elements behind them. logits: (N, K), labels, found: (N), valid: scalar or null.
+/// elements after them. logits: (N, K), labels, found: (N), valid: scalar or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block, so that nothing has to be joined. found: (N); weights: (N) or null.
+/// One block, so that there are no partial results to join. found: (N); weights: (N) or null.
 __global__ void __launch_bounds__(kJoinBlock)
     count_kernel(const std::uint8_t* found, const float* weights, std::int64_t samples, double* result) {
   double sum = 0;

@@ -5,7 +5,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The weights of the samples that count. weights: (N, F); valid: scalar or null.
+/// The term of the sum: the weights of the samples that count. weights: (N, F); valid: scalar or null.
 struct Weights {
   const float* weights;
   const std::int64_t* valid;

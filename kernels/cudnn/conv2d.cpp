@@ -18,17 +18,17 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
-// Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph; in "cudnn:split:eng35:.." cuDNN does the
-// convolution alone, and kernels of ours add the bias, add to the gradient, or store a 16-bit gradient of the weights
-// as f32. Not every shape and type has engines for the first; none that cuDNN 9.19 recommends writes an f32 gradient
+// Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN does only the
+// convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the weights as f32.
+// Some shapes and types have no engines for the first form; no engine that cuDNN 9.19 recommends writes an f32 gradient
 // beside 16-bit tensors.
 
 namespace lockstep::ops::cudnn {
 namespace {
 
-constexpr std::uintptr_t kOperandAlignment = 16;  // what the graph promises
-constexpr std::size_t kAlignment = 256;           // what cudaMalloc gives, which engines were written for
-constexpr std::size_t kContractAlignment = 64;    // what the workspace has for certain
+constexpr std::uintptr_t kOperandAlignment = 16;  // bytes: promised to the graph
+constexpr std::size_t kAlignment = 256;           // bytes: the alignment of cudaMalloc, for which engines were written
+constexpr std::size_t kContractAlignment = 64;    // bytes: the alignment that every workspace has
 
 std::string choice_of(const Algorithm& algorithm) {
   return concat(kConv.name, ':', algorithm.text());
@@ -98,12 +98,12 @@ class Plan final : public ConvPlan {
   }
 
  private:
-  /// Whether the output has another type than the graph's.
+  /// Whether the output has a type other than the graph's.
   bool converts() const {
     return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
   }
 
-  /// What `split` leaves to do.
+  /// The part of the pass that `split` leaves to our kernels.
   void finish(CudaContext& context, const TensorView& bias, const TensorView& result, const TensorView& out,
               std::byte* base) const {
     if (pass() == ConvPass::forward) {
@@ -133,7 +133,7 @@ class Plan final : public ConvPlan {
   };
 
   /// A variant pack holds the addresses of one run and is fixed once finalised. The last one is kept: a training step
-  /// runs on the same addresses again and again, and then makes none.
+  /// runs on the same addresses again and again, and then makes no new one.
   void execute(Context& context, const Pointers& pointers) const {
     const cuda::DeviceGuard guard(device());
     if (!pack_ || bound_ != pointers) {
@@ -181,7 +181,7 @@ std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPas
       all.push_back(choice_of(algorithm));
     }
   } catch (const UnsupportedError&) {
-    all.clear();  // no libcudnn that could be used, or nothing of this is in it
+    all.clear();  // no usable libcudnn, or it supports none of this
   }
   return all;
 }
@@ -197,8 +197,8 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
       throw;
     }
   }
-  (void)library(context).handle();          // says why there is none
-  (void)describe(desc, pass, Form::split);  // says what cuDNN does not have at all
+  (void)library(context).handle();          // throws with the reason when there is none
+  (void)describe(desc, pass, Form::split);  // throws for what cuDNN does not support at all
   const std::vector<std::string> all = choices(context, desc, pass);
   require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
   std::exception_ptr refusal;
@@ -209,7 +209,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   return made;
 }
 
-/// Of cuDNN, or "none" where it cannot be used.
+/// The version of cuDNN, or "none" where it cannot be used.
 std::string library_version() {
   return unusable().empty() ? version_text(api().get_version()) : "none";
 }

@@ -11,7 +11,7 @@ namespace lockstep::ops::cudnn {
 namespace {
 
 constexpr std::string_view kSplit = "split:";
-constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands that lie otherwise
+constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands with other addresses
 
 cudnnDataType_t type_of(DType dtype) {
   switch (dtype) {
@@ -61,7 +61,7 @@ bool is_integer(std::string_view text, std::int64_t& value) {
   return error == std::errc() && end == text.data() + text.size() && std::to_string(value) == text;
 }
 
-/// Of a configuration that the heuristics filled in.
+/// The engine of a configuration that the heuristics filled in.
 Engine engine_of(const Descriptor& config) {
   Engine engine;
   const auto engines = config.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
@@ -76,7 +76,7 @@ Engine engine_of(const Descriptor& config) {
   return engine;
 }
 
-/// At most so many configurations are asked for; cuDNN 9.19 has no list of more than 40.
+/// The most configurations to ask for; no list of cuDNN 9.19 has more than 40.
 constexpr std::int64_t kListLength = 64;
 
 /// One list of the heuristics; empty when it has nothing for the graph.
@@ -101,13 +101,14 @@ std::int64_t engine_count(const OperationGraph& graph) {
   return graph.descriptor().value<std::int64_t>(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64);
 }
 
-/// How many are taken of mode A, mode B and the fallback list. Of what cuDNN calls nondeterministic, one more of each.
+/// How many are taken of mode A, mode B and the fallback list; one more of each where cuDNN calls them
+/// nondeterministic.
 using Quotas = std::array<std::size_t, 3>;
 
-/// What was found, in the order of the search.
+/// The algorithms found, in the order of the search.
 struct Found {
-  std::vector<Algorithm> first;  ///< the same bits whenever they run
-  std::vector<Algorithm> last;   ///< not so
+  std::vector<Algorithm> first;  ///< deterministic ones
+  std::vector<Algorithm> last;   ///< the others
 
   [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
   [[nodiscard]] bool has(const Algorithm& algorithm) const {
@@ -147,7 +148,7 @@ void add_recommended(const Quotas& quotas, const OperationGraph& graph, const Ta
           --left_others;
         }
       } catch (const UnsupportedError&) {
-        // recommended, and yet refused on a closer look
+        // recommended, but refused on closer inspection
       }
     }
   }
@@ -165,12 +166,12 @@ void add_untuned(std::size_t limit, const OperationGraph& graph, const Target& t
         --limit;
       }
     } catch (const UnsupportedError&) {
-      // most engines are for something else
+      // most engines are for other operations
     }
   }
 }
 
-/// Nothing when cuDNN has no such graph.
+/// The graph; empty when cuDNN has no such graph.
 std::optional<OperationGraph> make_graph(const ConvDesc& desc, ConvPass pass, Form form, const Target& target) {
   const ConvGraph graph = describe(desc, pass, form);
   try {
@@ -402,7 +403,7 @@ bool allowed(const EngineConfig& config, const ConvDesc& desc) {
       return false;
     }
   }
-  // On f32 tensors tensor cores take factors rounded to TF32; engines that round factors to 16 bits have the other
+  // On f32 tensors, tensor cores take factors rounded to TF32. Engines that round factors to 16 bits have the other
   // note.
   const bool rounds = config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
   const bool tensor_core = config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);

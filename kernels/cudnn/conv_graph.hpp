@@ -10,50 +10,52 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/cudnn/cudnn.hpp>
 
-/// One pass of a convolution as a graph of cuDNN's, and the engines that cuDNN offers for it. Needs no GPU: Target.
+/// One pass of a convolution as a cuDNN graph, and the engines that cuDNN offers for it. Needs no GPU (see Target).
 namespace lockstep::ops::cudnn {
 
-/// What one graph does of a pass.
+/// How much of a pass one graph does.
 enum class Form : unsigned char {
-  fused,  ///< all of it: bias added to the sums, output in its own type, gradients added to what is there
-  split,  ///< the convolution alone, in desc.dtype; the rest is done by kernels of ours
+  /// The whole pass: adds the bias to the sums, writes the output in its own type, adds gradients to existing ones.
+  fused,
+  split,  ///< only the convolution, in desc.dtype; our kernels do the rest
 };
 
-/// Logical order of cuDNN: (N, C, spatial...), for weights (K, C / groups, taps...); the strides say channels last.
+/// In cuDNN's logical order: (N, C, spatial...), for weights (K, C / groups, taps...). The strides make it channels
+/// last.
 struct GraphTensor {
   std::int64_t uid = 0;
   DType dtype = DType::f32;
   std::vector<std::int64_t> dims, strides;
 };
 
-/// The names of a plan's operands in a graph.
+/// The ids of a plan's operands in a graph.
 struct Uid {
   static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4, sum = 5;
 };
 
-/// A convolution as cuDNN takes it. An image of one axis gets a second one of extent 1 in front.
+/// A convolution in cuDNN's terms. An image with one axis gets a second one of extent 1 in front.
 struct ConvGraph {
   ConvPass pass = ConvPass::forward;
   GraphTensor x, weights, y;
-  std::optional<GraphTensor> bias;  ///< forward: (1, K, 1..), added in f32 to sums that are never stored
+  std::optional<GraphTensor> bias;  ///< forward: (1, K, 1..), added in f32 to the sums before they are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
   bool accumulate = false;  ///< output = result + output
 };
 
-/// UnsupportedError for what cuDNN does not have: f64, circular padding.
+/// UnsupportedError for what cuDNN lacks: f64, circular padding.
 [[nodiscard]] ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form);
-/// Whether the pass has anything that `split` would do apart.
+/// Whether the pass has a step that `split` does separately.
 [[nodiscard]] bool can_split(const ConvDesc& desc, ConvPass pass);
 
-/// One of cuDNN's engines with its settings: all that is needed to have the same plan again with the same version of
-/// cuDNN on the same device. As text "eng35:k2=1,k13=0", settings in the order of their numbers; "eng0" without any.
+/// One of cuDNN's engines with its settings: enough to make the same plan again with the same version of cuDNN on the
+/// same device. As text "eng35:k2=1,k13=0", settings in the order of their numbers; "eng0" without any.
 struct Engine {
   std::int64_t index = 0;
   std::vector<std::pair<int, std::int64_t>> knobs;
   bool operator==(const Engine&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Takes exactly what text() gives; anything else is nothing.
+  /// Accepts exactly the output of text(); empty for anything else.
   [[nodiscard]] static std::optional<Engine> parse(std::string_view text);
 };
 
@@ -69,7 +71,7 @@ class OperationGraph {
   Descriptor graph_;
 };
 
-/// A finalised engine configuration. UnsupportedError when the engine cannot do the graph, or not this way.
+/// A finalised engine configuration. UnsupportedError when the engine does not support the graph or these settings.
 class EngineConfig {
  public:
   EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine);
@@ -82,8 +84,8 @@ class EngineConfig {
   Descriptor config_;
 };
 
-/// Whether an engine computes what ConvDesc promises: sums in f32; f32 factors as they are unless desc.tf32; and no FFT
-/// or Winograd, whose errors are of another kind, so that a choice made by timing does not change what is computed.
+/// Whether an engine computes what ConvDesc promises: sums in f32, and f32 factors unrounded unless desc.tf32. FFT and
+/// Winograd, whose errors are of another kind, are not allowed: a choice made by timing must not change the results.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
 /// One way to do a whole pass. As text "eng35:k2=1" or "split:eng35:k2=1".
@@ -93,15 +95,15 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Takes exactly what text() gives; anything else is nothing.
+  /// Accepts exactly the output of text(); empty for anything else.
   [[nodiscard]] static std::optional<Algorithm> parse(std::string_view text);
 };
 
-/// What cuDNN's heuristics recommend for the pass, each once and only what is allowed, best guess first: fused before
-/// split, in each the first few of mode A, then of B, then of the fallback list. Where they know nothing for fused,
-/// engines that can do it with their default settings come after that; before, where split passes through f16 what is
-/// f32. Engines that cuDNN calls nondeterministic are behind all others. Some 25 at most; UnsupportedError as
-/// describe().
+/// The allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first. Fused ones come
+/// before split ones; within each, the first few of mode A, then of mode B, then of the fallback list. When the
+/// heuristics have no fused algorithm, engines that support fused with default settings come after the split ones; they
+/// come before them where split would pass f32 values through f16. Engines that cuDNN calls nondeterministic come last.
+/// About 25 at most. UnsupportedError as describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
 
 }  // namespace lockstep::ops::cudnn

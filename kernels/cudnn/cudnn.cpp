@@ -11,7 +11,7 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// Properties of devices and the workspace of an engine configuration are there from here on.
+/// The first version with properties of devices and the workspace of an engine configuration.
 constexpr std::size_t kOldest = 90800;
 
 using Loaded = detail::LoadedApi<Api>;
@@ -135,7 +135,7 @@ std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name
     all.emplace_back(type);
     raw.push_back(all.back().get());
   }
-  // Asked how many there are, cuDNN says 0 for the settings of an engine, and too many for what heuristics found.
+  // Asked for the number, cuDNN answers 0 for the settings of an engine, and too many for the results of heuristics.
   const std::int64_t found = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, limit, raw.data());
   all.erase(all.begin() + std::min(found, limit), all.end());
   return all;

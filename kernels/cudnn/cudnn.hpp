@@ -11,13 +11,13 @@
 
 #include <lockstep/runtime/stream/context.hpp>
 
-/// cuDNN 9 as its graph ("backend") C interface gives it: descriptors whose attributes are set one by one and that are
-/// then finalised. Errors are thrown: UnsupportedError for what cuDNN has no implementation of, OutOfMemory, else
-/// Error; the text has the expression, the status and what cuDNN says about its last error.
+/// cuDNN 9 through its graph ("backend") C interface: descriptors whose attributes are set one by one and that are then
+/// finalised. Errors are thrown: UnsupportedError for what cuDNN does not implement, OutOfMemory, else Error. The text
+/// has the expression, the status and cuDNN's last error message.
 namespace lockstep::ops::cudnn {
 
-/// The functions of libcudnn that are used. It is loaded by name when a convolution is first planned, so that programs
-/// start on machines without it, and its own parts (engines, heuristics: 350 MB) are loaded by itself when needed.
+/// The functions of libcudnn that are used. The library is loaded when a convolution is first planned, so that programs
+/// start on machines without it. It loads its own parts (engines, heuristics: 350 MB) when it needs them.
 struct Api {
   decltype(&::cudnnGetVersion) get_version = nullptr;
   decltype(&::cudnnGetErrorString) get_error_string = nullptr;
@@ -33,11 +33,11 @@ struct Api {
   decltype(&::cudnnBackendExecute) execute = nullptr;
 };
 
-/// Loaded once. Empty when all is well, else why libcudnn cannot be used: not found, too old, another major version.
+/// Loads libcudnn once. Empty when it can be used, else why not: not found, too old, another major version.
 [[nodiscard]] const std::string& unusable();
-/// UnsupportedError with the above when it cannot be used.
+/// UnsupportedError with that text when it cannot be used.
 [[nodiscard]] const Api& api();
-/// "9.19.0" of cudnnGetVersion()'s 91900.
+/// "9.19.0" for 91900, the number of cudnnGetVersion().
 [[nodiscard]] std::string version_text(std::size_t version);
 /// Why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
 [[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
@@ -68,7 +68,7 @@ class Descriptor {
   }
   void finalize();
 
-  /// How many values the attribute has.
+  /// The number of values of an attribute.
   [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const;
   template <class T>
   [[nodiscard]] std::vector<T> values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
@@ -82,7 +82,8 @@ class Descriptor {
     (void)read(name, type, 1, &one);
     return one;
   }
-  /// An attribute that is descriptors itself: cuDNN fills in ones of `type` that the caller made, at most `limit`.
+  /// An attribute whose values are descriptors: cuDNN fills in descriptors of `type` that the caller made, at most
+  /// `limit`.
   [[nodiscard]] std::vector<Descriptor> descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                                     std::int64_t limit) const;
 
@@ -95,23 +96,23 @@ class Descriptor {
   std::unique_ptr<std::remove_pointer_t<cudnnBackendDescriptor_t>, Destroy> raw_;
 };
 
-/// What is planned for: the device of a handle, or one that is described in words (JSON, as cuDNN writes it for
+/// The device to plan for: that of a handle, or a description in JSON (as in
 /// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and no driver.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
 };
-/// Finalised properties of a device that need not be here.
+/// Finalised properties of a device that need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// The handle of a context, on its device and stream, or why there is none.
+/// A context's handle, on its device and stream, or why there is none.
 class Library {
  public:
   explicit Library(Context& context);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
-  /// UnsupportedError when libcudnn cannot be used, or finds no driver.
+  /// UnsupportedError when libcudnn cannot be used or finds no driver.
   [[nodiscard]] cudnnHandle_t handle() const;
 
  private:

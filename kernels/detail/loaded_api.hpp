@@ -6,19 +6,19 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/shared_library.hpp>
 
-/// A library of NVIDIA's that is opened when an op first needs it, so that programs start on machines without it.
+/// An NVIDIA library that is opened when an op first needs it, so that programs start on machines without it.
 namespace lockstep::ops::detail {
 
-/// Api: pointers to the functions of the library that are used.
+/// Api: pointers to the functions that are used.
 template <class Api>
 struct LoadedApi {
   Api api;
-  std::string problem;  ///< why it cannot be used; empty when all is well
+  std::string problem;  ///< why it cannot be used; else empty
 };
 
-/// Opens the first of `names` that can be: by name, which the environment of a program decides, then where the library
-/// was when this was built. get(library, api) takes the functions and says what is wrong with the version, if anything.
-/// Never unloaded: its threads and CUDA modules outlive every owner that we could name.
+/// Opens the first of `names` that can be opened: by name, as the environment of the program decides, then where the
+/// library was at build time. get(library, api) takes the functions and returns what is wrong with the version, if
+/// anything. The library is never unloaded: its threads and CUDA modules outlive every possible owner.
 template <class Api, class Get>
 [[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, Get get) {
   LoadedApi<Api> loaded;

@@ -12,18 +12,19 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-/// Inside the kernels library: who can plan convolutions and matrix products.
+/// Which libraries can plan convolutions and matrix products. Private to the kernels library.
 namespace lockstep::ops {
 
-/// One library, or our own loops, behind plan_conv2d(). The desc was checked; the context is of the provider's device.
+/// One library, or our own loops, behind plan_conv2d(). The desc is checked; the context is on the provider's device.
 struct ConvProvider {
   std::string_view name;  ///< the part of a choice before the colon
   DeviceKind device;
-  /// What plan() takes for this pass, best guess first; empty when it can do none of it.
+  /// The choices that plan() takes for this pass, best guess first; empty when it supports none.
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass);
-  /// choice: one that starts with this provider's name. UsageError when unknown, UnsupportedError when it cannot.
+  /// choice: begins with this provider's name. UsageError for an unknown one, UnsupportedError for one that it cannot
+  /// do.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
-  /// Of the library at run time ("3.1.1"): what its choices and their times hold for. nullptr: our own code.
+  /// The library's version at run time ("3.1.1"), for which its choices and times hold. nullptr: our own code.
   std::string (*version)() = nullptr;
 };
 
@@ -34,11 +35,11 @@ struct MatmulProvider {
   std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
   std::string (*version)() = nullptr;
-  bool relu_keeps_nan = true;  ///< false: the relu that it joins to a product makes 0 of NaN
+  bool relu_keeps_nan = true;  ///< false: a relu that it fuses with a product turns NaN into 0
 };
 
-/// The plan of the first choice that plan(choice) does not refuse with UnsupportedError: what a library offers is a
-/// guess of its heuristics. nullptr when it refuses all; the first refusal of several calls stays in `refusal`.
+/// The plan of the first choice that plan(choice) does not refuse with UnsupportedError: a library's list is only a
+/// guess of its heuristics. nullptr when it refuses all. `refusal` keeps the first refusal over several calls.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
     -> decltype(plan(choices.front())) {
@@ -54,7 +55,7 @@ template <class Plan>
   return nullptr;
 }
 
-/// Those in this build, best guess first.
+/// The providers of this build, best guess first.
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 

@@ -6,10 +6,10 @@
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/onednn/onednn.hpp>
 
-// Outside, activations are channels last and weights (K, R, S, C). oneDNN chooses the layout of the weights by itself,
-// and with the choice "onednn:blocked" that of the activations too; whatever differs from ours is reordered on the way
-// in and out, in the workspace. bf16 is either multiplied as it is, or, where a processor has nothing for it, converted
-// to f32 in the same reorders: "onednn:nhwc-via-f32".
+// For callers, activations are channels last and weights (K, R, S, C). oneDNN chooses its own layout of the weights
+// and, with the choice "onednn:blocked", of the activations too; the differences are reordered on the way in and out,
+// in the workspace. bf16 is either multiplied directly or, on processors without instructions for it, converted to f32
+// in the same reorders: "onednn:nhwc-via-f32".
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -18,7 +18,7 @@ using dnnl::memory;
 
 constexpr std::string_view kNhwc = "onednn:nhwc";
 constexpr std::string_view kBlocked = "onednn:blocked";
-constexpr std::string_view kViaF32 = "-via-f32";  // behind one of these
+constexpr std::string_view kViaF32 = "-via-f32";  // suffix of the choices above
 
 struct Method {
   bool blocked = false;
@@ -86,7 +86,7 @@ class Plan final : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
-  /// oneDNN splits work by thread count only and joins partial sums in a fixed order.
+  /// oneDNN divides work by thread count only, and joins partial sums in a fixed order.
   bool deterministic() const override { return true; }
   std::string choice() const override { return method_.name(); }
 
@@ -174,8 +174,8 @@ std::unique_ptr<ConvPlan> make_plan(Context& context, const ConvDesc& desc, Conv
   return translate_errors("conv2d", [&] { return std::make_unique<Plan>(context, desc, pass, method); });
 }
 
-/// Measured with oneDNN 2.6 on AVX2: where the rows that a tap's neighbours share outgrow a part of the first cache,
-/// blocked activations win back more than their reorders cost.
+/// Measured with oneDNN 2.6 on AVX2: when the rows that neighbouring taps share no longer fit in a part of the
+/// first-level cache, blocked activations gain more than their reorders cost.
 bool guess_blocked(const ConvDesc& d) {
   constexpr std::int64_t kRowBytes = 8192;
   const std::int64_t width = d.in_size[static_cast<std::size_t>(d.spatial_rank - 1)];
@@ -183,7 +183,7 @@ bool guess_blocked(const ConvDesc& d) {
   return !pointwise && d.in_channels >= 16 && width * d.in_channels * 4 >= kRowBytes;
 }
 
-/// All that a desc of this type could be planned with, best guess first.
+/// All methods that a desc of this type can be planned with, best guess first.
 std::vector<Method> methods(const ConvDesc& desc) {
   const bool first = guess_blocked(desc);
   if (desc.dtype != DType::bf16) {
@@ -211,7 +211,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   for (const bool blocked : {false, true}) {
     for (const bool via_f32 : {false, true}) {
       const Method method{blocked, via_f32};
-      if (all.empty() || all.front() == method.name()) {  // none: the first says why
+      if (all.empty() || all.front() == method.name()) {  // none: the first one throws with the reason
         return make_plan(context, desc, pass, method);
       }
     }

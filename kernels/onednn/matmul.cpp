@@ -9,8 +9,7 @@ namespace {
 
 using dnnl::memory;
 
-/// (rows, columns) of the product's operand, kept in memory as it is or turned round; (batch, rows, columns) with a
-/// batch.
+/// (rows, columns) of the product's operand, in memory as it is or transposed; (batch, rows, columns) with a batch.
 memory::desc matrix(memory::data_type type, std::int64_t batch, std::int64_t rows, std::int64_t columns,
                     bool transposed = false) {
   using tag = memory::format_tag;

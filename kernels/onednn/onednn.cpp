@@ -76,7 +76,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const
 #endif
 }
 
-/// The desc that oneDNN's backward passes ask for as a hint.
+/// The forward desc that oneDNN's backward passes need as a hint.
 dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
   Convolution without_bias = c;
   without_bias.bias = dnnl::memory::desc();
@@ -98,7 +98,7 @@ dnnl::memory::data_type type_of(DType dtype) {
 }
 
 bool multiplies_bf16() {
-  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit an extension
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit per extension
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 
@@ -125,7 +125,7 @@ Made make_forward(const Library& lib, const Convolution& c) {
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
 
-/// Both backward passes are described by the same arguments.
+/// Describes either backward pass: both take the same arguments.
 template <class Primitive>
 typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c, const dnnl::memory::desc& x,
                                                  const dnnl::memory::desc& weights) {

@@ -15,7 +15,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
-/// What the oneDNN providers share. The differences between oneDNN 2 and 3 are in onednn.cpp and nowhere else.
+/// Shared by the oneDNN providers. Only onednn.cpp knows the differences between oneDNN 2 and 3.
 namespace lockstep::ops::onednn {
 
 /// oneDNN's engine and stream for the processor, one pair per Context.
@@ -26,15 +26,15 @@ struct Library {
 [[nodiscard]] Library& library(Context& context);
 [[nodiscard]] std::string library_version();  ///< of oneDNN at run time: "3.1.1"
 
-/// True for the types that the providers take.
+/// True for the types that the providers support.
 [[nodiscard]] bool has_type(DType dtype);
-/// oneDNN's name for one of them.
+/// oneDNN's name for such a type.
 [[nodiscard]] dnnl::memory::data_type type_of(DType dtype);
-/// True when oneDNN multiplies bf16 with instructions of the processor (AVX512_BF16, AMX) and does not emulate them.
+/// True when oneDNN multiplies bf16 with processor instructions (AVX512_BF16, AMX) instead of emulating them.
 [[nodiscard]] bool multiplies_bf16();
 
-/// oneDNN takes its thread count from OpenMP's setting for the calling thread, both when a primitive is made and when
-/// it runs. Sets it for one scope and puts the old one back.
+/// Sets oneDNN's thread count for one scope and restores the old one. oneDNN takes it from OpenMP's setting for the
+/// calling thread, both when a primitive is made and when it runs.
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -46,7 +46,7 @@ class ThreadScope {
   int before_;
 };
 
-/// Calls f and turns oneDNN's errors into ours: UnsupportedError for what it has no implementation of.
+/// Calls f and turns oneDNN's errors into ours: UnsupportedError for what oneDNN does not implement.
 template <class F>
 decltype(auto) translate_errors(std::string_view op, F&& f) {
   try {
@@ -63,7 +63,7 @@ decltype(auto) translate_errors(std::string_view op, F&& f) {
   }
 }
 
-/// A primitive, the layouts it wants, and how fast an implementation it is.
+/// A primitive, the layouts that it wants, and the name of its implementation.
 struct Made {
   dnnl::primitive primitive;
   dnnl::memory::desc a;    ///< of the first input
@@ -72,7 +72,7 @@ struct Made {
   dnnl::memory::desc scratchpad;
   std::string implementation;  ///< "jit:avx2", ..
 
-  /// True when it is one of oneDNN's unoptimised loops.
+  /// True when the implementation is one of oneDNN's unoptimised loops.
   [[nodiscard]] bool is_reference() const { return implementation.rfind("ref", 0) == 0; }
 };
 
@@ -80,8 +80,8 @@ struct Made {
 struct Convolution {
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
-  dnnl::memory::desc dx;        ///< of backward_data: may be of another type than x
-  dnnl::memory::desc dweights;  ///< of backward_weights: likewise
+  dnnl::memory::desc dx;        ///< for backward_data: may have another type than x
+  dnnl::memory::desc dweights;  ///< for backward_weights: likewise
   dnnl::memory::desc bias;      ///< empty: none
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
@@ -90,18 +90,18 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// All with user scratchpads; unimplemented cases throw dnnl::error.
+// All use user scratchpads; unimplemented cases throw dnnl::error.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c);           ///< a = x, b = weights, out = y
 [[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c);     ///< a = dy, b = weights, out = dx
 [[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c);  ///< a = x, b = dy, out = dweights
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
                                Activation activation);
-/// a -> out, or added to what is there.
+/// Copies a to out, or adds it to out.
 [[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                 bool accumulate);
 
-/// A memory object without memory; run-time code sets its address.
+/// A memory object without memory; its address is set at run time.
 [[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
 
 /// Byte ranges of one workspace, each aligned to 64 bytes.
@@ -115,8 +115,8 @@ class WorkspaceLayout {
   std::size_t bytes_ = 0;
 };
 
-/// A primitive bound to its memory objects once, so that executing it passes a ready list. (The C++ interface of
-/// oneDNN builds a map and a vector for each call.)
+/// A primitive bound to its memory objects once, so that execute() passes a prepared list. (oneDNN's C++ interface
+/// builds a map and a vector for each call.)
 class Step {
  public:
   Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments);
@@ -128,21 +128,21 @@ class Step {
   std::vector<dnnl_exec_arg_t> list_;
 };
 
-/// A convolution or a matrix product on the caller's memory: the primitive that does it, and reorders around it where
-/// that wants an operand in another layout or type. Copies and scratchpads lie in one workspace.
+/// A convolution or a matrix product on the caller's memory: the primitive, and reorders around it where it wants an
+/// operand in another layout or type. Copies and scratchpads lie in one workspace.
 class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
-  /// Once. outer: what the caller has as a, b and out; names: oneDNN's names of the three arguments; bias: empty, or as
-  /// the caller has it. add_copy: the primitive writes a copy, which is then added to what out holds.
+  /// Called once. outer: the caller's a, b and out; names: oneDNN's names of the three arguments; bias: the caller's,
+  /// or empty. add_copy: the primitive writes a copy, which is then added to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
   void run(const std::array<void*, 3>& operands, void* bias, void* workspace) const;
 
  private:
-  /// The caller's memory, and where oneDNN wants something else, a copy in the workspace.
+  /// The caller's memory, and a copy in the workspace where oneDNN wants another layout or type.
   struct Operand {
     dnnl::memory outer;
     dnnl::memory inner;
