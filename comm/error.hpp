@@ -5,8 +5,9 @@
 namespace lockstep::comm {
 
 /// Marks an error that the ranks found together: every rank throws it at the same point with the same text, and no
-/// collective is under way. Thrown as CollectiveError<DataError>, which is a DataError; run_program() prints it once
-/// and lets every rank leave in good order, where any other exception ends the job as this rank's own.
+/// collective is under way. It is thrown as CollectiveError<DataError>, for example, which is a DataError.
+/// run_program() prints it once and lets every rank exit in order; any other exception is one rank's own and ends the
+/// job.
 class FoundTogether {
  public:
   virtual ~FoundTogether() = default;

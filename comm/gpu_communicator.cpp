@@ -77,7 +77,7 @@ void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {
           !ranks[r].host_id.empty() && ranks[r].host_id != ranks[other].host_id, "nccl: ranks ", other, " and ", r,
           " share ", ranks[r].gpu, ", but NCCL_HOSTID is '", ranks[other].host_id, "' and '", ranks[r].host_id,
           "', expected two names (set_shared_gpu_environment() before the first NCCL call)");
-      // Such ranks talk through the loopback interface, and would wait in vain for those of another host.
+      // These ranks talk through the loopback interface: a rank on another host would never answer.
       const auto away =
           std::find_if(ranks.begin(), ranks.end(), [&](const NcclRank& rank) { return rank.host != first.host; });
       require<CollectiveError<UsageError>>(away == ranks.end(), "nccl: ranks ", other, " and ", r, " share ",

@@ -13,36 +13,39 @@
 namespace lockstep::comm {
 
 struct NcclOptions {
-  double timeout_s = 120;         ///< for set-up, split and end, each
-  bool allow_shared_gpu = false;  ///< two ranks may have one GPU (set_shared_gpu_environment())
-  int most_blocks = 0;            ///< of the GPU that one operation may take (NCCL's maxCTAs, 1 to 64); 0: NCCL decides
+  double timeout_s = 120;         ///< for set-up, split and destruction, each
+  bool allow_shared_gpu = false;  ///< two ranks may use one GPU (set_shared_gpu_environment())
+  /// The most thread blocks of the GPU that one operation may use (NCCL's maxCTAs, 1 to 64); 0: NCCL decides.
+  int most_blocks = 0;
   std::string name = "lockstep";  ///< in NCCL's own messages
 };
 
-/// Ranks that exchange tensors on their GPUs through NCCL; the ranks are those of `control`, a communicator for host
-/// tensors, which carries what set-up needs. device: this rank's GPU. Collective and blocking; afterwards control is
-/// not used any more. One small all-reduce has run when it returns.
+/// Ranks that exchange tensors on their GPUs through NCCL. The ranks are those of `control`, a communicator for host
+/// tensors that set-up uses; after this call it is not used any more. device: this rank's GPU. Collective and blocking.
+/// One small all-reduce has run when the call returns.
 ///
-/// Operations are enqueued on CUDA streams of that device and wait for nothing on the device; the host waits only while
-/// NCCL says that a call is in progress (connections are made at first use). A communicator's operations go to one
-/// stream, or to streams that events order. Sums: all types but u8; those of bf16 and f16 are rounded at every
-/// addition, and the order of additions is NCCL's. What is captured in a graph must have run once before, and graphs
-/// must go before the communicator: NCCL neither ends nor aborts while one lives.
+/// Operations are enqueued on CUDA streams of that device and wait for nothing on the device. The host waits only while
+/// NCCL says that a call is in progress (it makes connections at first use). All operations of a communicator go to one
+/// stream, or to streams that events order. All types but u8 can be summed; bf16 and f16 sums are rounded at every
+/// addition, and NCCL decides the order of additions. An operation must have run once before a graph captures it.
+/// Destroy graphs before the communicator: NCCL neither ends nor aborts while one lives.
 ///
-/// What is found before NCCL starts is found by all ranks together (CollectiveError): UsageError when two ranks have
-/// one GPU, naming both, or may and are on several hosts, when versions of NCCL differ or NCCL is an older minor
-/// version than the one that lockstep was built with; DeviceError when a rank has no GPU. So is a set-up that fails or
-/// is not over in time on some rank: NcclError with that rank, the seconds and NCCL's own words. Later a failure is
-/// this rank's: NcclError from the operation or from check(); the communicator is aborted, so that nothing on this GPU
-/// waits any more, and every later call throws. The destructor ends NCCL in good order with the other ranks; while an
-/// exception unwinds, or when that takes more than timeout_s, it aborts instead. An abort is waited for 2 s at most and
-/// then goes on on a thread of its own. In a build without NCCL: UsageError, on every rank.
+/// All ranks find errors of set-up together (CollectiveError). Before NCCL starts: UsageError when two ranks have one
+/// GPU (naming both), when ranks that may share a GPU are on several hosts, when versions of NCCL differ, or when NCCL
+/// is an older minor version than the one lockstep was built with; DeviceError when a rank has no GPU. Then: NcclError
+/// when set-up fails or does not end in time on some rank, with that rank, the seconds and NCCL's message. In a build
+/// without NCCL: UsageError on every rank.
+///
+/// Later failures belong to one rank: the operation or check() throws NcclError, the communicator is aborted, so that
+/// nothing on this GPU waits any more, and every later call throws. The destructor ends NCCL together with the other
+/// ranks. While an exception unwinds, or when the end takes more than timeout_s, it aborts instead; it waits at most
+/// 2 s for an abort, which then continues on its own thread.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
-/// What NCCL itself expects an operation to take, from the model by which it chooses algorithms: the operation is
-/// planned and not executed (ncclGroupSimulateEnd). NCCL does that only for communicators whose calls block, so that
-/// this has one of its own; its calls have no timeout. Used and destroyed by all ranks together.
+/// The time that NCCL expects an operation to take, by the model with which it chooses algorithms: NCCL plans the
+/// operation and does not execute it (ncclGroupSimulateEnd). NCCL supports this only on communicators whose calls
+/// block, so this has a communicator of its own, whose calls have no timeout. All ranks use and destroy it together.
 class NcclEstimator {
  public:
   virtual ~NcclEstimator() = default;
@@ -50,39 +53,40 @@ class NcclEstimator {
   NcclEstimator& operator=(const NcclEstimator&) = delete;
 
   /// Seconds of the one operation that `f` calls on the communicator it is given, on a stream of the device: an
-  /// all_reduce, reduce_scatter, all_gather or broadcast; messages are not estimated. Nothing is read or written.
-  /// Empty where NCCL estimates none: for one rank, where f is not called, and for nothing to exchange. NcclError, and
-  /// what f throws. Where the environment sets NCCL_COMM_BLOCKING=0, NCCL executes the operation instead.
+  /// all_reduce, reduce_scatter, all_gather or broadcast; messages are not estimated. Nothing is read or written. Empty
+  /// where NCCL has no estimate: for one rank (f is then not called) and for empty tensors. Throws NcclError, and what
+  /// f throws. Where the environment sets NCCL_COMM_BLOCKING=0, NCCL executes the operation instead.
   [[nodiscard]] virtual std::optional<double> seconds(const std::function<void(Communicator&)>& f) = 0;
 
  protected:
   NcclEstimator() = default;
 };
 /// For the ranks of `communicator`. Collective and blocking, with no operation under way. nullptr where there are no
-/// estimates: not a communicator of NCCL, NCCL older than 2.22, a build without NCCL. NcclError.
+/// estimates: the communicator is not NCCL's, NCCL is older than 2.22, or the build has no NCCL. Throws NcclError.
 [[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);
 
 /// Whether this build has NCCL.
 [[nodiscard]] bool has_nccl();
 
-/// LOCKSTEP_ALLOW_SHARED_GPU: "1" allows it, unset, "" and "0" do not; UsageError for anything else.
+/// LOCKSTEP_ALLOW_SHARED_GPU: "1" allows it; unset, "" and "0" do not. UsageError for anything else.
 [[nodiscard]] bool shared_gpu_allowed();
 
-/// Environment variables with which NCCL runs several ranks on one GPU, one process each: for tests, slow. NCCL refuses
-/// such ranks unless it takes each for a host of its own, which then talk through sockets. A program sets them with
+/// Environment variables that let NCCL run several ranks on one GPU, one process each: slow, for tests. NCCL refuses
+/// such ranks unless it takes each for a host of its own; they then talk through sockets. A program sets them with
 /// set_shared_gpu_environment() (comm/launch/rank_device.hpp).
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank);
 
-/// What make_nccl_communicator() compares before it starts NCCL.
+/// What each rank tells the others before NCCL starts; make_nccl_communicator() compares it.
 struct NcclRank {
   std::string host{};
   std::string gpu{};              ///< UUID
   std::string host_id{};          ///< NCCL_HOSTID, for ranks that share a GPU
-  int version = 0;                ///< of the NCCL that runs: 22809 is 2.28.9
+  int version = 0;                ///< of the NCCL library at run time: 22809 is 2.28.9
   bool allow_shared_gpu = false;  ///< NcclOptions
-  std::string failure{};          ///< why this rank has no GPU or no NCCL; empty when it has
+  std::string failure{};          ///< why this rank has no GPU or no NCCL; else empty
 };
-/// Throws what make_nccl_communicator() says above, the same on every rank. built: NCCL's version of the build.
+/// Throws the errors of make_nccl_communicator() that come before NCCL starts, the same on every rank. built: the
+/// version of NCCL in the build.
 void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built);
 
 }  // namespace lockstep::comm

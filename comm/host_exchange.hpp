@@ -13,10 +13,10 @@ namespace lockstep::comm {
 [[nodiscard]] std::string broadcast_text(Communicator& communicator, const std::string& text, int root = 0);
 /// Every rank's text, in rank order, on every rank.
 [[nodiscard]] std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text);
-/// Throws UsageError on every rank (comm/error.hpp) when `text`, one item a line, differs between ranks; names the
-/// first line that differs and the ranks. For what must be equal before the first step.
+/// Throws UsageError on every rank (comm/error.hpp) when `text`, one item per line, differs between ranks; names the
+/// first line that differs and the ranks. For values that must be equal before the first step.
 void require_same_on_all_ranks(Communicator& communicator, const std::string& text);
-/// A command line for it, one argument a line, without the program's name.
+/// A command line as text for require_same_on_all_ranks(): one argument per line, without the program's name.
 [[nodiscard]] std::string arguments_text(int argc, const char* const* argv);
 [[nodiscard]] std::vector<double> all_gather_value(Communicator& communicator, double value);
 

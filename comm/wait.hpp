@@ -5,14 +5,14 @@
 
 namespace lockstep::comm {
 
-/// Blocks the caller until the event is complete and rethrows what its stream failed with, as Event::synchronize(), but
-/// looks after the communicator meanwhile (Communicator::check()): a rank that is gone becomes an error here, where
-/// the communicator notices, instead of a wait without end. Looks often for 100 us, then every 50 us. The caller is the
-/// thread that uses the communicator.
+/// Blocks the caller until the event is complete, and rethrows the stream's failure, as Event::synchronize(). Meanwhile
+/// it calls Communicator::check(): a rank that is gone becomes an error here, where the communicator notices, instead
+/// of an endless wait. Checks often for 100 us, then every 50 us. Only the thread that uses the communicator calls
+/// this.
 void wait(const Event& event, Communicator& communicator);
-/// The same, for so many seconds: false when they are over first.
+/// The same, for at most this many seconds: false when they end first.
 [[nodiscard]] bool wait_for(const Event& event, Communicator& communicator, double seconds);
-/// Waits for all work that was enqueued on a stream; `event` is recorded there.
+/// Records `event` on the stream and waits for it: for all work enqueued so far.
 void wait(Stream& stream, Event& event, Communicator& communicator);
 
 }  // namespace lockstep::comm

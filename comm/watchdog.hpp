@@ -9,28 +9,28 @@ namespace lockstep::comm {
 
 class Session;
 
-/// Ends a job that hangs. A rank tells it what it is doing with begin(); when a rank has not begun anything for
-/// `seconds`, its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of
-/// step 42") and, seconds / 10 later (2 s at least, 30 s at most), ends the job with exit code 76. Most ranks of a
-/// hanging job wait for one: look at the rank whose line differs or came first, and, where the others say that they
-/// wait for ranks, at one that says nothing.
+/// Ends a job that hangs. A rank says what it is doing with begin(). When a rank has begun nothing new for `seconds`,
+/// its watchdog prints one line ("lockstep: error: rank 1: no progress for 600 s while reading the batch of step 42")
+/// and, seconds / 10 later (at least 2 s, at most 30 s), ends the job with exit code 76. Most ranks of a hanging job
+/// wait for one rank: look at the rank whose line differs or came first; when the others say that they wait for ranks,
+/// look at a rank that printed nothing.
 ///
-/// Looks from a thread of its own, ten times in `seconds` and at least once a second; only looks at which nothing had
-/// changed count, so that a process that is stopped for a while, with its whole job, is not taken for one that hangs.
-/// Before the first begin() nothing counts.
+/// A thread checks ten times in `seconds`, and at least once a second. Only the time between checks that found no
+/// change counts, so a job that was suspended for a while is not taken for one that hangs. Nothing counts before the
+/// first begin().
 class Watchdog {
  public:
-  /// Of a rank of a program. Ends the job through Session::abort(), or this process alone when that takes 10 s more.
-  /// The session outlives it. UsageError unless `seconds` is finite and at least 0.001.
+  /// For a rank of a program: ends the job through Session::abort(), or this process alone when that takes 10 s more.
+  /// The session must outlive it. UsageError unless `seconds` is finite and at least 0.001.
   Watchdog(Session& session, double seconds);
-  /// Calls `expired` instead, once, from the watchdog's thread.
+  /// Calls `expired` once, from the watchdog's thread, instead of ending the job.
   Watchdog(double seconds, std::function<void(const std::string& text)> expired);
-  ~Watchdog();  ///< looks no more; waits for `expired` when that runs
+  ~Watchdog();  ///< stops checking; waits for `expired` when it is running
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// From now on this rank is doing that: "reading the batch of step", 42. The text is kept as it is given, a string
-  /// literal. From one thread at a time; a few atomic stores, no lock.
+  /// Says what this rank is doing now: "reading the batch of step", 42. `doing` is a string literal (the pointer is
+  /// kept). One thread at a time calls it; it takes a few atomic stores and no lock.
   void begin(const char* doing, std::int64_t number) noexcept;
   void begin(const char* doing) noexcept;
 

@@ -45,7 +45,7 @@ class CallbackCommunicator final : public Communicator {
     check_tensor("all_gather", stream, out);
     detail::check_parts("all_gather", out, in, size());
     if (detail::check_in_place("all_gather", in, out, rank())) {
-      std::vector<std::byte> mine(in.bytes());  // the host's function may not take memory twice
+      std::vector<std::byte> mine(in.bytes());  // the host's function must not get the same memory as input and output
       copy_bytes(mine.data(), in.data, in.bytes());
       gather(mine.data(), out.data, in.bytes());
     } else {

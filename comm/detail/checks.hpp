@@ -9,31 +9,31 @@
 
 namespace lockstep::comm::detail {
 
-// Preconditions that the backends share. Nothing here is part of the public interface.
+// Preconditions that the backends share; each line says what is required and which error is thrown otherwise. Private.
 
-/// A host stream: DeviceError.
+/// The stream is a host stream: DeviceError.
 void check_stream(std::string_view op, const Stream& stream);
-/// A contiguous host tensor on a host stream: DeviceError, ShapeError.
+/// The tensor is contiguous and on the host, the stream is a host stream: DeviceError, ShapeError.
 void check_host(std::string_view op, const Stream& stream, const TensorView& view);
 /// The same for a communicator of another device.
 void check_stream(Device device, std::string_view op, const Stream& stream);
 void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
-/// Anything but u8: DTypeError.
+/// The type can be summed, that is any type but u8: DTypeError.
 void check_summable(std::string_view op, DType dtype);
-/// whole.numel() == size * part.numel(), one element type: ShapeError, DTypeError.
+/// whole.numel() == size * part.numel(), both of one element type: ShapeError, DTypeError.
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size);
-/// One type and one number of elements, a multiple of size, and no common byte: DTypeError, ShapeError.
+/// Both have one type and one number of elements, a multiple of size, and share no byte: DTypeError, ShapeError.
 void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size);
-/// No common byte: ShapeError.
+/// They share no byte: ShapeError.
 void check_separate(std::string_view op, const TensorView& in, const TensorView& out);
 /// True when in is the rank-th part of out; ShapeError when they overlap in any other way.
 [[nodiscard]] bool check_in_place(std::string_view op, const TensorView& in, const TensorView& out, int rank);
 /// 0 <= rank < size: UsageError.
 void check_rank(std::string_view op, int rank, int size);
-/// A rank of the communicator other than this one: UsageError.
+/// `peer` is a rank of the communicator other than this one: UsageError.
 void check_peer(std::string_view op, int peer, int rank, int size);
 
-/// Calls f(std::type_identity<T>{}) for the types that have sums.
+/// Calls f(std::type_identity<T>{}) for the types that can be summed.
 template <class F>
 void visit_sum(DType dtype, F&& f) {
   switch (dtype) {
@@ -57,7 +57,7 @@ void visit_sum(DType dtype, F&& f) {
   check_summable("sum", dtype);
 }
 
-/// a + b in the type: integers wrap; 16-bit floating types are added in f32 and rounded.
+/// a + b in type T: integers wrap; 16-bit floating types are added in f32 and rounded.
 template <class T>
 [[nodiscard]] T add(T a, T b) {
   if constexpr (std::is_integral_v<T>) {

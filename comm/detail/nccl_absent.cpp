@@ -2,7 +2,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// What comm/nccl/ defines, in a build without NCCL.
+// The functions that comm/nccl/ defines, for a build without NCCL.
 
 namespace lockstep::comm {
 

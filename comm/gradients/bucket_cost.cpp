@@ -68,8 +68,8 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
   require<DataError>(std::isfinite(earliest[n]), "plan_buckets_by_cost: the cost model says ", all_reduce.text(),
                      ", too much time to add up");
 
-  // latest[c][i]: when gradients i .. n - 1 have to begin to be over in time in c buckets; next[c][i]: where the first
-  // of these ends. -infinity: they cannot.
+  // latest[c][i]: the latest time at which gradients i .. n - 1 may begin to be reduced, in c buckets, and end in time;
+  // -infinity when they cannot. next[c][i]: the end of the first of these buckets.
   constexpr double kSlack = 1e-3;
   std::vector<std::vector<double>> latest(1, std::vector<double>(n + 1, -kNever));
   std::vector<std::vector<std::size_t>> next(1, std::vector<std::size_t>(n + 1, n));

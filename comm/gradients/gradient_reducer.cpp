@@ -53,7 +53,7 @@ class Stopwatch {
     pairs_[current_].used = true;
   }
 
-  /// The stream is idle.
+  /// Requires that the stream is idle.
   [[nodiscard]] double seconds() {
     for (Pair& pair : pairs_) {
       collect(pair);
@@ -101,7 +101,7 @@ struct Slot {
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
-  TensorView sent;  ///< (end - begin): what is reduced, data or its place in Impl::rounded
+  TensorView sent;  ///< (end - begin): the tensor that is reduced, data or its place in Impl::rounded
   Event ready;      ///< R: the last write of the bucket, on the compute stream
   Event done;       ///< D: the end of its all-reduce, on the communication stream
   Stopwatch time;
@@ -128,7 +128,7 @@ struct GradientReducer::Impl {
   Stream& comm;
   bool overlapped;
   std::unique_ptr<Context> conversions;  ///< on the communication stream; for 16-bit buckets
-  Tensor rounded;                        ///< (largest bucket): one after the other is in it, in the stream's order
+  Tensor rounded;  ///< (largest bucket): used by one bucket after the other, in the stream's order
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
@@ -138,7 +138,7 @@ struct GradientReducer::Impl {
   Stopwatch waited;
   std::size_t next = 0;  ///< the first bucket that has not started
   bool in_step = false;
-  bool timed = true;  ///< this step; nothing of a graph happens at a time of its capture
+  bool timed = true;  ///< whether this step is timed; a captured step is not
   std::int64_t steps = 0;
 
   void check_buckets(const TensorView& arena) const {
@@ -159,14 +159,14 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Buckets travel as 16-bit numbers.
+  /// Makes buckets travel as 16-bit numbers.
   void round_to(DType dtype, const TensorView& arena) {
     require<DTypeError>(arena.dtype == DType::f32 && size_of(dtype) == 2, "gradient reducer: reduce_dtype is ", dtype,
                         " for an arena of ", arena.dtype, ", expected bf16 or f16 for f32, or the arena's own type");
     require<DeviceError>(arena.device == comm.device(), "gradient reducer: the arena is on ", arena.device,
                          ", the communication stream on ", comm.device());
     if (comm.device() == Device::cpu()) {
-      // A worker has one thread beside those that compute; an inline stream is the caller's turn.
+      // A worker has one thread besides the compute threads; an inline stream uses the caller's threads.
       conversions =
           std::make_unique<CpuContext>(CpuContextOptions{.threads = comm.is_inline() ? 0 : 1, .stream = &comm});
     } else {
@@ -250,7 +250,7 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
 GradientReducer::~GradientReducer() {
   try {
     impl_->comm.synchronize();
-  } catch (...) {  // whoever destroys it after a failure knows
+  } catch (...) {  // the failure was already reported
   }
 }
 
@@ -307,7 +307,7 @@ void GradientReducer::finish() {
     if (s.timed) {
       s.waited.start(s.compute);
     }
-    s.compute.wait(s.slots.back()->done);  // the communication stream is in order: the last one is all of them
+    s.compute.wait(s.slots.back()->done);  // the communication stream runs in order: the last bucket is done last
     if (s.timed) {
       s.waited.stop(s.compute);
     }

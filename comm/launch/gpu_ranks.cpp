@@ -27,7 +27,7 @@ GpuRanks::~GpuRanks() {
   if (std::uncaught_exceptions() == uncaught_) {
     try {
       wait(stream_, drained_, *grad_);
-    } catch (...) {  // the communicator is aborted then, and nothing on the stream waits for another rank any more
+    } catch (...) {  // the communicator is then aborted, and nothing on the stream waits for another rank
     }
   }
   grad_.reset();  // before the stream, whose destructor waits for what is queued

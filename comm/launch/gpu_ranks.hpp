@@ -9,18 +9,18 @@
 
 namespace lockstep::comm {
 
-/// What the ranks of a program exchange gradients through when they compute on GPUs: an NCCL communicator of all ranks
-/// of the session, and the stream that its operations go to, of high priority, so that they start while backward still
-/// fills the GPU. Made once, after place_rank(); collective, with the errors of make_nccl_communicator().
+/// What ranks on GPUs exchange gradients through: an NCCL communicator of all ranks of the session, and the stream of
+/// its operations. The stream has high priority, so that they start while backward still fills the GPU. Made once,
+/// after place_rank(). Collective, with the errors of make_nccl_communicator().
 class GpuRanks {
  public:
-  /// placed.device is a GPU (DeviceError). With placed.shared the environment is that of place_rank().
+  /// placed.device is a GPU (DeviceError). With placed.shared, place_rank() has set the environment.
   GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
       : GpuRanks(session.control(), placed, options) {}
   /// The same for the ranks of a communicator for host tensors.
   GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options = {});
-  /// Waits for the stream, then ends NCCL with the other ranks; while an exception unwinds it aborts first. Graphs that
-  /// captured operations are gone before.
+  /// Waits for the stream, then ends NCCL together with the other ranks; while an exception unwinds it aborts first.
+  /// Destroy graphs that captured operations before this.
   ~GpuRanks();
   GpuRanks(const GpuRanks&) = delete;
   GpuRanks& operator=(const GpuRanks&) = delete;

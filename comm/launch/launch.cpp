@@ -15,7 +15,7 @@ namespace lockstep::comm {
 
 namespace {
 
-/// A launcher's names for the numbers; nullptr: it has none.
+/// The environment variables of one launcher; nullptr: it has none for this number.
 struct Names {
   const char* who;
   const char* rank;
@@ -47,7 +47,7 @@ std::optional<std::int64_t> whole_number(std::string_view text) {
   return whole ? std::optional(value) : std::nullopt;
 }
 
-/// "NAME=value, NAME=value" of those that are set.
+/// "NAME=value, NAME=value" of the names that are set.
 std::string shown(const Environment& environment, const std::vector<const char*>& names) {
   std::string text;
   for (const char* name : names) {
@@ -75,7 +75,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   return static_cast<int>(*value);
 }
 
-/// 0 <= rank < size, and the same on the node; the message shows `origin`.
+/// Checks 0 <= rank < size, and the same for the local rank; the message shows `origin`.
 void check_place(const Launch& launch) {
   require_launch(launch.size >= 1 && launch.rank >= 0 && launch.rank < launch.size, launch.origin, ": rank ",
                  launch.rank, " of ", launch.size, ", expected 0 <= rank < size");
@@ -110,7 +110,7 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
   return launch;
 }
 
-/// Steps that srun started have small numbers; batch scripts and interactive shells have reserved ones, or none.
+/// Job steps of srun have small numbers; batch scripts and interactive shells have reserved numbers, or none.
 bool in_step(const Environment& environment) {
   const std::string* text = find(environment, "SLURM_STEP_ID");
   const auto step = text == nullptr ? std::nullopt : whole_number(*text);
@@ -166,7 +166,7 @@ void require_agree(const Launch& first, const Launch& second) {
                  second.size, "); unset the variables of one");
 }
 
-/// RANK and WORLD_SIZE, where they are set, say the same.
+/// Checks that RANK and WORLD_SIZE, where they are set, agree with the launch.
 void require_agree_with_torchrun(const Launch& launch, const Environment& environment) {
   const int rank = number(environment, kTorchrun.rank).value_or(launch.rank);
   const int size = number(environment, kTorchrun.size).value_or(launch.size);
@@ -189,7 +189,7 @@ Launch place(const Environment& environment, const GivenPlace& given) {
 
   std::optional<Launch> mpi;
   for (const Names& names : kMpi) {
-    // mpirun starts its helpers on other nodes through srun, whose PMI variables mean the helpers.
+    // mpirun starts its helpers on other nodes through srun; the PMI variables there describe the helpers.
     const bool of_helpers = mpi && in_step(environment);
     if (const std::optional<Launch> found = of_helpers ? std::nullopt : read(environment, names, LaunchSource::mpi)) {
       if (mpi) {
@@ -290,7 +290,7 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
 int likely_rank(const Environment& environment) noexcept {
   constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                     kTorchrun.rank,         "SLURM_PROCID"};
-  // RANK alone is left over from something else: who took it for a rank other than 0 would keep its error to itself.
+  // RANK alone is left over from something else: a process that took it for its rank would not print its errors.
   const bool torchrun = std::all_of(kTorchrunSet.begin(), kTorchrunSet.end(),
                                     [&](const char* name) { return find(environment, name) != nullptr; });
   for (const char* name : kRanks) {

@@ -20,10 +20,10 @@ namespace lockstep::comm {
 
 namespace {
 
-/// How the names begin of what ranks on other nodes need too.
+/// Prefixes of environment variables that ranks on other nodes need too.
 constexpr std::array kForAllNodes{
     "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER"};
-/// A mistyped number is an error, not a machine that does nothing else for an hour.
+/// Keeps a mistyped number from starting so many ranks that the machine is busy for an hour.
 constexpr int kMostRanksPerCore = 64;
 
 bool has(const Environment& environment, std::string_view name) {
@@ -46,7 +46,7 @@ int count_in(const Environment& environment, std::string_view name) {
   return error == std::errc() && at == end && value > 0 ? value : 0;
 }
 
-/// Of one node; 0: the request does not say.
+/// Ranks of one node; 0: the request does not say.
 int ranks_of_node(const DeviceRequest& request, const Environment& environment, const StartSite& site) {
   const DeviceRequest::Form& form = request.form();
   if (const auto* host = std::get_if<DeviceRequest::Host>(&form)) {
@@ -59,7 +59,7 @@ int ranks_of_node(const DeviceRequest& request, const Environment& environment, 
     return static_cast<int>(list->named.size());
   }
   if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
-    return std::max(0, usable->count);  // how many are usable the search of the ranks tells
+    return std::max(0, usable->count);  // count < 0: only the search of the ranks tells how many are usable
   }
   for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
     if (const int count = count_in(environment, name); count > 0) {
@@ -112,7 +112,7 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
     start.arguments.emplace_back("--overcommit");
     add_note(start, concat("--overcommit for ", ranks, " ranks on ", processors, " processors of a node"));
   }
-  start.arguments.emplace_back("--wait=60");  // a rank that ends alone ends the others, not before they could do so
+  start.arguments.emplace_back("--wait=60");  // srun ends the other ranks this many seconds after the first one
   return start;
 }
 
@@ -145,7 +145,7 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
       arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, request.nodes))});
     }
     arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
-    // What is set here and not Open MPI's own does not reach other nodes by itself.
+    // mpirun passes only Open MPI's own variables to other nodes; these must be named.
     arguments.insert(arguments.end(), {"-x", kStartedWith});
     for (const auto& [name, value] : environment) {
       const auto begins = [&n = name](const char* prefix) { return n.starts_with(prefix); };
@@ -201,7 +201,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int wanted = ranks_of_node(request.devices, environment, site);
   const bool gpus = !on_host && wanted > 0;
   const bool nodes_wanted = request.nodes > 1 || !request.hostfile.empty();
-  // An allocation of several nodes is used as a whole by what asks for its GPUs, one rank a GPU.
+  // A request for an allocation's GPUs uses all nodes of the allocation, one rank per GPU.
   const bool nodes_there = slurm && gpus && request.nodes == 0 && count_in(environment, "SLURM_NNODES") > 1;
   if (wanted <= 1 && !nodes_wanted && !nodes_there) {
     return std::nullopt;

@@ -10,15 +10,15 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-/// A program that was started by hand starts the ranks that its --devices ask for: `train_resnet --devices cpu:4` runs
-/// itself under mpirun (docs/launch.md). For programs of ours, like Session; a library never does this.
+/// Lets a program that was started by hand start the ranks that its --devices option asks for: `train_resnet --devices
+/// cpu:4` runs itself under mpirun (docs/launch.md). For programs of this project; a library never does this.
 namespace lockstep::comm {
 
 enum class Launcher : unsigned char { automatic, mpirun, srun, none };
 /// "auto", "mpirun", "srun", "none". UsageError otherwise.
 [[nodiscard]] Launcher parse_launcher(std::string_view text);
 
-/// What a program was asked for.
+/// What the command line asks for.
 struct RanksRequest {
   DeviceRequest devices{};
   int nodes = 0;           ///< 0: one, or as many as the host file or the allocation has
@@ -26,52 +26,52 @@ struct RanksRequest {
   Launcher launcher = Launcher::automatic;
 };
 
-/// What the plan depends on beside request and environment.
+/// What the plan depends on, beside request and environment.
 struct StartSite {
-  std::function<int()> count_gpus = [] { return 0; };  ///< asked at most once, and only when the number matters
+  std::function<int()> count_gpus = [] { return 0; };  ///< called at most once, and only when the number matters
   int cores = 1;                                       ///< of this machine that this process may use
   bool root = false;
 };
 
 struct SelfStart {
-  std::vector<std::string> arguments;  ///< the launcher and its options; the program and its own follow
-  Environment variables{};             ///< that the launcher gets besides those that are there
-  std::string note{};                  ///< what was allowed without being asked for, and why; or empty
+  std::vector<std::string> arguments;  ///< the launcher and its options; the program and its arguments follow
+  Environment variables{};             ///< additional variables for the launcher
+  std::string note{};                  ///< what was allowed without a request, and why; or empty
 };
 
-/// The launcher's command line; nothing when this process is to be the only rank, or is one of several already.
+/// The launcher's command line. Empty when this process is to be the only rank or is already one of several.
 ///
-/// Ranks on a node: cpu:4 four, "3" three, usable:2 two, a list one each; gpu and auto as many as there are GPUs (in a
-/// batch job SLURM_GPUS_ON_NODE, when it is set). srun inside a SLURM allocation, unless a host file is given; else
-/// mpirun (Open MPI's). Both are told not to bind ranks to single cores, since a rank computes with several threads.
-/// mpirun is allowed to run as root where this process does (unless the environment says so already), and to start more
-/// ranks than cores.
+/// Ranks per node: cpu:4 means four, "3" three, usable:2 two, a list one per entry; gpu and auto mean one per GPU (in a
+/// batch job SLURM_GPUS_ON_NODE, when it is set). The launcher is srun inside a SLURM allocation, unless a host file is
+/// given; otherwise Open MPI's mpirun. Both are told not to bind ranks to single cores, since a rank computes with
+/// several threads. mpirun is allowed to run as root when this process does (unless the environment already says so),
+/// and to start more ranks than cores.
 ///
-/// UsageError: nodes below 0; more than 2^20 ranks in all, or, on this machine alone, 64 a core; several nodes, and
-/// neither a host file nor an allocation; a host file for srun; srun outside of an allocation; a process that was
-/// started so before and still finds itself alone.
+/// UsageError for nodes below 0; for more than 2^20 ranks in all or, on this machine alone, 64 per core; for several
+/// nodes without a host file or an allocation; for a host file with srun; for srun outside of an allocation; and when
+/// this process was already started so and still finds itself alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
-/// Runs this program again with the launcher, if there is reason to, waits for it and returns its exit code, 128 + n
-/// when a signal n ended it. Nothing when this process shall go on as a rank; call it before CUDA, MPI or a thread
-/// exists. `request` reads the command line, is called only when no launcher started this process, and may return
-/// nothing (--help) or throw: then nothing is started, and the rank that this process becomes says what is wrong.
+/// Runs this program again under the launcher, if it needs one, waits for it and returns its exit code, 128 + n when
+/// signal n ended it. Empty when this process is to continue as a rank. Call it before CUDA, MPI or a thread exists.
+/// `request` reads the command line; it is called only when no launcher started this process. When it returns nothing
+/// (--help) or throws, nothing is started, and this process continues as a rank and reports the error.
 ///
-/// While it waits, SIGUSR1 and SIGUSR2 are passed on. SIGTERM, SIGINT and SIGHUP reach the ranks as SIGUSR1, which
-/// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second one of these
-/// more than a second later goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
+/// While it waits, it passes SIGUSR1 and SIGUSR2 on. SIGTERM, SIGINT and SIGHUP reach the ranks as SIGUSR1, which
+/// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second such signal,
+/// more than a second later, goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
 /// Ctrl-C takes the same way. UsageError when the launcher is not installed, the host file cannot be read, or this
 /// build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 
-/// run_program() (session.hpp) of a program that starts its own ranks.
+/// run_program() (session.hpp) for a program that starts its own ranks.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 const std::function<std::optional<RanksRequest>()>& request) noexcept;
 
-/// What came up is what was asked for. Collective. UsageError, once, when the ranks are on another number of nodes than
-/// request.nodes, or when there is a host file although the program did not start its ranks.
+/// Checks that the ranks are what was asked for. Collective. UsageError, once, when the number of nodes differs from
+/// request.nodes, or when a host file is given although the program did not start its ranks.
 void require_ranks_as_requested(Session& session, const RanksRequest& request);
 
 }  // namespace lockstep::comm

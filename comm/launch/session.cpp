@@ -70,7 +70,7 @@ std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_un
 #endif
 }
 
-/// Which rank this process seems to be, -1 if none, when there is no session that would know.
+/// The rank that this process seems to have, -1 if none, when there is no session that knows.
 int rank_without_session() noexcept {
   try {
     return likely_rank(process_environment());
@@ -144,7 +144,7 @@ void Session::close() {
 
 Session::~Session() {
   if (std::uncaught_exceptions() > impl_->uncaught && !impl_->agreed_to_fail) {
-    return;  // the other ranks do not know: they must not be waited for
+    return;  // the other ranks do not know of the failure: do not wait for them
   }
   try {
     close();
@@ -215,7 +215,7 @@ void Session::agree(const std::function<void()>& phase) {
   try {
     phase();
   } catch (const AgreedFailure&) {
-    throw;  // a phase within the phase: all ranks are here
+    throw;  // a phase within a phase: all ranks are here
   } catch (const Error& e) {
     text = e.what();
     code = e.code();
@@ -254,7 +254,7 @@ void Session::abort(std::string_view text, int code) noexcept {
 
 void Session::abort(int code) noexcept {
   impl_->world->abort(code);
-  std::_Exit(code);  // not reached; the compiler does not take a virtual function's word for it
+  std::_Exit(code);  // not reached; for the compiler, as abort() is virtual
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept {
@@ -282,7 +282,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
   } catch (const AgreedFailure& e) {
     return e.code();
   } catch (const UsageError& e) {
-    // Processes that do not know of each other find the same: one of them says so.
+    // Processes that do not know of each other find the same error: one of them prints it.
     if (rank_without_session() <= 0) {
       print_error(-1, e.what());
     }

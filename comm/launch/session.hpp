@@ -11,7 +11,7 @@
 
 namespace lockstep::comm {
 
-/// Thrown on every rank by Session::agree() after the lowest failing rank's text was printed: nothing is left to say.
+/// Thrown on every rank by Session::agree() after it has printed the text of the lowest failing rank.
 class AgreedFailure : public Error {
  public:
   AgreedFailure(const std::string& message, int code) : Error(message), code_(code) {}
@@ -21,22 +21,25 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI for a program of ours and knows the ranks. One per process, made first and destroyed last;
-/// libraries embedded in somebody else's program make communicators without it. Without MPI in the build, or when
-/// the program was not started by mpirun, it is a world of one.
+/// Starts and ends MPI for a program of this project, and knows the ranks. A process has one, made first and destroyed
+/// last; a program that embeds lockstep makes communicators without it. Without MPI in the build, or when the program
+/// was not started by mpirun, it is a world of one.
 ///
-/// Three communicators, so that their operations never mix: grad (gradient buckets), inline (collectives on the
-/// compute path), control (host values: checks, metrics, agreement).
+/// It has three communicators, so that their operations never mix: grad (gradient buckets), inline (collectives on the
+/// compute path) and control (host values: checks, metrics, agreement).
 class Session {
  public:
-  /// Asks MPI for MPI_THREAD_MULTIPLE and takes what it gets; when MPI is initialised already, somebody else finalises
-  /// it. With MPI_THREAD_SERIALIZED a Session that initialised MPI communicates on a worker, so the program makes no
-  /// MPI call of its own while communication_stream() has work; with an MPI that somebody else initialised at that
-  /// level it communicates inline, in the thread that calls, as that somebody may call MPI too. A process without a
-  /// launcher tells Open MPI through the environment, while MPI_Init_thread runs, that it starts nothing elsewhere
-  /// (OMPI_MCA_plm=isolated, unless set). UsageError when the launcher's environment contradicts itself or MPI
-  /// (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure. So they do when ranks
-  /// run different versions or builds of lockstep.
+  /// Asks MPI for MPI_THREAD_MULTIPLE and accepts the level that it gets. When MPI is already initialised, the session
+  /// does not finalise it.
+  ///
+  /// At MPI_THREAD_SERIALIZED, a Session that initialised MPI communicates on a worker; the program must make no MPI
+  /// call of its own while communication_stream() has work. When the program had initialised MPI at that level, the
+  /// session communicates inline, in the calling thread, as the program may call MPI too.
+  ///
+  /// In a process without a launcher it sets OMPI_MCA_plm=isolated (unless set) while MPI_Init_thread runs: Open MPI
+  /// then looks for no way to start processes elsewhere. UsageError when the launcher's environment contradicts itself
+  /// or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure, as they do when
+  /// ranks run different versions or builds of lockstep.
   Session(int& argc, char**& argv);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;
@@ -58,16 +61,16 @@ class Session {
   /// Host worker for gradient communication; made on first use. Inline when grad() cannot overlap.
   [[nodiscard]] Stream& communication_stream();
 
-  /// Runs a phase that may fail on some ranks and waits for the others. When all succeed it returns; otherwise rank 0
-  /// prints the lowest failing rank's text ("lockstep: error: rank 3: text", without the rank when all ranks failed
-  /// with one text) as one line and every rank throws AgreedFailure.
-  /// For failures that leave this rank able to take part; a phase must not communicate after it failed.
+  /// Runs a phase that may fail on some ranks, and waits for the others. When it fails anywhere, rank 0 prints the text
+  /// of the lowest failing rank as one line ("lockstep: error: rank 3: text", without the rank when all ranks failed
+  /// with one text) and every rank throws AgreedFailure. For failures after which this rank can still communicate; a
+  /// phase must not communicate after it has failed.
   void agree(const std::function<void()>& phase);
 
-  /// A failure that the others do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with `code`
-  /// (MPI_Abort; in a world of one the process ends). Runs no destructor.
+  /// For a failure that the other ranks do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with
+  /// `code` (MPI_Abort; in a world of one the process ends). Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
-  /// The same for a failure that was printed already.
+  /// The same for a failure that was already printed.
   [[noreturn]] void abort(int code) noexcept;
 
  private:
@@ -76,11 +79,11 @@ class Session {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure ends
-/// quietly with its code, and so does an error of every rank (comm/error.hpp), which rank 0 prints; any other exception
-/// is this rank's alone and goes through Session::abort() with the code of its kind (3 when it is not an Error). An
-/// exception unwinds body's frame first: memory there that the communication stream uses must stay until that stream is
-/// idle (GradientReducer sees to it for the arena).
+/// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure and an
+/// error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception is this
+/// rank's own: Session::abort() ends the job with the code of its kind (3 when it is not an Error). An exception
+/// unwinds body's frame first: memory there that the communication stream uses must stay until that stream is idle
+/// (GradientReducer ensures it for the arena).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept;
 
 }  // namespace lockstep::comm

@@ -1,4 +1,4 @@
-// Apart from watchdog.cpp: who makes a watchdog without a Session links none, nor MPI.
+// Kept apart from watchdog.cpp, so that a program whose watchdog has no Session links neither Session nor MPI.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -17,19 +17,19 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kForAbort(10);
 
-/// Between a rank's line and the end of the job: other ranks, which noticed later, print theirs.
+/// The time between this rank's line and the end of the job, in which ranks that noticed later print theirs.
 Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
 
-/// Whatever the rank hangs in, MPI and the C library's streams included, the process ends.
+/// Ends the process whatever the rank hangs in, MPI and the C library's streams included.
 [[noreturn]] void end_job(Session& session, const std::string& text, Seconds grace) noexcept {
   try {
     std::thread([grace] {
       std::this_thread::sleep_for(grace + kForAbort);
       std::_Exit(exit_code::kWatchdog);
     }).detach();
-  } catch (...) {  // no thread left: MPI_Abort alone
+  } catch (...) {  // no thread could be started: only MPI_Abort is left
   }
   detail::write_error(session.size() > 1 ? session.rank() : -1, text);
   std::this_thread::sleep_for(grace);

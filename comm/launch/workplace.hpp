@@ -15,30 +15,30 @@ namespace lockstep::comm {
 
 struct WorkplaceOptions {
   enum class Overlap : unsigned char { off, on, automatic };
-  int threads =
-      0;  ///< of a rank on the host; 0: OMP_NUM_THREADS where that is set, else the rank's part of the processors
-  /// Whether gradients may be summed while backward computes; automatic: on GPUs, and on a host where a processor is
+  /// Threads of a rank on the host; 0: OMP_NUM_THREADS where it is set, else the rank's part of the processors.
+  int threads = 0;
+  /// Whether gradients may be reduced while backward computes. automatic: on GPUs, and on a host where a processor is
   /// free.
   Overlap overlap = Overlap::automatic;
   bool bind_near_gpu = true;  ///< the calling thread, and those it starts later, run on the processors next to the GPU
 };
 
-/// What every program of ranks needs, in one call: the device of this rank, a context there, and what ranks exchange
-/// gradients through. By default that is all GPUs, one rank each, and the CPU where there is none. Owns all of it but
-/// the session, which outlives it; graphs that hold operations of grad() are gone before it.
+/// What a program of several ranks needs, in one call: the device of this rank, a context on it, and a communicator for
+/// gradients. By default one rank per GPU on all GPUs, or the CPU where there is none. Owns all of it except the
+/// session, which must outlive it. Destroy graphs that hold operations of grad() first.
 class Workplace {
  public:
-  /// Collective. UsageError, DeviceError on all ranks, printed once, as place_rank() and make_nccl_communicator() say;
-  /// UsageError for Overlap::on where MPI gives this program one thread.
+  /// Collective. Throws the errors of place_rank() and make_nccl_communicator(), on all ranks, printed once; UsageError
+  /// for Overlap::on where MPI gives this program one thread only.
   explicit Workplace(Session& session, const DeviceRequest& devices = {}, const WorkplaceOptions& options = {});
   Workplace(const Workplace&) = delete;
   Workplace& operator=(const Workplace&) = delete;
 
   [[nodiscard]] Context& context() { return *context_; }
-  /// NCCL between GPUs, MPI between hosts; for one rank on a GPU, a group of its own.
+  /// NCCL between GPUs, MPI between hosts; a communicator of one rank when a single rank has a GPU.
   [[nodiscard]] Communicator& grad();
   [[nodiscard]] Communicator& control() { return session_.control(); }  ///< small host values
-  /// Where operations of grad() go: the context's own stream unless overlaps().
+  /// The stream for operations of grad(): the context's own stream unless overlaps().
   [[nodiscard]] Stream& communication_stream();
 
   [[nodiscard]] bool on_gpu() const { return gpu_.has_value(); }
@@ -46,9 +46,8 @@ class Workplace {
   [[nodiscard]] const std::optional<GpuInfo>& gpu() const { return gpu_; }
   [[nodiscard]] const CpuShare& share() const { return share_; }
   [[nodiscard]] int threads() const { return threads_; }  ///< compute threads of a rank on the host
-  [[nodiscard]] const std::string& binding() const {
-    return binding_;
-  }  ///< why threads run where they do; empty on the host
+  /// Why threads run on their processors; empty on the host.
+  [[nodiscard]] const std::string& binding() const { return binding_; }
   [[nodiscard]] bool overlaps() const { return overlaps_; }
   [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< "on", "off: one rank", ...
 
@@ -63,8 +62,8 @@ class Workplace {
   bool overlaps_ = false;
   std::string overlap_reason_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<Communicator> alone_;  ///< of the one rank on a GPU
-  std::optional<GpuRanks> gpu_ranks_;    ///< of several
+  std::unique_ptr<Communicator> alone_;  ///< for a single rank on a GPU
+  std::optional<GpuRanks> gpu_ranks_;    ///< for several ranks
 };
 
 }  // namespace lockstep::comm

@@ -75,7 +75,7 @@ struct Shared {
     changed.notify_all();
   }
 
-  /// Passes when all ranks have come. What a rank wrote before is visible to all after.
+  /// Returns when all ranks have arrived. Writes of a rank before it are visible to all ranks after it.
   void meet(int rank, std::string_view op) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = generation;
@@ -161,7 +161,7 @@ struct Shared {
       throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
                               " x ", data.dtype));
     }
-    letter.state = Mail::Impl::copying;  // keeps the sender, and so its memory, until the copy is done
+    letter.state = Mail::Impl::copying;  // keeps the sender, and its memory, until the copy is done
     lock.unlock();
     if (data.bytes() > 0) {
       std::memcpy(data.data, letter.data, data.bytes());
@@ -218,7 +218,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   }
 }
 
-/// Operations capture the shared state, not the communicator, so one that is still queued may outlive it.
+/// Operations hold the shared state, not the communicator: an operation that is still queued may outlive it.
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Shared> shared, int rank)
@@ -239,7 +239,8 @@ class LocalCommunicator final : public Communicator {
     }
     detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
-      // Every rank sums one slice and writes it to all: nobody else touches that slice between the two meetings.
+      // Every rank sums one slice and writes it to all ranks: no other rank touches that slice between the two
+      // meetings.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
         const std::int64_t n = data.numel();
         detail::visit_sum(data.dtype, [&](auto type) {
@@ -375,7 +376,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  /// The only rank has the sum, and what it would broadcast, already.
+  /// With one rank, the result of an all-reduce or a broadcast is already there.
   [[nodiscard]] bool alone_on_gpu(std::string_view op, const Stream& stream, const TensorView& view) const {
     if (size() > 1 || view.device.kind != DeviceKind::cuda) {
       return false;
@@ -404,7 +405,7 @@ LocalGroup::LocalGroup(int size) {
 }
 
 LocalGroup::~LocalGroup() {
-  // A rank that nobody took can never come: whoever waits for it must not wait for ever.
+  // A rank that was never taken can never arrive: other ranks must not wait for it for ever.
   Shared& shared = *impl_->shared;
   const std::lock_guard lock(shared.mutex);
   for (Member& member : shared.members) {

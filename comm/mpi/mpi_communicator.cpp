@@ -21,8 +21,8 @@ using detail::name_of_level;
 
 constexpr int kTag = 0;
 
-/// A duplicate of somebody's communicator. Shared by the Communicator, by operations that are still queued, and by an
-/// attribute of MPI_COMM_SELF, whose deletion in MPI_Finalize frees what the program left.
+/// A duplicate of the caller's communicator. Shared by the Communicator, by queued operations, and by an attribute of
+/// MPI_COMM_SELF, whose deletion in MPI_Finalize frees what the program did not.
 struct Link {
   MPI_Comm comm = MPI_COMM_NULL;  ///< null once it was freed
   int keyval = MPI_KEYVAL_INVALID;
@@ -31,8 +31,8 @@ struct Link {
   std::int64_t most_per_call = 0;
   MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
   MPI_Op add_f16 = MPI_OP_NULL;
-  // Operations of a communicator never run at once, so that one thread writes; others may read. No lock: it would wait
-  // until the other ranks have what was just written for them.
+  // Operations of a communicator never run at the same time, so one thread writes; others may read. Plain loads and
+  // stores, no locked add: that instruction would wait until the other ranks have what was just written for them.
   std::atomic<std::int64_t> calls = 0;
   std::atomic<std::int64_t> bytes = 0;
 
@@ -109,11 +109,11 @@ Path path_of_process(const Stream* worker) {
   }
 }
 
-/// A communicator's share in the sole worker of thread level SERIALIZED. Which one that is belongs to the process, as
-/// the thread level does: communicators that were made without it wait for it, too.
+/// A communicator's share in the sole worker of thread level SERIALIZED. The worker belongs to the process, as the
+/// thread level does: communicators that were made without it wait for it, too.
 class WorkerShare {
  public:
-  /// StateError while others share another worker.
+  /// StateError while other communicators share another worker.
   explicit WorkerShare(Stream* worker) : worker_(worker) {
     const std::lock_guard lock(mutex_);
     require<StateError>(sharers_ == 0 || sole_ == worker,
@@ -164,7 +164,7 @@ MPI_Datatype sum_type(DType dtype) {
       return MPI_UINT64_T;
     case DType::bf16:
     case DType::f16:
-      return MPI_UINT16_T;  // with an operation of ours
+      return MPI_UINT16_T;  // with a reduction operation of our own
     case DType::u8:
       break;
   }
@@ -182,7 +182,7 @@ MPI_Op sum_of(const Link& link, DType dtype) {
   }
 }
 
-/// For moving: only the width matters.
+/// The type for moving data: only the width matters.
 MPI_Datatype move_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -248,7 +248,8 @@ void reduce_scatter(const Link& link, const TensorView& in, const TensorView& ou
               "reduce_scatter of ", n, " x ", in.dtype);
     return;
   }
-  // Sums take no derived types, so a piece of every part cannot travel in one call: one reduction per part and piece.
+  // Reductions take no derived types, so a piece of every part cannot travel in one call: one reduction per part and
+  // piece.
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
@@ -324,7 +325,7 @@ class MpiCommunicator final : public Communicator {
 
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
-      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize will, if it comes
+      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize frees it, if it is called
     }
     try {
       if (link_->comm != MPI_COMM_NULL) {
@@ -333,7 +334,7 @@ class MpiCommunicator final : public Communicator {
         MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // calls free_link()
         MPI_Comm_free_keyval(&keyval);
       }
-    } catch (...) {  // the worker was poisoned: as for unwinding
+    } catch (...) {  // the worker was poisoned: as when unwinding
     }
   }
 
@@ -421,8 +422,8 @@ class MpiCommunicator final : public Communicator {
     link.count(bytes);
   }
 
-  /// Before an MPI call in the calling thread: StateError where the level forbids it; no other thread of ours makes
-  /// one.
+  /// Called before an MPI call in the calling thread. StateError where the level forbids the call; waits until no other
+  /// thread of lockstep makes one.
   void enter_mpi(std::string_view op) const {
     if (path_ == Path::any_stream) {
       return;
@@ -442,7 +443,8 @@ class MpiCommunicator final : public Communicator {
     require_alive(*link_, op);
     if (stream.is_inline()) {
       enter_mpi(op);
-      perform(*link_, op, bytes, call);  // over when this returns: a small operation feels the copies of a task
+      perform(*link_, op, bytes,
+              call);  // complete when this returns: a task would add copies, which a small operation notices
       return;
     }
     require<StateError>(

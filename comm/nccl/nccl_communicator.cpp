@@ -60,15 +60,15 @@ void* part_of(const TensorView& view, int r, int size) {
          static_cast<std::size_t>(r) * (view.bytes() / static_cast<std::size_t>(size));
 }
 
-/// NCCL's words for an error. Its last error is one of the process, which it never forgets: it may be an older one.
+/// NCCL's text for an error. ncclGetLastError() belongs to the process and is never cleared: its text may be older.
 std::string words(ncclResult_t result) {
   const char* last = ncclGetLastError(nullptr);
   const std::string_view detail = last == nullptr ? "" : last;
   return concat(ncclGetErrorString(result), detail.empty() ? "" : "; NCCL's last message: ", detail);
 }
 
-/// The state of a communicator once it is no longer in progress; in progress when the time is over. The call itself
-/// carries work on that was begun, so that it must come from the thread that uses the communicator.
+/// The state of a communicator once it is no longer in progress; ncclInProgress when the time is over. The NCCL call
+/// also advances what was begun, so the thread that uses the communicator must make it.
 ncclResult_t poll(ncclComm_t comm, double seconds) {
   constexpr std::chrono::microseconds kPatience(100);
   constexpr std::chrono::microseconds kPause(20);
@@ -83,7 +83,7 @@ ncclResult_t poll(ncclComm_t comm, double seconds) {
     if (state != ncclInProgress || std::chrono::duration<double>(waited).count() > seconds) {
       return state;
     }
-    if (waited < kPatience) {  // an operation is enqueued in less than a sleep takes
+    if (waited < kPatience) {  // an operation is enqueued in less time than a sleep takes
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -95,7 +95,7 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = calls == Calls::block ? 1 : 0;
   config.commName = options.name.c_str();
-  if (options.most_blocks > 0) {  // one without the other is refused
+  if (options.most_blocks > 0) {  // NCCL refuses one without the other
     config.minCTAs = 1;
     config.maxCTAs = options.most_blocks;
   }
@@ -105,9 +105,9 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
 constexpr bool kEstimates = true;
 
-/// Ends the group that is open and executes nothing of it; the time that NCCL expects, negative for none. NCCL counts
-/// in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). Where calls do not block it would execute the
-/// group after all, and answer that it is in progress (src/group.cc, ncclGroupEndInternal).
+/// Ends the open group without executing it, and returns the time that NCCL expects, negative for none. NCCL counts in
+/// microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose calls do not block it would
+/// execute the group and answer that it is in progress (src/group.cc, ncclGroupEndInternal).
 ncclResult_t end_estimate(double& seconds) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   const ncclResult_t result = ncclGroupSimulateEnd(&info);
@@ -127,7 +127,7 @@ std::string state_text(ncclResult_t result, double timeout_s) {
   return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
 }
 
-/// A line each, so that nothing in it is read as something else.
+/// One line per value, so that no value can be read as another one.
 std::string to_text(const NcclRank& rank) {
   return concat(rank.host, '\n', rank.gpu, '\n', rank.host_id, '\n', rank.version, '\n', rank.allow_shared_gpu, '\n',
                 rank.failure);
@@ -170,7 +170,7 @@ NcclRank describe(Device device, const NcclOptions& options) {
   return rank;
 }
 
-/// Rank 0's id for all. Its failure is everybody's.
+/// Sends rank 0's id to all ranks. A failure on rank 0 is an error of all ranks.
 ncclUniqueId share_id(Communicator& control) {
   ncclUniqueId id{};
   std::string text;
@@ -185,7 +185,7 @@ ncclUniqueId share_id(Communicator& control) {
   return id;
 }
 
-/// For an abort; what is not over by then goes on by itself.
+/// Seconds to wait for an abort; one that takes longer continues on its own.
 double abort_wait(const NcclOptions& options) {
   constexpr double kLongest = 2;
   return std::min(options.timeout_s, kLongest);
@@ -195,7 +195,7 @@ void abort_and_wait(ncclComm_t comm, Device device, const SharedNcclOptions& opt
   NcclAbort(comm, device, options).wait(abort_wait(*options));
 }
 
-/// Owns comm, which is aborted when no communicator can be made of it.
+/// Owns comm, and aborts it when no communicator can be made of it.
 std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device,
                                        const SharedNcclOptions& options) {
   try {
@@ -236,7 +236,7 @@ NcclAbort::NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) 
       ncclCommAbort(comm);
       over.set_value();
     });
-  } catch (const std::exception&) {  // no thread to be had: the communicator stays as it is
+  } catch (const std::exception&) {  // no thread could be started: the communicator stays as it is
   }
 }
 
@@ -266,7 +266,7 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device_, std::nothrow);
   if (comm_ != nullptr) {
-    // Ended together with the other ranks, who may never come when an exception unwinds this one.
+    // Ends the communicator together with the other ranks. When an exception unwinds this rank, they may never come.
     if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm_)) == ncclSuccess &&
         ncclCommDestroy(comm_) == ncclSuccess) {
       return;
@@ -293,7 +293,7 @@ void NcclCommunicator::require_alive(std::string_view op) const {
 void NcclCommunicator::fail(const std::string& what, ncclResult_t result) {
   failure_ = concat("nccl: rank ", rank(), " of ", size(), " on ", device_, ": ", what, ": ",
                     state_text(result, options_->timeout_s));
-  if (std::exchange(estimating_, false)) {  // before the communicator in it goes
+  if (std::exchange(estimating_, false)) {  // before the communicator of the group is destroyed
     double ignored = 0;
     end_estimate(ignored);
   }
@@ -305,7 +305,7 @@ template <class Call>
 void NcclCommunicator::run(std::string_view op, const TensorView& data, Call&& call) {
   require_alive(op);
   const DeviceGuard guard(device_);
-  // Nothing to exchange, on every rank alike: NCCL need not see it.
+  // Every rank has nothing to exchange: NCCL need not be called.
   const ncclResult_t result = data.numel() > 0 ? settled(call()) : ncclSuccess;
   if (result != ncclSuccess) {
     fail(concat(op, " of ", data.numel(), " x ", data.dtype), result);
@@ -338,7 +338,7 @@ void NcclCommunicator::all_gather(Stream& stream, const TensorView& in, const Te
   detail::check_on(device_, "all_gather", stream, in);
   detail::check_on(device_, "all_gather", stream, out);
   detail::check_parts("all_gather", out, in, size());
-  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // NCCL sees it by the addresses
+  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // NCCL compares the addresses itself
   run("all_gather", in,
       [&] { return ncclAllGather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle()); });
 }
@@ -357,7 +357,7 @@ void NcclCommunicator::all_to_all(Stream& stream, const TensorView& in, const Te
         result = ncclRecv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
       }
     }
-    const ncclResult_t ended = ncclGroupEnd();  // also after an error: a group that is open takes up what comes next
+    const ncclResult_t ended = ncclGroupEnd();  // also after an error: an open group would take up the next calls
     return begun() ? ended : result;
   });
 }
@@ -376,7 +376,7 @@ void NcclCommunicator::barrier(Stream& stream) {
   run("barrier", data, [&] {
     return ncclAllReduce(data.data, data.data, 1, type_of(data.dtype), ncclSum, comm_, stream.cuda_handle());
   });
-  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // not the caller's
+  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // this all-reduce is not the caller's
 }
 
 void NcclCommunicator::send(Stream& stream, const TensorView& data, int to) {
@@ -403,7 +403,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   const DeviceGuard guard(device_);
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
-  // The parent is in progress until the new communicator is there, and that one until it is ready.
+  // The parent is in progress until the new communicator exists, and the new one until it is ready.
   ncclResult_t result = settled(ncclCommSplit(comm_, color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
     result = poll(part, options_->timeout_s);
@@ -452,7 +452,7 @@ std::optional<double> NcclCommunicator::estimate(const std::function<void(Commun
   require_alive("estimate");
   const DeviceGuard guard(device_);
   if (size() == 1) {
-    return std::nullopt;  // NCCL copies at once there, also within a group
+    return std::nullopt;  // there NCCL copies at once, also within a group
   }
   estimating_ = true;
   if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) {
@@ -517,7 +517,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  // Every rank gets here, at the latest when its time is over; so all of them know how it went for all.
+  // Every rank gets here, at the latest when its time is over; so all ranks learn whether set-up failed on any rank.
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {

@@ -16,33 +16,33 @@
 
 namespace lockstep::comm {
 
-/// Kept by whoever holds an ncclComm_t, to its end: NCCL copies the pointer to the communicator's name, not the name
-/// (2.28.9, src/init.cc, parseCommConfig), and hands it to profilers, which may print it when the communicator ends. An
-/// abort for which no thread can be had leaves its communicator without them; it never ends then.
+/// Every owner of an ncclComm_t keeps this to the communicator's end: NCCL copies the pointer to the communicator's
+/// name, not the name (2.28.9, src/init.cc, parseCommConfig), and profilers may print it when the communicator ends.
+/// When no thread can be started for an abort, the communicator never ends, and its options may go.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
-/// ncclCommAbort() on a thread of its own, which may outlive this: it first ends the kernels that wait for other ranks,
-/// and then waits, without an end, for every CUDA graph that captured an operation of the communicator to be gone
-/// (NCCL 2.28.9, src/init.cc, commDestroySync).
+/// Runs ncclCommAbort() on a thread of its own, which may outlive this object. NCCL first ends the kernels that wait
+/// for other ranks, then waits, without a limit, until every CUDA graph that captured an operation of the communicator
+/// is destroyed (NCCL 2.28.9, src/init.cc, commDestroySync).
 class NcclAbort {
  public:
   NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) noexcept;
   ~NcclAbort();
   NcclAbort(const NcclAbort&) = delete;
   NcclAbort& operator=(const NcclAbort&) = delete;
-  void wait(double seconds) noexcept;  ///< until it is over, at most so long
+  void wait(double seconds) noexcept;  ///< until it is complete, for at most this long
 
  private:
   std::future<void> over_;
   std::thread thread_;
 };
 
-/// Do the calls of a communicator return when NCCL has done its part, or at once?
+/// Whether the calls of a communicator block until NCCL has done its part, or return at once.
 enum class Calls : bool { return_at_once, block };
 
-/// One rank's end of an NCCL communicator that was made with blocking = 0 (one for estimates: 1). Every call may answer
-/// that it is in progress; until it is not, nothing else may be asked of NCCL, so the calling thread polls with a
-/// deadline. After an error the communicator is aborted and every call throws what was wrong.
+/// One rank of an NCCL communicator that was made with blocking = 0 (1 for estimates). A call may answer that it is in
+/// progress; until it is complete NCCL accepts no other call, so the calling thread polls with a deadline. After an
+/// error the communicator is aborted, and every call throws that error.
 class NcclCommunicator final : public Communicator {
  public:
   /// Takes an ncclComm_t that is ready.
@@ -51,9 +51,10 @@ class NcclCommunicator final : public Communicator {
 
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
   [[nodiscard]] bool can_overlap() const override { return true; }
-  /// NCCL wants the operations of all communicators of a device enqueued by one thread, in one order on all ranks.
+  /// NCCL requires one thread to enqueue the operations of all communicators of a device, in the same order on all
+  /// ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
-  /// Graphs must go before the communicator: with one alive its end waits for timeout_s and then aborts.
+  /// Destroy graphs before the communicator: while one lives, its destructor waits for timeout_s and then aborts.
   [[nodiscard]] bool can_be_captured() const override { return true; }
 
   void all_reduce(Stream& stream, const TensorView& data) override;
@@ -69,30 +70,30 @@ class NcclCommunicator final : public Communicator {
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
 
-  /// A small all-reduce that every rank waits for: connections are made before somebody captures a graph.
+  /// Runs a small all-reduce and waits for it, so that connections exist before a graph is captured.
   void first_operation();
 
-  /// NcclEstimator::seconds(), of a communicator whose calls block.
+  /// NcclEstimator::seconds(), for a communicator whose calls block.
   [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);
 
  private:
-  /// Calls NCCL with the device current, waits while the call is in progress, counts. call: ncclResult_t().
+  /// Calls NCCL with the device current, waits while the call is in progress, and counts it. call: ncclResult_t().
   template <class Call>
   void run(std::string_view op, const TensorView& data, Call&& call);
   void require_alive(std::string_view op) const;
-  /// Success or an error; in progress when the time is over.
+  /// Waits until the result is success or an error; ncclInProgress when the time is over.
   [[nodiscard]] ncclResult_t settled(ncclResult_t result);
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
-  void abort() noexcept;  ///< begins it, and waits a little
+  void abort() noexcept;  ///< starts the abort and waits a short time for it
 
-  ncclComm_t comm_;  ///< null once it was aborted
+  ncclComm_t comm_;  ///< null once aborted
   Device device_;
   SharedNcclOptions options_;
   CudaContext own_;  ///< for first_operation()
-  Tensor scratch_;   ///< (1) i32: what a barrier adds up
+  Tensor scratch_;   ///< (1) i32: the element that a barrier sums
   std::string failure_;
   CommunicatorCounts counts_;
-  bool estimating_ = false;  ///< a group is open that is not to be executed
+  bool estimating_ = false;  ///< a group is open that will not be executed
   std::optional<NcclAbort> abort_;
   int uncaught_;
 };

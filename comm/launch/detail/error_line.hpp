@@ -4,10 +4,10 @@
 
 namespace lockstep::comm::detail {
 
-/// One line on standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; no rank when
-/// it is negative. What was printed before comes first.
+/// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
+/// negative rank is left out. Flushes earlier output first.
 void print_error(int rank, std::string_view text) noexcept;
-/// The same without a look at what was printed before, and without a lock that another thread may hold.
+/// The same without flushing earlier output, and without a lock that another thread may hold.
 void write_error(int rank, std::string_view text) noexcept;
 
 }  // namespace lockstep::comm::detail

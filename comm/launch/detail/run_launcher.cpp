@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kSameRequest{1};
 /// A launcher passes nothing on while it has no ranks yet: in this time a request is repeated every second.
 constexpr std::chrono::seconds kStart{30};
 
-/// Those of the signals that are not ignored (nohup ignores SIGHUP), and the end of the child.
+/// The signals of the list that are not ignored (nohup ignores SIGHUP), and the end of the child.
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -52,10 +52,10 @@ sigset_t awaited() {
                          const sigset_t& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
-    std::_Exit(128 + SIGTERM);  // it died before the line above
+    std::_Exit(128 + SIGTERM);  // the parent died before the line above
   }
   ::setpgid(0, 0);
-  if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal is stopped
+  if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal would be stopped
     const int null = ::open("/dev/null", O_RDONLY);
     if (null >= 0) {
       ::dup2(null, STDIN_FILENO);
@@ -78,7 +78,7 @@ sigset_t awaited() {
   std::_Exit(127);
 }
 
-/// Until the child has ended: its status.
+/// Waits until the child has ended and returns its status.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
@@ -122,7 +122,8 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
   const sigset_t set = awaited();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &set, &before);
-  // Who started this process may ignore it, which lasts: then there is no signal at the end of a child, and no status.
+  // The parent process may have set SIGCHLD to be ignored, which is inherited: a child's end then gives no signal and
+  // no status.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;
@@ -136,7 +137,7 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
   int stopped_by = 0;
   int status = 0;
   if (child > 0) {
-    ::setpgid(child, child);  // whoever of the two is first
+    ::setpgid(child, child);  // parent and child both set it; whichever is first
     status = wait_and_pass_on(child, set, stopped_by);
   }
   ::sigaction(SIGCHLD, &child_action_before, nullptr);

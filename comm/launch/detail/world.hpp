@@ -8,7 +8,7 @@
 
 namespace lockstep::comm::detail {
 
-/// What a Session stands on: MPI, or this process alone. Not part of the public interface.
+/// The basis of a Session: MPI, or this process alone. Private.
 class World {
  public:
   World() = default;
@@ -26,9 +26,9 @@ class World {
 
   /// A new communicator over all ranks; collective.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
-  /// The worker through which all MPI goes, or nullptr when there is no such need.
+  /// The worker that makes all MPI calls, or nullptr when none is needed.
   [[nodiscard]] virtual Stream* serial() = 0;
-  /// Ends MPI, if this object started it. No communicator of this world is used afterwards.
+  /// Ends MPI, if this object started it. No communicator of this world may be used afterwards.
   virtual void finalise() = 0;
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };

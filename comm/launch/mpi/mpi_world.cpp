@@ -37,7 +37,7 @@ std::string library_name() {
   return name;
 }
 
-/// Changes variables of the environment, and puts them back.
+/// Changes environment variables and restores them at the end.
 class EnvironmentFor {
  public:
   EnvironmentFor() = default;
@@ -65,19 +65,20 @@ class EnvironmentFor {
   std::vector<std::pair<const char*, std::optional<std::string>>> before_;
 };
 
-/// MPI_Init_thread. The environment is as before afterwards: programs that this one starts have launchers of their own.
+/// MPI_Init_thread. The environment is restored afterwards, so that programs that this one starts can have other
+/// launchers.
 int initialise(int& argc, char**& argv) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
   EnvironmentFor environment;
-  // A process without a launcher is a world of one that Open MPI starts by itself; it then looks for a way to start
-  // processes elsewhere (ssh), which containers lack, unless it is told that there is none.
+  // Without a launcher, Open MPI starts a world of one by itself and looks for a way to start processes elsewhere
+  // (ssh). Containers lack one, so it is told not to look.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
-  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one it is
-  // either right, for a step of one task, or Session says in one line what is missing.
+  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one, the
+  // process is either right (a step of one task), or Session says in one line what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
@@ -116,7 +117,7 @@ class MpiWorld final : public World {
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
-    // Whoever initialised MPI may go on to call it. A program that left that to its Session leaves MPI to it.
+    // A program that initialised MPI itself may call it; a program that left that to its Session makes no MPI calls.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
     }

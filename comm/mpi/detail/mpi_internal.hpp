@@ -12,7 +12,7 @@
 
 namespace lockstep::comm::detail {
 
-/// Throws MpiError(op, what else is known, MPI's own text) unless rc is MPI_SUCCESS.
+/// Throws MpiError with op, the given parts and MPI's own text unless rc is MPI_SUCCESS.
 template <class... Parts>
 void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   if (rc != MPI_SUCCESS) {
@@ -25,11 +25,11 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
 
 [[nodiscard]] std::string_view name_of_level(int level);  ///< "serialized"
 
-/// Elements of one MPI call at most: counts are int, and implementations multiply them by the number of ranks.
+/// The most elements of one MPI call: counts are int, and implementations multiply them by the number of ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
-/// make_mpi_communicator() with another limit, so that tests split small tensors. UsageError unless
-/// most_per_call >= 1.
+/// make_mpi_communicator() with another limit, so that tests can split small tensors. UsageError unless most_per_call
+/// >= 1.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options,
                                                                   std::int64_t most_per_call);
 
