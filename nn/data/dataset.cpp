@@ -14,7 +14,7 @@
 namespace lockstep::nn {
 namespace {
 
-// Images that a synthetic set is normalised by: enough for three digits, drawn in a moment.
+// Number of images for the statistics of a synthetic set: enough for three digits, and quick to draw.
 constexpr std::int64_t kSyntheticSamples = 1024;
 
 }  // namespace

@@ -14,19 +14,19 @@
 
 namespace lockstep::nn {
 
-/// A field of a sample, as a data set reads it.
+/// A field of a sample, as the data set reads it.
 struct SampleField {
   StateField field;
   DType dtype;
-  Shape shape;  ///< of one sample, row-major: logical, as the model counts (nn/step/batch.hpp)
+  Shape shape;  ///< of one sample, row-major: the logical shape, as the model counts (nn/step/batch.hpp)
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
 };
 
 /// Samples by index. Immutable; any number of threads may read at once. Derive from it to bring your own data, or give
-/// tensors that are there to a MemoryDataset.
+/// existing tensors to a MemoryDataset.
 class Dataset {
  public:
-  /// UsageError unless there is a sample and a field, and each field stands once.
+  /// UsageError unless there is at least one sample and one field, and each field occurs once.
   Dataset(std::string name, std::int64_t size, std::vector<SampleField> fields);
   virtual ~Dataset() = default;
   Dataset(const Dataset&) = delete;
@@ -36,7 +36,7 @@ class Dataset {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
 
-  /// Writes sample `index`, 0 <= index < size(): to out[i] the bytes of fields()[i]. Allocates nothing.
+  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing.
   virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
   /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
@@ -47,11 +47,12 @@ class Dataset {
   std::vector<SampleField> fields_;
 };
 
-/// Samples that lie in memory, one tensor a field, with the axes of nn/step/batch.hpp in the model's order: (N, sample
+/// Samples in memory, one tensor per field. The axes are those of nn/step/batch.hpp in the model's order: (N, sample
 /// ...).
 class MemoryDataset final : public Dataset {
  public:
-  /// Copies the tensors, of any strides, on the host. ShapeError when they hold different numbers of samples.
+  /// Copies the tensors, which are on the host and may have any strides. ShapeError when they hold different numbers of
+  /// samples.
   MemoryDataset(std::string name, std::span<const FieldView> fields);
   MemoryDataset(std::string name, std::initializer_list<FieldView> fields)
       : MemoryDataset(std::move(name), std::span(fields.begin(), fields.size())) {}
@@ -64,7 +65,7 @@ class MemoryDataset final : public Dataset {
   std::uint64_t fingerprint_ = 0;
 };
 
-/// What is fixed for a set of images. They have three channels; a set with one channel repeats it.
+/// The fixed properties of a set of images. Images have three channels; a set with one channel repeats it.
 struct DatasetInfo {
   std::string name;  ///< for people and error texts: "cifar10:DIR test"
   std::int64_t size = 0;
@@ -101,8 +102,8 @@ struct ChannelStatistics {
   std::array<float, 3> std{1, 1, 1};
 };
 
-/// Over `samples` images spread evenly over the set (all, if there are fewer). Summed in integers, so it has the same
-/// bits everywhere. A channel that is constant has std 1.
+/// Computed from `samples` images spread evenly over the set (all, if there are fewer). Summed in integers, so the bits
+/// are the same everywhere. A constant channel has std 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
 struct SyntheticOptions {
@@ -119,7 +120,7 @@ struct DataOptions {
   SyntheticOptions synthetic;
 };
 
-/// What a trainer reads: a training and a test set, which outlive it.
+/// The training and the test set of a trainer, which must outlive it.
 struct TrainingData {
   const Dataset& train;
   const Dataset& test;
@@ -128,13 +129,13 @@ struct TrainingData {
 struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
-  ChannelStatistics statistics;  ///< of the training set: what images of both sets are normalised with
+  ChannelStatistics statistics;  ///< of the training set; normalise the images of both sets
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
 };
 
-/// Opens what spec names. UsageError: unknown spec or bad synthetic options. DataError: a file is missing or damaged;
-/// the text names file, record or offset, and what was expected.
+/// Opens the data that spec names. UsageError: unknown spec or bad synthetic options. DataError: a file is missing or
+/// damaged; the text names file, record or offset, and what was expected.
 ///
 ///   cifar10:DIR  the binary version: data_batch_1.bin to data_batch_5.bin (those after the first may be missing) and
 ///                test_batch.bin, any number of records of 1 + 3072 bytes each. 10 classes.

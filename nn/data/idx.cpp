@@ -21,16 +21,16 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 34;
 constexpr std::uint32_t kMaxSide = 4096;
 constexpr int kLeastClasses = 10;
 
-// Bytes front to back.
+// A source of bytes, read front to back.
 class Source {
  public:
   virtual ~Source() = default;
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  /// Fewer than asked for only at the end.
+  /// Returns fewer bytes than asked for only at the end.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
-  /// No more than this can come in all.
+  /// An upper bound of all bytes of this source.
   [[nodiscard]] virtual std::uint64_t most() const = 0;
 };
 
@@ -80,7 +80,7 @@ class GzipSource final : public Source {
     }
     return done;
   }
-  /// Deflate makes at most 1032 bytes of one (zlib's technical notes).
+  /// Deflate expands a byte to at most 1032 (zlib's technical notes).
   std::uint64_t most() const override { return file_.size() * 1032; }
 
  private:
@@ -178,8 +178,8 @@ Part read_part(const std::string& stem) {
   return part;
 }
 
-// Labels have to be used without a gap, so that one damaged byte is not taken for a set with 200 classes. They may
-// begin with 1, as in one part of EMNIST.
+// Labels must be used without a gap, so that one damaged byte does not look like a set with 200 classes. They may begin
+// with 1, as in one part of EMNIST.
 int count_classes(const std::vector<std::uint8_t>& labels) {
   std::array<bool, 257> used{};
   for (const std::uint8_t label : labels) {

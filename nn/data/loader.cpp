@@ -16,7 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-// The batch that the caller holds and the two before it.
+// The batch that the caller holds, and the two before it.
 constexpr std::int64_t kHeld = 3;
 
 std::size_t aligned(std::size_t bytes) {
@@ -67,8 +67,8 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered from the start position: 0, 1, ... Batch t lives in slot t % slots. A worker takes the next
-// number, waits until the caller no longer holds what is in the slot, and fills it alone.
+// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. A worker takes the next
+// number, waits until the caller no longer holds the batch in that slot, and fills the slot alone.
 struct Loader::Impl {
   struct Slot {
     Buffer buffer;
@@ -95,7 +95,7 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Batch `number` into its slot; only its owner calls this.
+  // Reads batch `number` into its slot; only the slot's owner calls this.
   void fill(std::int64_t number, Slot& slot) {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
@@ -146,7 +146,7 @@ struct Loader::Impl {
     while (!stop) {
       const std::int64_t number = next_to_fill++;
       Slot& slot = slots[static_cast<std::size_t>(number % count)];
-      // The caller holds batches taken - kHeld to taken - 1, and with its next call lets go of the oldest.
+      // The caller holds batches taken - kHeld to taken - 1; its next call releases the oldest.
       space.wait(lock, [&] { return stop || number < taken - kHeld + count; });
       if (stop) {
         return;

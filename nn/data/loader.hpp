@@ -14,36 +14,37 @@ namespace lockstep::nn {
 struct LoaderOptions {
   int workers = 1;           ///< threads that read ahead; 0: next() reads in the calling thread
   int prefetch = 2;          ///< batches that workers may be ahead of the caller
-  std::int64_t epoch = 0;    ///< where to start: the first batch that next() returns
+  std::int64_t epoch = 0;    ///< where to start: epoch of the first batch that next() returns
   std::int64_t batch = 0;    ///< in [0, sampler.batches(skipped))
   std::int64_t skipped = 0;  ///< positions of the first epoch's order that are left out (Sampler)
 };
 
 /// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A
 /// batch has the data set's fields and sample_ids (i64, the index in the data set), each (capacity, ...); rows from
-/// `valid` on are zero. What it holds depends on the data set, the sampler and its position only, never on the number
-/// of workers. All memory is taken when the loader is made; next() allocates nothing. Used by one thread.
+/// `valid` on are zero. Its content depends only on the data set, the sampler and the position, never on the number of
+/// workers. The constructor allocates all memory; next() allocates nothing. Used by one thread.
 class Loader {
  public:
-  /// `dataset` and `memory` must outlive the loader; memory is of the host (pinned, for copies to a GPU).
-  /// UsageError: options out of range, or a sampler for another number of samples.
+  /// `dataset` and `memory` must outlive the loader; memory is on the host (pinned, for copies to a GPU). UsageError
+  /// for options out of range, or a sampler for another number of samples.
   Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& memory, const LoaderOptions& options = {});
   static constexpr int kMaxWorkers = 256;
   static constexpr int kMaxPrefetch = 1024;
-  /// What a loader takes from its memory resource. UsageError for numbers of workers or batches out of range.
+  /// The bytes that a loader allocates from its memory resource. UsageError for numbers of workers or batches out of
+  /// range.
   [[nodiscard]] static std::size_t memory_bytes(const Dataset& dataset, const Sampler& sampler,
                                                 const LoaderOptions& options);
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
-  ~Loader();  ///< stops the workers after the image they are reading
+  ~Loader();  ///< stops the workers after the sample that they are reading
 
-  /// The next batch; waits for it when the workers are behind. It and the two batches before it stay as they are until
-  /// the next call, so that a caller that has seen the end of batch k - 2's copy may take batch k + 1 while those of
-  /// k - 1 and k are still queued; older ones are overwritten. An exception of Dataset::read comes out here, in the
-  /// place of its batch, and again from every later call.
+  /// The next batch; waits when the workers are behind. This batch and the two before it do not change until the next
+  /// call; older ones are overwritten. So a caller that has waited for the copy of batch k - 2 may take batch k + 1
+  /// while the copies of k - 1 and k are still queued. An exception of Dataset::read_sample is thrown here in place of
+  /// its batch, and again by every later call.
   const Batch& next();
 
-  /// Seconds that next() has spent waiting for workers (without workers: reading), over all calls.
+  /// Seconds that next() has spent waiting for workers (without workers: reading), in total.
   [[nodiscard]] double wait_seconds() const;
 
  private:

@@ -10,9 +10,9 @@ struct Partition {
   std::int64_t count = 0;
 };
 
-/// Part `index` of [0, total) in `parts` parts, in order, that differ by at most 1: the first total mod parts have one
-/// more. This is how a batch is cut into ranks, a rank's share into micro-batches, a batch into devices. UsageError
-/// unless total >= 0 and 0 <= index < parts.
+/// Part `index` of [0, total), divided in order into `parts` parts whose sizes differ by at most 1: the first total mod
+/// parts have one more. Batches are divided so over ranks, a rank's share over micro-batches, and a batch over devices.
+/// UsageError unless total >= 0 and 0 <= index < parts.
 [[nodiscard]] Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index);
 
 }  // namespace lockstep::nn

@@ -9,7 +9,7 @@
 namespace lockstep::nn {
 namespace {
 
-// Finaliser of MurmurHash3 (Appleby, public domain): every input bit moves every output bit.
+// Finaliser of MurmurHash3 (Appleby, public domain): every input bit affects every output bit.
 std::uint64_t mix(std::uint64_t x) {
   x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
   x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;

@@ -29,19 +29,19 @@ struct SamplerOptions {
   int ranks = 1;
   int rank = 0;
   bool shuffle = true;     ///< false: the order of the data set (evaluation)
-  bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: it is left out then
+  bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: a smaller last batch is left out
   std::uint64_t seed = 0;
 };
 
 /// Which samples each rank reads. Pure functions of the options, the epoch and the batch; no state.
 ///
-/// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds positions
-/// [g * batch_size, min((g + 1) * batch_size, size)) of it, and each rank a contiguous share: the first n mod ranks
-/// ranks have one sample more than the others, where n is the size of the global batch. No sample is drawn twice in an
-/// epoch, and the global batches do not depend on the number of ranks.
+/// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds its positions [g *
+/// batch_size, min((g + 1) * batch_size, size)), and each rank a contiguous share of them: with n samples in the batch,
+/// the first n mod ranks ranks have one sample more than the others. No sample is drawn twice in an epoch, and the
+/// global batches do not depend on the number of ranks.
 ///
-/// `skipped`: so many positions at the beginning of the order are left out, and batch 0 begins behind them. This is how
-/// a run goes on within an epoch that it has begun with batches of another size.
+/// `skipped`: this many positions at the beginning of the order are left out, and batch 0 begins after them. So a run
+/// can continue within an epoch that it began with batches of another size.
 class Sampler {
  public:
   /// UsageError: sizes not positive, rank outside [0, ranks), batch_size smaller than ranks, or no full batch in the
@@ -50,15 +50,15 @@ class Sampler {
 
   [[nodiscard]] const SamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t batches() const { return batches_; }  ///< per epoch
-  /// Batches of an epoch without its first positions, 0 <= skipped <= size. May be 0.
+  /// Batches of an epoch without its first `skipped` positions, 0 <= skipped <= size. May be 0.
   [[nodiscard]] std::int64_t batches(std::int64_t skipped) const;
-  /// Largest share of any rank, ceil(batch_size / ranks): how many rows a batch buffer needs.
+  /// The largest share of any rank, ceil(batch_size / ranks): the rows that a batch buffer needs.
   [[nodiscard]] std::int64_t capacity() const;
 
-  /// Samples of all ranks together in a batch in [0, batches(skipped)) of an epoch.
+  /// The samples of all ranks together in a batch, in [0, batches(skipped)), of an epoch.
   [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
-  /// Those of rank options().rank, as positions in the order of the epoch; none when a last batch is smaller than the
-  /// number of ranks.
+  /// The share of rank options().rank, as positions in the order of the epoch; empty when the last batch has fewer
+  /// samples than there are ranks and this rank gets none.
   [[nodiscard]] Partition share(std::int64_t batch, std::int64_t skipped = 0) const;
 
   /// The sample at each position of an epoch's order.

@@ -1,9 +1,8 @@
-// Images drawn from numbers: a figure of the class at a random place, size, tilt and stretch, in a random colour on a
-// random gradient, with specks and noise. The figure is as often brighter than its surroundings as darker, so the mean
-// image is the same for every class and a linear classifier has nothing to hold on to; a small convolutional
-// network learns the task from a few thousand images. Mirroring an image left to right keeps its class.
-// Only + - * / and sqrt are used, and this file is compiled without fused multiply-add: the pixels are the same on
-// every machine.
+// Images drawn from random numbers: a figure of the class at a random place, size, tilt and stretch, in a random colour
+// on a random gradient, with specks and noise. The figure is brighter than its surroundings as often as it is darker,
+// so the mean image is the same for every class and a linear classifier cannot learn it; a small convolutional network
+// learns it from a few thousand images. Mirroring an image left to right keeps its class. Only + - * / and sqrt are
+// used, and this file is compiled without fused multiply-add: the pixels are the same on every machine.
 
 #include <algorithm>
 #include <array>
@@ -31,9 +30,9 @@ enum class Figure : int {
 };
 constexpr int kFigures = 10;
 
-// What is drawn for a class: one figure (classes 0 to 9), or rows of two small figures of one kind side by side, one
-// row (10 to 19), two (20 to 119) or three (120 to 1119). The kinds of the rows are the digits of the class among those
-// of as many rows, from top to bottom.
+// The drawing of a class: one figure (classes 0 to 9), or rows of two small equal figures side by side: one row (10 to
+// 19), two rows (20 to 119) or three (120 to 1119). The kinds of figures, from top to bottom, are the digits of the
+// class's number among the classes with as many rows.
 constexpr int kMaxRows = 3;
 constexpr int kMaxClasses = kFigures + 10 + 100 + 1000;
 
@@ -93,7 +92,7 @@ class Drawing {
     }
   }
 
-  // Below zero inside, as that of a figure.
+  // Below zero inside, as in figure_distance().
   [[nodiscard]] float distance(float u, float v) const {
     if (rows_ == 0) {
       return figure_distance(figures_[0], u, v);
@@ -150,8 +149,8 @@ class Synthetic final : public ImageDataset {
     const float side = std::min(h, w);
     const Drawing drawing(label(index));
 
-    // Surroundings: a colour and how it changes over half the image. Figure: the same colour made brighter or darker,
-    // and each channel moved a little more.
+    // Surroundings: a colour and its change over half the image. Figure: the same colour made brighter or darker, and
+    // each channel moved a little more.
     Colour ground;
     Colour rise_x;
     Colour rise_y;
@@ -217,7 +216,7 @@ class Synthetic final : public ImageDataset {
     }
   }
 
-  // The pixels follow from these numbers; a few images show that they are also drawn alike.
+  // These numbers determine the pixels; a few images show that they are also drawn the same way.
   std::uint64_t fingerprint() const override {
     Hash hash;
     for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What persistent() lists as parts of the model.
+/// The entries of persistent() that are part of the model.
 std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   std::vector<Piece> pieces;
   for (const ParameterSet::Persistent& each : parameters.persistent()) {
@@ -37,7 +37,7 @@ bool ignored(const SafetensorsEntry& entry) {
   return entry.name.ends_with(".num_batches_tracked");
 }
 
-/// The file has all pieces, and nothing else but the tensors called `left`.
+/// Checks that the file has all pieces, and nothing else but the tensors in `left`.
 void require_fit(const SafetensorsFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
@@ -60,7 +60,7 @@ void read_fitting(const SafetensorsFile& file, Context& context, ParameterSet& p
   context.synchronize();
 }
 
-/// The parameters of the last layer that has some and shares none of them.
+/// The parameters of the last layer that has any and shares none.
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
@@ -82,7 +82,8 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// The names of the head where each of its tensors is in the file with another first extent, the same for all of them.
+/// The names of the head's tensors, when the file has all of them with another first extent, the same for all; else
+/// empty.
 std::vector<std::string> other_head(const SafetensorsFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
@@ -116,7 +117,7 @@ SafetensorsFile open_model_file(const std::string& path) {
   if (file_exists(path)) {
     return SafetensorsFile(path);
   }
-  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames it has another name
+  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames the folder has another name
   require<FileError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
                      " or a folder with one");
   return SafetensorsFile(folder + "/" + kModelFile);

@@ -16,40 +16,40 @@ inline constexpr const char* kModelFile = "model.safetensors";
 /// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is taken.
 using Metadata = std::map<std::string, std::string>;
 
-/// Writes the parameters and the averaged running statistics to a safetensors file: names and logical shapes as in
-/// torchvision, numbers of the type of the values (f32 beside plans in 16 bits). At any moment `path` is the old file
-/// or the new one. Local. DataError when it cannot be written.
+/// Writes the parameters and the averaged running statistics to a safetensors file, with the names and logical shapes
+/// of torchvision and in the type of the values (f32 for 16-bit plans). At any moment `path` is the old file or the new
+/// one. Local. DataError when it cannot be written.
 ///
 /// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()): Trainer::evaluate(),
 /// average_statistics() and load_model() write them.
 void save_model(const std::string& path, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 
-/// Reads such a file into parameters and running statistics. path: the file, or a folder that holds it as
+/// Reads such a file into parameters and running statistics. path: the file, or a folder that contains
 /// model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or BF16. A tensor called ...num_batches_tracked is
-/// passed over: PyTorch counts batches there. Any rank may call it alone: local.
+/// skipped: PyTorch counts batches there. Local: any rank may call it alone.
 ///
-/// DataError when there is no such file, when it is no safetensors file, when it is not the one that a checksums.json
-/// beside it tells of, or when a tensor is missing, unknown or of another shape; the text names the tensor, the shape
-/// found and the shape expected. Nothing is changed before all tensors are found to fit.
+/// DataError when there is no such file, when it is no safetensors file, when its checksum is not the one in a
+/// checksums.json beside it, or when a tensor is missing, unknown or of another shape; the text names the tensor, the
+/// shape found and the shape expected. All tensors are checked before anything changes.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
-/// The same for a model that goes on with classes of its own. The head is the last layer that has parameters; where its
-/// tensors in the file differ from the model's only in the first extent, the number of classes, they are left as they
-/// are. Returns their names; none when the file fits as a whole.
+/// The same for a model that has other classes than the file. The head is the last layer with parameters. When its
+/// tensors in the file differ from the model's only in the first extent (the number of classes), they keep their
+/// present values. Returns their names; empty when the whole file fits.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 
-/// The metadata of such a file without "format"; path as in load_model().
+/// The metadata of such a file, except "format"; path as in load_model().
 [[nodiscard]] Metadata read_metadata(const std::string& path);
 
-/// The file of a path as load_model() takes it, opened. DataError when there is none.
+/// Opens the file of a path as load_model() does. DataError when there is none.
 [[nodiscard]] SafetensorsFile open_model_file(const std::string& path);
-/// DataError as load_model() throws it.
+/// Throws the DataErrors of load_model().
 void require_model(const SafetensorsFile& file, const ParameterSet& parameters);
-/// Reads a file that require_model() has found to fit.
+/// Reads a file that require_model() has accepted.
 void read_model(const SafetensorsFile& file, Context& context, ParameterSet& parameters);
-/// The file of save_model(), written in place. `path` does not exist.
+/// Writes the file of save_model() directly to `path`, which must not exist.
 void write_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata);
 
 }  // namespace lockstep::nn

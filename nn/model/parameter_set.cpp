@@ -28,12 +28,12 @@ TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
 }
 
-/// Elements between which buffers begin.
+/// Buffers begin at multiples of this many elements.
 std::int64_t buffer_step(DType dtype) {
   return static_cast<std::int64_t>(kAlignment / size_of(dtype));
 }
 
-constexpr std::size_t kScalar = 64;  // bytes from a scalar to the next
+constexpr std::size_t kScalar = 64;  // bytes between scalars
 
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
   return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
@@ -131,7 +131,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
                     {"weights", rounds() ? weights() : TensorView()},
                     {"buffers", buffer_arena()},
                     {"evaluation_buffers", evaluation_buffer_arena()}});
-  // Nothing is queued before all of it is there: what fails above gives memory back that no work uses.
+  // Work is queued only when everything is allocated: an error above gives back memory that no work uses.
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);
@@ -216,7 +216,7 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   const ParameterSpec& spec = info.spec;
   const TensorView stored = part(arena, info.offset, spec.stored_shape());
-  // Stored axis i is logical axis axes[i]; the padded tail of the last stored axis is left out.
+  // Stored axis i is logical axis axes[i]; the padded end of the last stored axis is left out.
   TensorView view = stored;
   view.shape = spec.dims;
   view.strides = spec.dims;

@@ -15,15 +15,15 @@ namespace lockstep::nn {
 /// A parameter's place in the arenas.
 struct ParameterInfo {
   ParameterSpec spec;
-  std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep, whatever the type
+  std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep for every type
   std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
-  int writes = 1;           ///< gradient writes per step, where it is trainable
+  int writes = 1;           ///< gradient writes per step, if trainable
 };
 
-/// Elements between which parameters begin: in 16 bits, too, they lie on multiples of kAlignment.
+/// Parameters begin at multiples of this many elements: 16-bit ones, too, are then aligned to kAlignment.
 inline constexpr std::int64_t kArenaStep = static_cast<std::int64_t>(kAlignment / 2);
 
-/// Bytes of the arenas of a ParameterSet. weights: 0 unless the set rounds().
+/// Bytes of the arenas of a ParameterSet. weights is 0 unless the set rounds().
 struct ParameterArenaBytes {
   std::size_t values = 0;
   std::size_t gradients = 0;
@@ -33,14 +33,14 @@ struct ParameterArenaBytes {
 };
 [[nodiscard]] ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype);
 
-/// Memory that the host program owns and lends a ParameterSet for its arenas: of any type and shape, without gaps, on
-/// the device of the context, kAlignment-aligned, of at least the bytes that parameter_arena_bytes() says. It outlives
-/// the set. What it holds is overwritten: a new set is zero, whosever memory it is. Views that are not given stand for
-/// memory that the set takes from its resource.
+/// Memory of the host program for the arenas of a ParameterSet: of any type and shape, without gaps, on the context's
+/// device, aligned to kAlignment, with at least the bytes of parameter_arena_bytes(). It must outlive the set. Its
+/// content is overwritten: a new set is zero in lent memory too. For a view that is not given, the set allocates memory
+/// from its resource.
 struct ParameterArenas {
   TensorView values{};
   TensorView gradients{};
-  TensorView weights{};  ///< without use unless the set rounds()
+  TensorView weights{};  ///< not used unless the set rounds()
   TensorView buffers{};
   TensorView evaluation_buffers{};
 };
@@ -48,34 +48,34 @@ struct ParameterArenas {
 struct ParameterSetOptions {
   double weight_decay = 0;
   bool decay_all = true;             ///< false: biases and norm parameters are not decayed
-  MemoryResource* memory = nullptr;  ///< where the arenas live; nullptr: the context's resource
-  ParameterArenas lent{};            ///< arenas that live in the host program's memory instead
+  MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's
+  ParameterArenas lent{};            ///< arenas in the host program's memory instead
 };
 
-/// All parameters of a model as one flat arena, their gradients and optimizer states as arenas of the same layout, and
-/// the layers' buffers. Order: that in which gradients become ready; padding is zero and stays zero; the layout does
-/// not depend on the number of ranks, nor on the type. Every bucket, update, norm and checkpoint is a range of it.
+/// All parameters of a model in one flat arena, their gradients and optimizer states in arenas of the same layout, and
+/// the layers' buffers. Parameters are in the order in which their gradients become ready. Padding is zero and stays
+/// zero. The layout depends neither on the number of ranks nor on the type. Every bucket, update, norm and checkpoint
+/// is a range of it.
 ///
-/// Frozen parameters (Model::freezing()) lie behind all others: the arenas of gradients and states end in front of
-/// them, and so do buckets, updates and norms.
+/// Frozen parameters (Model::freezing()) come after all others. The arenas of gradients and states end before them, and
+/// so do buckets, updates and norms.
 ///
-/// For a plan in 16 bits all of this is f32, the values being the master weights (Micikevicius et al. 2018, "Mixed
-/// Precision Training", section 3.1), and beside it lies one more arena: the values rounded to the plan's type, which
-/// convolutions and products read. Who writes values() calls round_weights() afterwards; the optimizer writes both.
+/// For a plan in 16 bits all of this is f32, and values() are the master weights (Micikevicius et al. 2018, "Mixed
+/// Precision Training", section 3.1). One more arena holds the values rounded to the plan's type, which convolutions
+/// and products read. After writing values() call round_weights(); the optimizer writes both.
 class ParameterSet {
  public:
-  /// dtype: that of the plans, PlanOptions::dtype. Memory that is lent and does not fit: ShapeError that names the
-  /// arena, the bytes or the address, and what is expected; two arenas that overlap likewise; DeviceError for another
-  /// device.
+  /// dtype: the type of the plans, PlanOptions::dtype. ShapeError when lent memory does not fit (the text names the
+  /// arena, the bytes or the address, and what is expected) or when two arenas overlap; DeviceError for another device.
   ParameterSet(Context& context, const Model& model, DType dtype, const ParameterSetOptions& options = {});
 
-  /// Of values, gradients, states and buffers: accumulation_dtype() of the plans'.
+  /// The type of values, gradients, states and buffers: accumulation_dtype() of the plans' type.
   [[nodiscard]] DType dtype() const { return dtype_; }
   [[nodiscard]] DType weight_dtype() const { return weight_dtype_; }  ///< of the plans
   [[nodiscard]] bool rounds() const { return weight_dtype_ != dtype_; }
   [[nodiscard]] std::int64_t numel() const { return numel_; }  ///< arena elements, padding included
   [[nodiscard]] std::span<const ParameterInfo> parameters() const { return infos_; }
-  /// Those that are not frozen: the first of parameters(), in the first trainable_numel() elements.
+  /// The parameters that are not frozen: the first of parameters(), in the first trainable_numel() elements.
   [[nodiscard]] std::span<const ParameterInfo> trainable() const {
     return std::span(infos_).first(static_cast<std::size_t>(trainable_));
   }
@@ -84,17 +84,17 @@ class ParameterSet {
 
   [[nodiscard]] TensorView values() const;     ///< the arena, (numel)
   [[nodiscard]] TensorView gradients() const;  ///< (trainable_numel)
-  /// gradients() and kArenaStep elements behind them, zero when made: the first holds the sum of the weights of
-  /// samples where a step counts or weighs them (step/train_step.hpp). This is what is summed over ranks.
+  /// gradients() followed by kArenaStep elements, zero when made. The first of these holds the sum of the weights of
+  /// samples when a step counts or weighs them (step/train_step.hpp). This whole view is summed over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
   [[nodiscard]] TensorView weight_sum() const;  ///< that element, a scalar
   [[nodiscard]] TensorView weights() const;     ///< values() in the type of the plans: the same memory unless rounds()
   [[nodiscard]] TensorView value(int index) const;     ///< stored shape
   [[nodiscard]] TensorView gradient(int index) const;  ///< UsageError when the parameter is frozen
   [[nodiscard]] TensorView weight(int index) const;
-  /// weights() = values(), rounded to nearest even; enqueued. Nothing unless rounds().
+  /// weights() = values(), rounded to nearest even; enqueued. Does nothing unless rounds().
   void round_weights(Context& context) const;
-  /// The logical tensor `dims` of a parameter as a strided view of an arena (values(), gradients(), a state).
+  /// The logical tensor `dims` of a parameter, as a strided view of an arena (values(), gradients(), a state).
   [[nodiscard]] TensorView logical(int index, const TensorView& arena) const;
   /// Copies a parameter's value to or from host memory of its logical shape, of any type and strides, and waits for the
   /// stream. UsageError when there is no such parameter, ShapeError for another shape, DeviceError for other memory.
@@ -102,21 +102,21 @@ class ParameterSet {
   void write(Context& context, const std::string& name, const TensorView& value);
   /// Segments of equal options for arena ops, padding included.
   [[nodiscard]] std::span<const ops::ArenaSegment> segments() const { return segments_; }
-  /// The same with one segment a parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
+  /// The same with one segment per parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
   /// An optimizer state arena like gradients(), zero when made. add_state() once per name (StateError otherwise).
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
-  /// An optimizer's count, such as its updates: i64 (1) on the device, zero when made. Once per name likewise.
+  /// A count of the optimizer, such as its updates: i64 (1) on the device, zero when made. Once per name (StateError).
   TensorView add_counter(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> counter_names() const;
   [[nodiscard]] TensorView counter(const std::string& name) const;
 
-  /// The loss scale, of dtype(), and the updates in a row that did not change it, i64; scalars on the device, `initial`
-  /// and 0 when made. Once (StateError otherwise); without it the views are not given. A scale that is not dynamic
-  /// stays as it is; checkpoints hold one that is.
+  /// The loss scale, of dtype(), and the number of consecutive updates that did not change it, i64: scalars on the
+  /// device, at first `initial` and 0. Once (StateError otherwise); before it the views are not given. A scale that is
+  /// not dynamic never changes; checkpoints hold a dynamic one.
   void add_loss_scale(Context& context, double initial, bool dynamic);
   [[nodiscard]] bool dynamic_loss_scale() const { return dynamic_loss_scale_; }
   [[nodiscard]] TensorView loss_scale() const;
@@ -127,16 +127,17 @@ class ParameterSet {
   [[nodiscard]] TensorView buffer_arena() const;
   [[nodiscard]] TensorView buffer(int index) const;  ///< stored shape
   [[nodiscard]] int find_buffer(const std::string& name) const;
-  /// The buffers that evaluation, inference and checkpoints use: the average over ranks, written by whoever reduces.
+  /// The buffers of evaluation, inference and checkpoints: averages over ranks, written by the code that averages.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
-  /// The logical tensor in a view of a buffer as it is stored.
+  /// The logical tensor in the stored view of a buffer.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
-  /// read() and write() of a buffer. Reading gives what evaluation uses; writing sets that and what training updates.
+  /// read() and write() for a buffer. Reading returns the value for evaluation; writing sets that value and the one
+  /// that training updates.
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
-  /// All that a run keeps from step to step, in one list: what is broadcast, compared and saved.
+  /// Everything that a run keeps from step to step, in one list: this is broadcast, compared and saved.
   struct Persistent {
     enum class Kind : unsigned char {
       parameters,
@@ -154,8 +155,8 @@ class ParameterSet {
   };
   [[nodiscard]] std::vector<Persistent> persistent() const;
 
-  /// Initial values from (seed, parameter name); buffers and loss scale to their initial values, states, counters and
-  /// gradients to zero.
+  /// Sets initial values from (seed, parameter name), buffers and loss scale to their initial values, and states,
+  /// counters and gradients to zero.
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;  ///< of all arenas and counters
 
@@ -189,7 +190,7 @@ class ParameterSet {
   Buffer evaluation_buffers_;
   std::vector<State> states_;
   std::vector<State> counters_;
-  Buffer loss_scale_;  ///< the scale, and behind kScalar bytes the count; empty without
+  Buffer loss_scale_;  ///< the scale, and kScalar bytes later the count; empty without a loss scale
   double initial_loss_scale_ = 0;
   bool dynamic_loss_scale_ = false;
 };

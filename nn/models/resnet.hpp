@@ -17,10 +17,11 @@ namespace lockstep::nn {
 [[nodiscard]] Model cifar_resnet(int depth, std::int64_t classes = 10, std::int64_t height = 32,
                                  std::int64_t width = 32);
 
-/// Multi-layer perceptron on the flattened image: layers.{i} with ReLU between; no hidden layer = linear classifier.
+/// Multi-layer perceptron on the flattened image: layers.{i} with ReLU between them. Without hidden layers it is a
+/// linear classifier.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
-/// By name: "resnet18", "resnet20", ..., "mlp" (hidden sizes given). UsageError listing the names otherwise.
+/// A model by name: "resnet18", "resnet20", ..., "mlp" (with hidden sizes). UsageError listing the names otherwise.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;

@@ -20,8 +20,8 @@ struct TransformerOptions {
 ///   x += c_proj(attention(c_attn(ln_1(x))));  x += mlp.c_proj(gelu_tanh(c_fc(ln_2(x))))
 /// and at the end ln_f and a product with the embedding itself (tied weights, no bias). Names are GPT-2's: wte, wpe,
 /// h.{i}.ln_1, h.{i}.attn.c_attn, h.{i}.attn.c_proj, h.{i}.ln_2, h.{i}.mlp.c_fc, h.{i}.mlp.c_proj, ln_f; weights of
-/// linear layers are (out, in). Initial deviation 0.02, of the two projections into the residual 0.02 / sqrt(2 layers).
-/// The defaults are the small model's, 124,439,808 parameters.
+/// linear layers are (out, in). The initial standard deviation is 0.02, and 0.02 / sqrt(2 layers) for the two
+/// projections into the residual. The defaults are those of the small model, with 124,439,808 parameters.
 [[nodiscard]] Model transformer(const TransformerOptions& options = {});
 
 }  // namespace lockstep::nn

@@ -8,14 +8,14 @@
 namespace lockstep::nn {
 
 /// Whether and how the loss of training is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2):
-/// gradients of f16 activations below 6e-8 would be 0. The scale lies in the ParameterSet on the device, where a plan
-/// with PlanOptions::scaled_loss reads it, and the optimizer divides it out and changes it. In f32 and bf16 no scale is
-/// needed; one that is a power of two changes no bit there as long as nothing overflows.
+/// without a scale, gradients of f16 activations below 6e-8 would be 0. The scale lies in the ParameterSet on the
+/// device. A plan with PlanOptions::scaled_loss reads it there; the optimizer divides by it and changes it. f32 and
+/// bf16 need no scale; a power of two changes no bit there unless something overflows.
 ///
-/// automatic stands for dynamic in f16 and off otherwise; resolve it before use.
+/// automatic means dynamic in f16 and off otherwise; resolve it before use.
 struct LossScale {
   enum class Kind : unsigned char { off, fixed, dynamic, automatic } kind = Kind::off;
-  double initial = 65536;      ///< fixed: for good
+  double initial = 65536;      ///< fixed: never changes
   ops::LossScaleOptions rule;  ///< dynamic
 
   [[nodiscard]] bool scales() const { return kind == Kind::fixed || kind == Kind::dynamic; }
@@ -24,9 +24,9 @@ struct LossScale {
 
 /// "auto", "dynamic", "off" or a positive number, which is fixed. UsageError otherwise.
 [[nodiscard]] LossScale parse_loss_scale(std::string_view text);
-/// What automatic means beside plans of this type; others as they are.
+/// Replaces automatic by its meaning for plans of this type; returns others unchanged.
 [[nodiscard]] LossScale resolved(LossScale scale, DType dtype);
-/// All that decides about updates: "off", "fixed 1024", "dynamic 65536 x 2 after 2000, x 0.5, 1 to 16777216".
+/// All settings that affect updates: "off", "fixed 1024", "dynamic 65536 x 2 after 2000, x 0.5, 1 to 16777216".
 [[nodiscard]] std::string text_of(const LossScale& scale);
 /// UsageError for values out of range, and for automatic.
 void require_loss_scale(const LossScale& scale);

@@ -10,8 +10,8 @@
 
 namespace lockstep::nn {
 
-/// An optimizer of one's own: what turns gradients into an update. Optimizer keeps its states, which checkpoints hold,
-/// clips, divides and skips for it, and rounds the parameters for plans in 16 bits. Equal on all ranks; several
+/// An optimizer of your own: it turns gradients into an update. Optimizer keeps its states (checkpoints hold them),
+/// clips, divides and skips for it, and rounds the parameters for 16-bit plans. All ranks need the same rule; several
 /// optimizers may share it.
 ///
 ///   struct Signs final : nn::UpdateRule {                            // on the host; signSGD, Bernstein et al. 2018
@@ -28,9 +28,9 @@ class UpdateRule {
   UpdateRule& operator=(const UpdateRule&) = delete;
   virtual ~UpdateRule() = default;
 
-  /// As checkpoints and messages call it; none of sgd, adam, adamw, lars. A run goes on with the same name only.
+  /// The name in checkpoints and messages; none of sgd, adam, adamw, lars. A run resumes only with the same name.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// The numbers that decide what it does, as text: "beta 0.9". A run that goes on with others says so.
+  /// The numbers that decide what it does, as text: "beta 0.9". A run that resumes with others reports it.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Names of its states: arenas like that of the parameters, zero before the first update, kept in checkpoints.
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
@@ -39,9 +39,9 @@ class UpdateRule {
     std::span<const TensorView> arenas;  ///< (n) of the type of the parameters, in the order of states()
     TensorView step;                     ///< i64 scalar: the number of this update, 1 for the first
   };
-  /// Enqueues the update of a range of the arena on the context's stream. It waits for nothing, allocates nothing, and
-  /// takes what changes from step to step from the device: the call may be captured once and replayed. `update` is as
-  /// ops::ArenaUpdate says, checked: factor and skip may be given and must be heeded; copy is not given.
+  /// Enqueues the update of a range of the arena on the context's stream. It must not wait or allocate, and must read
+  /// what changes from step to step on the device: the call may be captured once and replayed. `update` is a checked
+  /// ops::ArenaUpdate: factor and skip may be given and must be respected; copy is not given.
   virtual void update(Context& context, const ops::ArenaUpdate& update, const States& states) const = 0;
 };
 

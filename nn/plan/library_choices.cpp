@@ -66,7 +66,7 @@ std::string describe(const ops::MatmulDesc& d) {
                 d.accumulator_output ? " accumulator" : "", grad_text(d.grad_mode));
 }
 
-/// What a call reads and writes, in the order of conv2d() and matmul().
+/// The tensors that a call reads and writes, in the order of conv2d() and matmul().
 struct Operands {
   TensorView a, b, bias, out;
 };
@@ -102,7 +102,7 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// One memory for an operand of all calls, as large as the largest.
+/// Memory for one operand of all calls, as large as the largest.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
@@ -144,7 +144,7 @@ std::vector<std::string> candidates(Context& context, const LibraryCall& call) {
   return ops::matmul_choices(context, std::get<ops::MatmulDesc>(call));
 }
 
-/// A candidate, planned.
+/// A planned candidate.
 struct Candidate {
   std::string choice;
   std::size_t workspace_bytes = 0;
@@ -174,7 +174,7 @@ Candidate plan_candidate(Context& context, const LibraryCall& call, const std::s
                       });
 }
 
-/// The median of a candidate's runs; nothing when it was given up.
+/// The median of a candidate's runs; empty when it was too slow to time.
 std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
                                      const ChoiceOptions& options, double best) {
   const Buffer workspace(candidate.workspace_bytes, context);
@@ -195,7 +195,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
     context.synchronize();
     throw;
   }
-  context.synchronize();  // before the workspace goes
+  context.synchronize();  // before the workspace is freed
   if (seconds.empty()) {
     return std::nullopt;
   }
@@ -226,8 +226,8 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
         best = {.choice = candidate.choice, .seconds = *seconds};
       }
     } catch (const CudaError&) {
-      throw;                        // the device's own: nothing runs on it any more
-    } catch (const OutOfMemory&) {  // of its workspace: no choice for this device
+      throw;                        // the device failed: nothing runs on it any more
+    } catch (const OutOfMemory&) {  // no memory for its workspace: not a choice for this device
     } catch (const Error& error) {  // a heuristic's guess that the library then refuses
       refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
       refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
@@ -252,7 +252,7 @@ std::string host_name() {
   return "cpu";
 }
 
-/// Ends all ranks alike: what rank 0 sends instead of choices.
+/// Ends all ranks in the same way: rank 0 sends this instead of choices.
 [[noreturn]] void throw_together(const std::string& text, int code) {
   if (code == exit_code::kBadInput) {
     throw comm::CollectiveError<UsageError>(text);

@@ -6,7 +6,7 @@
 
 namespace lockstep::nn {
 
-/// Bytes that are needed from op `first` to op `last`, both included.
+/// A block of bytes that is needed from op `first` to op `last`, both included.
 struct Lifetime {
   std::size_t bytes = 0;
   int first = 0;
@@ -16,12 +16,12 @@ struct Lifetime {
 struct MemoryPlan {
   std::vector<std::size_t> offsets;  ///< one per lifetime
   std::size_t peak_bytes = 0;        ///< size of the one block that holds them all
-  std::size_t sum_bytes = 0;         ///< what it would take without reuse
+  std::size_t sum_bytes = 0;         ///< the size without reuse
 };
 
-/// Places lifetimes in one block so that two that overlap in time never overlap in memory: largest first, each at the
+/// Places lifetimes in one block so that two that overlap in time do not overlap in memory: largest first, each at the
 /// lowest offset that is free over its whole life ("greedy by size", Pisarchyk and Lee, arXiv 2001.03288, section 5.2).
-/// Every offset is a multiple of `alignment`. Pure: the same list gives the same offsets.
+/// Offsets are multiples of `alignment`. Pure: the same list gives the same offsets.
 [[nodiscard]] MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignment = 256);
 
 }  // namespace lockstep::nn

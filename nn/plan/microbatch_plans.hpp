@@ -10,15 +10,14 @@
 
 namespace lockstep::nn {
 
-/// Behind the name of a call in Choices: its choice in the micro-batches of a step that add to gradients, and in
-/// evaluation.
+/// Endings of a call's name in Choices: its choice in the micro-batches that add to gradients, and in evaluation.
 inline constexpr const char* kAccumulating = " accumulate";
 inline constexpr const char* kEvaluating = " evaluate";
 
-/// The plans of the micro-batches that a rank runs in training, over one workspace. `batch` is the samples of the
-/// largest micro-batch, `microbatches` those of a step. options.choices may hold other choices for a call in later
-/// plans, under its name with one of the endings above; where it does not, that of `train` is taken. What of these
-/// cannot be planned is the provider's first guess.
+/// The plans of a rank's micro-batches, over one workspace. `batch`: samples of the largest micro-batch;
+/// `microbatches`: their number per step. options.choices may hold other choices for a call in the second and third
+/// plan, under its name with one of the endings above; otherwise the choice of `train` applies. Where such a choice
+/// cannot be planned, the provider's first guess is used.
 struct MicrobatchPlans {
   MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
                   const PlanOptions& options);
@@ -27,10 +26,10 @@ struct MicrobatchPlans {
   std::optional<Plan> accumulate;  ///< the others, when there are several
   Plan evaluate;
 
-  /// Calls and choices of all plans by the names above; library_plans() is what choose_libraries() takes.
+  /// Calls and choices of all plans, under the names above; choose_libraries() takes library_plans().
   [[nodiscard]] std::vector<LibraryPlan> library_plans() const;
   [[nodiscard]] Choices choices() const;
-  [[nodiscard]] std::size_t workspace_bytes() const;  ///< of the plan that needs most
+  [[nodiscard]] std::size_t workspace_bytes() const;  ///< of the plan that needs the most
   void bind(ParameterSet& parameters, StepState& state, Buffer& workspace);
 };
 

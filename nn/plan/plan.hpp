@@ -24,7 +24,7 @@ namespace lockstep::nn {
 
 class ParameterSet;
 
-/// train: augmented images, loss, backward. evaluate: running statistics, loss and accuracy. infer: logits only.
+/// train: augmented images, loss, backward. evaluate: running statistics, loss and accuracy. infer: output only.
 enum class Mode : unsigned char { train, evaluate, infer };
 [[nodiscard]] std::string_view name_of(Mode mode);
 
@@ -44,15 +44,15 @@ struct SlotInfo {
   DType dtype = DType::f32;
   Shape shape{};
   int source = -1;    ///< parameter, buffer or StateField number for the kinds that are not workspace
-  int alias_of = -1;  ///< the slot whose memory this one takes over, or -1
+  int alias_of = -1;  ///< the slot whose memory this one reuses, or -1
   int first = -1;     ///< first and last call that touches it
   int last = -1;
-  bool saved = false;  ///< read by a backward call, written by a forward call
+  bool saved = false;  ///< written by a forward call and read by a backward call
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< in the workspace
 };
 
-/// The views that a call sees, by slot.
+/// The views that a call uses, by slot.
 class Frame {
  public:
   [[nodiscard]] const TensorView& operator[](SlotId slot) const {
@@ -81,40 +81,42 @@ struct Call {
 /// Library choices by "layer pass" ("layer1.0.conv1 backward_data"), kept in checkpoints and reused on resume.
 using Choices = std::map<std::string, std::string>;
 
-/// cross_entropy: softmax over the last axis of the output against StateField::labels, the mean over the positions of a
-/// sample. The others compare the output with StateField::targets (kernels/regression_loss.hpp), the mean over its
-/// elements. What a step minimises is the mean over the valid samples of all ranks.
+/// cross_entropy: softmax over the last axis of the output against StateField::labels, mean over the positions of a
+/// sample. The others compare the output with StateField::targets (kernels/regression_loss.hpp), mean over its
+/// elements. A step minimises the mean over the valid samples of all ranks.
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
 struct PlanOptions {
-  /// Of activations, their gradients, and weights as convolutions and products read them. Parameters of norms, biases,
-  /// statistics and the gradients of parameters are accumulation_dtype(dtype): f32 beside bf16 and f16.
+  /// The type of activations, their gradients, and weights as convolutions and products read them. Parameters of norms,
+  /// biases, statistics and the gradients of parameters have accumulation_dtype(dtype): f32 beside bf16 and f16.
   DType dtype = DType::f32;
   bool tf32 = false;              ///< f32 on a GPU: convolutions and products may round their factors to TF32
-  ops::AugmentDesc augment = {};  ///< of models that read u8 images; in evaluation pad and flip are ignored
+  ops::AugmentDesc augment = {};  ///< for models that read u8 images; evaluation ignores pad and flip
   Loss loss = Loss::cross_entropy;
-  /// In training: gradients are those of the loss times ParameterSet::loss_scale(); metrics are not.
+  /// In training: gradients are those of the loss times ParameterSet::loss_scale(); metrics are not scaled.
   bool scaled_loss = false;
   double label_smoothing = 0;  ///< cross_entropy, in training
   double huber_delta = 1;      ///< huber
-  /// Weights that every batch brings, StateField::weights. With w_nj the weight of position or element j of sample n
-  /// (w_nj = w_n with `sample`), l_nj its loss, and J of them a sample, a training plan gives the gradient of
-  ///   sample_weight * sum_n 1/J sum_j w_nj l_nj        and        sample_weight * sum_n 1/J sum_j w_nj
-  /// in ParameterSet::weight_sum(), written or (accumulate) added to; the metrics of loss and accuracy are weighted
-  /// alike. Sums are over the samples that count. TrainStep divides the one by the other, summed over micro-batches and
-  /// ranks. A weight of 0 takes its element out, whatever label, target and output hold there. Mode::infer reads none.
-  /// In f16 weights far from 1 take gradients out of its range: bring them near 1, their common factor cancels.
+  /// Weights of the loss that every batch brings, StateField::weights. Let w_nj be the weight of position or element j
+  /// of sample n (w_nj = w_n with `sample`), l_nj its loss, and J their number per sample, in
+  ///   L = sample_weight * sum_n 1/J sum_j w_nj l_nj        and        W = sample_weight * sum_n 1/J sum_j w_nj
+  /// with sums over the samples that count. A training plan computes the gradient of L, and writes W to
+  /// ParameterSet::weight_sum() or (accumulate) adds it there; the metrics of loss and accuracy are weighted likewise.
+  /// TrainStep divides the gradient by W, both summed over micro-batches and ranks. A weight of 0 removes its element,
+  /// whatever label, target and output are there. Mode::infer reads no weights. In f16, weights far from 1 take
+  /// gradients out of range: scale them to about 1, as a common factor cancels.
   LossWeights weights = LossWeights::none;
-  int top_k = 0;  ///< cross_entropy, in evaluation: also count labels among so many largest logits; 0: no
+  int top_k = 0;  ///< cross_entropy, in evaluation: also counts labels among this many largest logits; 0: does not
   std::uint64_t dropout_seed = 0;
-  /// In training: parameter gradients are added to what their arena holds. A batch in several micro-batches is a plan
-  /// without this for the first one and one with it for the others.
+  /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several
+  /// micro-batches, the first one's plan has this off and the others' plan has it on.
   bool accumulate = false;
-  Choices choices = {};  ///< where a call has none, the provider's first guess is taken
-  /// false: so it is where a choice cannot be planned in this build or on this processor; Plan::choices() shows it.
+  Choices choices = {};  ///< a call without one uses the provider's first guess
+  /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
+  /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;
-  /// false: every slot has memory of its own, and nothing is written over (to look at intermediate values).
+  /// false: every slot has its own memory, and nothing is overwritten (to inspect intermediate values).
   bool reuse_memory = true;
 };
 
@@ -129,17 +131,17 @@ struct PlanContents {
   std::vector<Call> calls;
   int backward_begin = 0;  ///< index of the first backward call
   SlotId output;
-  Choices choices;  ///< as made
+  Choices choices;  ///< as planned
   std::vector<LibraryPlan> library_plans;
   std::size_t workspace_bytes = 0;
-  std::size_t unshared_bytes = 0;  ///< of all slots, each with memory of its own
+  std::size_t unshared_bytes = 0;  ///< of all slots, without reuse
 };
 
-/// What a batch of the model looks like in a StepState.
+/// The shapes and types of a batch of the model in a StepState.
 [[nodiscard]] StepLayout step_layout(const Model& model, const PlanOptions& options);
 
-/// A model made concrete for one context, mode and batch size: a static list of op calls over slots. Forward, backward,
-/// the per-layer table and graph capture walk the same list. Several plans share one ParameterSet and one workspace.
+/// A model planned for one context, mode and batch size: a static list of op calls over slots. Forward, backward, the
+/// per-layer table and graph capture walk the same list. Several plans share one ParameterSet and one workspace.
 /// Planning allocates; run() does not, and does not wait for the stream.
 class Plan {
  public:
@@ -156,29 +158,29 @@ class Plan {
   [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
   [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
-  [[nodiscard]] int top_k() const { return top_k_; }  ///< what it counts: that of the options in evaluation, else 0
+  [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, else 0
 
   /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned, on the device of the
-  /// parameters; it, the parameters and the state outlive the plan or the next bind(). ShapeError when they are of
-  /// another model or batch size, StateError when a plan for training scales its loss and the parameters hold no loss
-  /// scale, or the other way round.
+  /// parameters. Workspace, parameters and state must outlive the plan or the next bind(). ShapeError when they belong
+  /// to another model or batch size; StateError when a training plan scales its loss and the parameters hold no loss
+  /// scale, or the reverse.
   void bind(ParameterSet& parameters, StepState& state, const Buffer& workspace);
-  /// The same with a workspace that is the host program's memory, of any type and shape. What it holds is overwritten
-  /// by each run. ShapeError when it has too few bytes (the text names both numbers), gaps, or is not
-  /// kAlignment-aligned; DeviceError when it is on another device than the parameters.
+  /// The same with a workspace in the host program's memory, of any type and shape. Each run overwrites it. ShapeError
+  /// when it has too few bytes (the text names both numbers), has gaps, or is not kAlignment-aligned; DeviceError when
+  /// it is not on the parameters' device.
   void bind(ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// The same for a plan that only reads the parameters, and leaves them as they are. StateError for one that trains.
+  /// The same for a plan that only reads the parameters. StateError for a plan that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Reads and writes another state from the next run on, from sample `first` on; it is like the one of bind().
+  /// From the next run on, reads and writes another state, like the one of bind(), from sample `first` on.
   void use(const StepState& state, std::int64_t first = 0);
 
-  /// Enqueues all calls in order. After each backward call that writes gradients, written(parameter) is called for
-  /// each (ready-order index); it may be empty.
+  /// Enqueues all calls in order. After each backward call that writes gradients, calls written(parameter) for each of
+  /// them (index in ready order); `written` may be empty.
   void run(Context& context, const std::function<void(int parameter)>& written = {});
   void run_call(Context& context, int index) { run_one(context, contents_.calls[static_cast<std::size_t>(index)]); }
 
-  /// (batch, output shape): what the model gives. StateError before bind().
+  /// (batch, output shape): the model's output. StateError before bind().
   [[nodiscard]] const TensorView& output() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
 

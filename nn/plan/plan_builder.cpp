@@ -28,8 +28,8 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
   return index;
 }
 
-/// Gives the slots that own memory a place in one workspace; memory is reused after a slot's last reader. An alias
-/// extends the life of the slot whose memory it took.
+/// Places the slots that own memory in one workspace. Memory is reused after a slot's last reader. An alias extends the
+/// life of the slot whose memory it took.
 void place_slots(PlanContents& contents, bool reuse_memory) {
   std::vector<SlotInfo>& slots = contents.slots;
   std::vector<Lifetime> lifetimes;

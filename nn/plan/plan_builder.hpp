@@ -16,20 +16,20 @@
 
 namespace lockstep::nn {
 
-/// Where a layer writes a gradient: the slot, and whether something is there already.
+/// Where a layer writes a gradient: the slot, and whether to overwrite it or add to it.
 struct GradientTarget {
   SlotId slot;
   ops::GradMode mode = ops::GradMode::ignore;
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// What Layer::plan() works with: makes slots, appends calls, finds the tensors of the node being planned. Used by the
-/// constructor of Plan and by layers; lives only while a plan is made.
+/// The tools of Layer::plan(): it makes slots, appends calls, and finds the tensors of the node being planned. Plan's
+/// constructor and layers use it; it lives only while a plan is made.
 class PlanBuilder {
  public:
   PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
 
-  /// Plans input, layers, loss and backward, and gives every slot its place in the workspace. Once.
+  /// Plans input, layers, loss and backward, and places every slot in the workspace. Once.
   [[nodiscard]] PlanContents build();
 
   [[nodiscard]] Context& context() { return context_; }
@@ -44,16 +44,17 @@ class PlanBuilder {
   [[nodiscard]] SlotId input(int i = 0) const;              ///< activation (batch, ...) of its i-th input
   [[nodiscard]] const Shape& input_shape(int i = 0) const;  ///< of one sample
   [[nodiscard]] Shape batched(const Shape& sample) const;   ///< (batch, sample...)
-  /// As the optimizer keeps it, in accumulation_dtype(dtype()): what ops take as biases and parameters of norms.
+  /// A parameter as the optimizer keeps it, in accumulation_dtype(dtype()): for biases and parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
-  /// In dtype(): the weights of convolutions and products, and tables. Without 16 bits that is parameter(name).
+  /// A parameter in dtype(): for weights of convolutions and products, and for tables. Without 16 bits,
+  /// parameter(name).
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
   [[nodiscard]] SlotId weight_sum();  ///< ParameterSet::weight_sum()
-  /// True when the i-th input is used by no other node and nobody needs its value after this forward call, so that
-  /// the output may take its place.
+  /// True when no other node uses the i-th input and its value is not needed after this forward call: the output
+  /// may then overwrite it.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< must be called once by Layer::plan()
 
@@ -63,7 +64,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8, for one call; invalid SlotId for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);         ///< same memory, last use of `of`
+                             const Shape& shape);         ///< same memory; last use of `of`
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype without memory
 
   // --- calls
@@ -71,10 +72,10 @@ class PlanBuilder {
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run);
 
-  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; nothing where that is not wanted.
+  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
   /// Plans a library call (plan_conv2d, plan_matmul): make(choice) with the choice that the options hold for `key`, or
-  /// with an empty one for the provider's first guess. Notes the choice that was made.
+  /// with an empty one for the provider's first guess. Records the choice that was made.
   template <class Make>
   [[nodiscard]] auto planned(const std::string& key, Make&& make) {
     auto plan = shared(make_with_choice(key, make));
@@ -83,31 +84,31 @@ class PlanBuilder {
     return plan;
   }
 
-  /// plan_matmul() in that way, with the plan's tf32.
+  /// planned() for plan_matmul(), with the plan's tf32.
   [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
 
   // --- backward (train mode only; ignored otherwise)
-  /// `emit` runs after all forward calls, in reverse order of the layers; inside it the functions above still speak
-  /// of this node.
+  /// `emit` runs after all forward calls, in reverse order of the layers; within it the functions above refer to this
+  /// node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
   /// Gradients of the node's output, at most Layer::gradients_taken() of them.
   [[nodiscard]] std::span<const SlotId> output_gradients() const;
-  /// Where the gradient of the i-th input goes: wanted() is false for the model's input, and where all parameters
-  /// before this layer are frozen. With `reuse` (a gradient slot that this call reads last) the new gradient takes its
-  /// memory when it is to be overwritten.
-  /// can_accumulate: false makes a separate slot that is added to the others afterwards.
+  /// Where the gradient of the i-th input goes. wanted() is false for the model's input, and where all parameters
+  /// before this layer are frozen. reuse: a gradient slot that this call reads for the last time; a new gradient that
+  /// is overwritten takes its memory. can_accumulate = false: makes a separate slot, which is added to the others
+  /// afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
-  /// Memory for what takes the place of a gradient of the output, which is read for the last time: that of dy, unless
-  /// others still read it.
+  /// Memory for a tensor that replaces dy, a gradient of the output, after its last use: dy's own memory, unless other
+  /// calls still read it.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
-  /// The gradient of the i-th input is dy, a gradient of the output, as it stands. Nothing is copied: the inputs for
-  /// which it is called share dy, and from then on no call writes into it.
+  /// Makes dy, a gradient of the output, the gradient of the i-th input. Nothing is copied: all inputs for which it is
+  /// called share dy, and from then on no call writes into it.
   void pass_gradient(int i, SlotId dy);
   /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
   /// parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
-  /// The gradients of two parameters that one op computes in one mode: both are wanted, or none. Where one of the two
-  /// is frozen, its gradient goes to memory that nobody reads.
+  /// The gradients of two parameters that one op computes in one mode: both are wanted or none. When one of them is
+  /// frozen, its gradient goes to memory that is not read.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
 
@@ -117,7 +118,7 @@ class PlanBuilder {
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
-    bool trains = false;  ///< it or a node before it has parameters that are not frozen
+    bool trains = false;  ///< this node, or one before it, has parameters that are not frozen
   };
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
@@ -135,7 +136,7 @@ class PlanBuilder {
     }
     try {
       return make(found->second);
-    } catch (const UsageError&) {  // this build has no such provider
+    } catch (const UsageError&) {  // this build lacks the provider
     } catch (const UnsupportedError&) {
     }
     return make(std::string());
@@ -144,8 +145,8 @@ class PlanBuilder {
   SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
-  /// StateError when the node has several gradients (Layer::gradients_taken()) and the calls from `first_call` on, its
-  /// backward, leave one out.
+  /// StateError when the node has several gradients (Layer::gradients_taken()) and its backward, the calls from
+  /// `first_call` on, does not read all of them.
   void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
@@ -163,7 +164,7 @@ class PlanBuilder {
     SlotId from, into;
   };
   std::vector<Merge> pending_merges_;
-  std::vector<SlotId> shared_gradients_;  ///< of several nodes: not to be written any more
+  std::vector<SlotId> shared_gradients_;  ///< of several nodes: must not be written any more
   std::vector<int> writes_so_far_;        ///< per parameter; an accumulating plan begins with 1
 };
 

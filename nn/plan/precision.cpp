@@ -13,7 +13,7 @@ struct Name {
   Precision precision;
 };
 
-// The first name of each is what name_of() says.
+// name_of() returns the first name of each.
 constexpr std::array<Name, 7> kNames{{{"fp32", {DType::f32, false}},
                                       {"f32", {DType::f32, false}},
                                       {"tf32", {DType::f32, true}},

@@ -7,7 +7,7 @@
 
 namespace lockstep::nn {
 
-/// What a run computes in, by the names that --dtype has:
+/// What a run computes in, by the values of --dtype:
 ///
 ///   name         activations, factors of products   in memory   parameters, gradients of parameters, statistics
 ///   fp32, f32    f32                                 4 bytes     f32

@@ -23,7 +23,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr const char* kStateFile = "state.json";
-constexpr std::int64_t kFormat = 2;  // 1 had the best accuracy alone, and words of images in the identity
+constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and identity words for images
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());

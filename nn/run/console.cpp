@@ -151,7 +151,7 @@ void Console::on_epoch_end(const EpochEvent& event) {
        << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
        << skipped << diverged << '\n'
        << std::flush;
-  last_step_ = -1;  // the evaluation is not part of a step's time
+  last_step_ = -1;  // evaluation does not count as time of a step
 }
 
 }  // namespace lockstep::nn

@@ -9,16 +9,16 @@
 
 namespace lockstep::nn {
 
-/// Shows a run to people: on a terminal a progress line with images (or what samples are) a second and time left that
-/// is drawn over itself and fits the terminal's width, elsewhere a plain line an event; one line an epoch in both.
-/// Writes to the stream it is given and nowhere else.
+/// Shows a run to people. On a terminal: a progress line, redrawn in place and cut to the terminal's width, with images
+/// (or samples of another name) per second and the time left. Elsewhere: a plain line per event. Both print one line
+/// per epoch. Writes only to the given stream.
 class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
-    std::string samples = "samples";  ///< what they are called
-    bool accuracies = true;           ///< false: of a regression, which has none
-    int columns = 0;                  ///< of the terminal; 0: terminal_columns(), asked at each report
+    std::string samples = "samples";  ///< the word for samples
+    bool accuracies = true;           ///< false for a regression, which has none
+    int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), asked at each report
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
 
@@ -39,8 +39,8 @@ class Console final : public RunObserver {
   bool bar_drawn_ = false;
 };
 
-/// True when standard output ends on a terminal that can clear a line (TERM is set and not "dumb"). mpirun gives every
-/// rank a terminal of its own, also when its own output goes to a file; then the parent's standard output counts.
+/// True when standard output is a terminal that can clear a line (TERM is set and not "dumb"). mpirun gives every rank
+/// a terminal even when its own output goes to a file; then the parent's standard output decides.
 [[nodiscard]] bool output_is_terminal();
 
 /// Columns of the terminal that standard output or input is, else COLUMNS, else 80.

@@ -12,16 +12,16 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Regressions have none.
+/// Regressions have no accuracy.
 void put_accuracy(Json::Object& line, const char* name, double accuracy) {
   if (!std::isnan(accuracy)) {
     line[name] = accuracy;
   }
 }
 
-/// The file lies in the folder of results, which may not be there yet.
+/// Makes the folder of the file, which may not exist yet.
 std::string with_folder(const std::string& path) {
-  std::error_code ignored;  // the file says what is wrong
+  std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   return path;
 }

@@ -14,15 +14,15 @@ namespace lockstep::nn {
 ///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy, samples_per_second, comm_exposed_s, seconds,
 ///            skipped_updates (since the process began), and test_top_k_accuracy where PlanOptions::top_k asks for it
 ///   "end"    exit_code, step, test_loss, test_accuracy, best_by, best
-///   "resume" from, epoch, step: the run goes on behind that step. Lines of later steps that stand before it are of a
-///            run that was lost; what was trained again stands behind it
-/// metrics of one's own by their names, and what a program adds with write_event(). "samples" is what they are called.
-/// Accuracies are fractions; what was not measured before the end is null.
+///   "resume" from, epoch, step: the run continues after that step. Lines above it with later steps belong to the part
+///            that was lost; these steps are trained again, and their new lines follow
+/// Also metrics of your own, by name, and what a program adds with write_event(). "samples" is replaced by the word for
+/// samples. Accuracies are fractions; values that were never measured are null.
 class MetricsLog final : public RunObserver {
  public:
-  /// Makes the folder where it is missing. append: go on behind what is there (a resumed run); a last line without an
-  /// end, which a full disk or a kill has cut, is removed. DataError when the file cannot be made, WriteError from
-  /// each call when it cannot be written.
+  /// Makes the folder if it is missing. append: continues the existing file (a resumed run), without an incomplete last
+  /// line, which a full disk or a kill leaves. DataError when the file cannot be made, WriteError from each call when
+  /// it cannot be written.
   MetricsLog(const std::string& path, bool append, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;

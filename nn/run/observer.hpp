@@ -12,10 +12,10 @@ namespace lockstep::nn {
 
 enum class RunEnd : unsigned char { finished, stopped };
 
-// What a run tells about itself. Numbers are those of all ranks, and the same on every rank, unless they say otherwise.
+// Events of a run. Unless they say otherwise, numbers cover all ranks and are the same on every rank.
 
 struct RunBegin {
-  Position position;                   ///< where it goes on from
+  Position position;                   ///< where the run begins or continues
   std::int64_t epochs = 0;             ///< of the whole run
   std::int64_t total_steps = 0;        ///< of the whole run
   std::int64_t batches_per_epoch = 0;  ///< steps of an epoch
@@ -26,7 +26,7 @@ struct EpochBegin {
   std::int64_t step = 0;   ///< steps done
 };
 
-/// A step that is about to be enqueued, or that was: the device may still compute it.
+/// A step that is about to be enqueued, or was just enqueued: the device may still compute it.
 struct StepEvent {
   std::int64_t epoch = 0;  ///< epochs done before it
   std::int64_t step = 0;   ///< 1 for the first of the run
@@ -36,25 +36,26 @@ struct StepEvent {
 struct ReportEvent {
   std::int64_t epoch = 0;  ///< epochs done before
   std::int64_t step = 0;   ///< the last step that it covers
-  std::int64_t batch = 0;  ///< batches of this epoch up to there
+  std::int64_t batch = 0;  ///< batches of this epoch so far
   double loss = 0;         ///< mean over the samples of all ranks since the last report
   double accuracy = 0;     ///< on the training batches; NaN for regressions, which have none
   double learning_rate = 0;
   double samples_per_second = 0;
-  double comm_exposed_s = 0;  ///< seconds a step that gradient communication was not hidden, this rank; negative: steps
-                              ///< ran as a CUDA graph, which is not timed
-  MetricValues metrics;       ///< of one's own (RunMetric::of_report)
+  /// Seconds per step in which gradient communication was not hidden, on this rank. Negative: steps ran as a CUDA
+  /// graph, which is not timed.
+  double comm_exposed_s = 0;
+  MetricValues metrics;  ///< of your own (RunMetric::of_report)
 };
 
 struct EvaluationBegin {
   std::int64_t step = 0;  ///< steps done
 };
 
-/// A micro-batch of an evaluation, enqueued on this rank: for sums of one's own over outputs, which begin anew with
-/// on_evaluation_begin(). Work on the trainer's stream sees the outputs until the next event; copy_now() brings them to
-/// the host in f32, whatever they are and wherever they lie (runtime/tensor/copy.hpp).
+/// A micro-batch of an evaluation that was enqueued on this rank: for your own sums over outputs, which start again at
+/// on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event; copy_now() copies
+/// them to the host in f32, whatever their type, layout and device (runtime/tensor/copy.hpp).
 struct EvaluationBatch {
-  const Batch& batch;        ///< its fields on the host; the first `valid` rows count, a number of at least 0
+  const Batch& batch;        ///< its fields on the host; the first `valid` (>= 0) rows count
   const TensorView& output;  ///< (rows, output shape) on the device, as the plan computes it
 };
 
@@ -66,7 +67,7 @@ struct EvaluationEvent {
   double top_k_accuracy = 0;
   double correct = 0;    ///< samples whose label is the largest output; weighted where samples have weights
   double samples = 0;    ///< of the test set
-  MetricValues metrics;  ///< of one's own (RunMetric::of_evaluation)
+  MetricValues metrics;  ///< of your own (RunMetric::of_evaluation)
 };
 
 struct EpochEvent {
@@ -75,11 +76,11 @@ struct EpochEvent {
   double train_loss = 0;
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
-  double samples_per_second = 0;     ///< training only, evaluation left out
+  double samples_per_second = 0;     ///< of training, without evaluation
   double comm_exposed_s = 0;         ///< seconds over the epoch, this rank; negative as above
-  double seconds = 0;                ///< of the epoch, evaluation included
+  double seconds = 0;                ///< of the epoch, with evaluation
   std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
-  bool best = false;                 ///< the best so far, by RunOptions::best
+  bool best = false;                 ///< the best so far by RunOptions::best
 };
 
 struct CheckpointEvent {
@@ -92,9 +93,9 @@ struct RunResult {
   RunProgress progress;  ///< at the end
 };
 
-/// What follows a run: console, log, pictures, a metric of one's own. Called on every rank, between steps, in the order
-/// in which things happen; a call that takes long holds up the host, and one that waits for the device holds up that.
-/// What it throws ends the run on this rank.
+/// An observer of a run: console, log, pictures, a metric of your own. It is called on every rank, between steps, in
+/// the order of events. A slow call delays the host; a call that waits for the device delays the device. An exception
+/// ends the run on this rank.
 class RunObserver {
  public:
   RunObserver() = default;
@@ -111,11 +112,11 @@ class RunObserver {
   virtual void on_evaluation_end(const EvaluationEvent&) {}
   virtual void on_epoch_end(const EpochEvent&) {}
   virtual void on_checkpoint_begin(const CheckpointEvent&) {}
-  virtual void on_checkpoint_end(const CheckpointEvent&) {}  ///< it is complete
-  virtual void on_run_end(const RunResult&) {}               ///< not after an error
+  virtual void on_checkpoint_end(const CheckpointEvent&) {}  ///< the checkpoint is complete
+  virtual void on_run_end(const RunResult&) {}               ///< not called after an error
 };
 
-/// Several observers as one, told in the order in which they were added. They outlive it.
+/// Several observers as one, called in the order in which they were added. They must outlive it.
 class RunObservers final : public RunObserver {
  public:
   RunObservers& add(RunObserver& observer);
@@ -136,8 +137,8 @@ class RunObservers final : public RunObserver {
   std::vector<RunObserver*> observers_;
 };
 
-/// A rank's part of a metric: a mean over something that ranks have different amounts of is given as sum and amount. A
-/// number alone counts as one: over ranks that give equal numbers it is that number, else their mean.
+/// One rank's part of a metric. A mean over items whose number differs between ranks is given as sum and amount. A
+/// plain number has amount 1: if all ranks give the same number the result is that number, else their mean.
 struct MetricPart {
   double sum = 0;
   double amount = 1;
@@ -146,15 +147,15 @@ struct MetricPart {
   MetricPart(double s, double a) : sum(s), amount(a) {}
 };
 
-/// A metric of one's own. It appears in the console, in metrics.jsonl and, of an evaluation, in checkpoints:
+/// A metric of your own. It appears in the console, in metrics.jsonl and, for an evaluation, in checkpoints:
 ///
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
-/// The functions are called on every rank with what all ranks reached (events without `metrics`); what they return is
-/// summed over the ranks, in rank order, and divided: sum of sums / sum of amounts. What an observer adds up for them
-/// it has to add up on every rank.
+/// The functions are called on every rank with the results of all ranks (events without `metrics`). Their returned
+/// parts are summed over the ranks, in rank order: the metric is sum of sums / sum of amounts. An observer that
+/// collects data for them must do so on every rank.
 struct RunMetric {
-  std::string name{};  ///< small letters, digits and '_'; none of the names that metrics.jsonl has anyway
+  std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already has
   std::function<MetricPart(const ReportEvent&)> of_report{};
   std::function<MetricPart(const EvaluationEvent&)> of_evaluation{};
 };

@@ -10,23 +10,23 @@
 
 namespace lockstep::nn {
 
-/// What decides batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
+/// The inputs that decide batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
 struct RunRequest {
   int ranks = 1;
-  std::optional<std::int64_t> global_batch{};    ///< samples of one update: of all micro-batches of all ranks
-  std::optional<std::int64_t> batch_per_rank{};  ///< samples of one micro-batch of one rank
-  std::int64_t accumulate = 1;                   ///< micro-batches an update, whose gradients add up
+  std::optional<std::int64_t> global_batch{};    ///< samples per update: of all micro-batches of all ranks
+  std::optional<std::int64_t> batch_per_rank{};  ///< samples per micro-batch of one rank
+  std::int64_t accumulate = 1;                   ///< micro-batches per update, whose gradients are added
 
   std::optional<double> learning_rate{};  ///< as given; none: the rule
   double base_learning_rate = 0.1;        ///< of the rule, for a global batch of reference_batch samples
-  std::int64_t reference_batch = 256;     ///< 0: the rule is the base whatever the batch
+  std::int64_t reference_batch = 256;     ///< 0: the rule gives the base for any batch
 
-  std::optional<int> workers{};  ///< threads a rank that read ahead, as given; none: the rule
+  std::optional<int> workers{};  ///< reading threads per rank, as given; none: the rule
   int processors = 1;            ///< that this rank is bound to
   int sharers = 1;               ///< ranks bound to these processors, this one included
 };
 
-/// What follows. The rules, and where they come from:
+/// The results. The rules, and their sources:
 ///
 ///   batch     B = samples of a micro-batch * micro-batches * ranks. Gradients are sums of 1 / B over samples, so that
 ///             neither ranks nor micro-batches change what an update means, nor a last batch that is smaller (it counts
@@ -42,29 +42,29 @@ struct RunRules {
   double sample_weight = 0;  ///< 1 / global_batch
   double learning_rate = 0;
   int workers = 0;
-  int prefetch = 3;  ///< batches that wait ready: one in each worker's hands and two more
+  int prefetch = 3;  ///< batches ready or in preparation: one per worker and two more
   int processors = 1;
   int sharers = 1;
 
-  /// Of the samples [0, global_batch): those of a rank, and those of one of its micro-batches.
+  /// The part of the samples [0, global_batch) that belongs to a rank, or to one of its micro-batches.
   [[nodiscard]] Partition share(int rank) const;
   [[nodiscard]] Partition share(int rank, std::int64_t microbatch) const;
   /// "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are
-  /// listed: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4". With
-  /// another word for programs that have no ranks.
+  /// listed: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4". rank:
+  /// another word, for programs that have no ranks.
   [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 
-/// UsageError: neither batch given, or both and they disagree; less than one sample in a micro-batch of a rank; amounts
-/// out of range.
+/// UsageError when neither batch is given, or both and they disagree; when a micro-batch of a rank has less than one
+/// sample; and for values out of range.
 [[nodiscard]] RunRules run_rules(const RunRequest& request);
 
 /// A twentieth of the run, as the 5 of 90 epochs of Goyal et al. 2017.
 [[nodiscard]] std::int64_t warmup_steps(std::int64_t total_steps);
 
-/// What people should hear before such a run, a line each: a batch above 8,192 without warm-up and without the rates
-/// per layer of LARS (linear scaling holds up to there, Goyal et al. 2017; beyond, You et al. 2017, "Large Batch
-/// Training of Convolutional Networks"), more workers than processors.
+/// Warnings for the user, one per line: a batch above 8,192 without warm-up and without the per-layer rates of LARS
+/// (linear scaling holds up to there, Goyal et al. 2017; beyond it see You et al. 2017, "Large Batch Training of
+/// Convolutional Networks"); more workers than processors.
 [[nodiscard]] std::vector<std::string> warnings(const RunRules& rules, bool layerwise_rates, std::int64_t warmup_steps);
 
 }  // namespace lockstep::nn

@@ -9,25 +9,25 @@
 
 namespace lockstep::nn {
 
-/// One field of a batch: which one, and the numbers. The view has the logical shape of the field (no padding), any
-/// strides and any of our types, and lies on the host or on the device that computes.
+/// One field of a batch: its name and its numbers. The view has the logical shape of the field (without padding), any
+/// strides and any element type of lockstep, and lies on the host or on the computing device.
 ///
-/// axes: a letter for each axis of the view, outermost first: n samples, c channels or features, d h w space, t
-/// positions. Several n join into one axis of samples, in the order in which they stand; letters that are missing have
-/// extent 1. Empty: as the model counts, samples first and channels last ("nhwc", "ntc", "nc", "nt", "n").
+/// axes: one letter per axis of the view, outermost first: n samples, c channels or features, d h w space, t positions.
+/// Several n are joined into one axis of samples, in their order; missing letters have extent 1. Empty: the model's
+/// order, samples first and channels last ("nhwc", "ntc", "nc", "nt", "n").
 struct FieldView {
   StateField field = StateField::values;
   TensorView view{};
   std::string axes{};
 };
 
-/// Samples that are computed together: what a data set gives, a loader reads, a step trains on.
+/// Samples that are computed together: a data set provides them, a loader reads them, a step trains on them.
 struct Batch {
   static constexpr std::int64_t kAllRows = -1;
 
   std::vector<FieldView> fields;
-  std::int64_t valid = kAllRows;  ///< the first so many samples count
-  /// Samples of all ranks and micro-batches of the step together, where the caller knows them; 0: the step counts.
+  std::int64_t valid = kAllRows;  ///< only the first `valid` samples count
+  /// Number of samples of all ranks and micro-batches of the step, if the caller knows it; 0: the step counts them.
   std::int64_t global_valid = 0;
   std::int64_t epoch = 0;
   std::int64_t index = 0;  ///< in the epoch

@@ -18,10 +18,10 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Sizes of plans up to a maximum: 1, 4, 8, then by turns half and a third more (12, 16, 24, 32, ..., 256, 384), and
-/// 1024, 4096, ... beyond. Where the time of a call and that of its samples are about equal, between ten and a few
-/// hundred samples, sizes lie close together, so that neither a second call nor room to spare costs more than half of
-/// what a plan of the very size would.
+/// Sizes of plans up to a maximum: 1, 4, 8, then steps of a half and a third in turn (12, 16, 24, 32, ..., 256, 384),
+/// and 1024, 4096, ... beyond. Between ten and a few hundred samples, the fixed time of a call is about that of its
+/// samples. There sizes are close together, so that neither a second call nor unused room costs more than half the time
+/// of a plan of the exact size.
 std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384}) {
@@ -36,7 +36,7 @@ std::vector<std::int64_t> plan_sizes(std::int64_t most) {
   return sizes;
 }
 
-/// What a run is assumed to cost, for the choice of sizes alone: half a microsecond a call, and the rate of one core.
+/// The assumed time of a run, for choosing sizes only: half a microsecond per call, and the rate of one core.
 double seconds_of(const Plan& plan) {
   const double flops_per_second = plan.layout().dtype == DType::f64 ? 20e9 : 80e9;
   return 0.5e-6 * static_cast<double>(plan.calls().size()) + plan.flops() / flops_per_second;
@@ -56,7 +56,7 @@ ParameterSet const& checked(const ParameterSet& parameters, const Model& model, 
   return parameters;
 }
 
-/// Nothing is compared, so nothing is weighed.
+/// Inference compares nothing, so it needs no weights.
 PlanOptions without_weights(PlanOptions options) {
   options.weights = LossWeights::none;
   return options;
@@ -87,7 +87,7 @@ struct Inference::Impl {
     choose_sizes();
   }
 
-  /// first[n]: the plan that the first of n samples go to, where the rest is split best.
+  /// first[n]: the plan for the first of n samples, when the rest is split best.
   void choose_sizes() {
     first.assign(static_cast<std::size_t>(max_batch) + 1, 0);
     std::vector<double> cost(first.size(), 0);
@@ -101,19 +101,19 @@ struct Inference::Impl {
           first[n] = static_cast<int>(p);
         }
         if (size >= n) {
-          break;  // more room to spare
+          break;  // larger plans have even more unused room
         }
       }
     }
   }
 
-  /// Samples [begin, begin + n) of the state, into those of `output`.
+  /// Computes samples [begin, begin + n) of the state into those of `output`.
   void compute(std::int64_t n) {
     for (std::int64_t begin = 0; begin < n;) {
       Plan& plan = plans[static_cast<std::size_t>(first[static_cast<std::size_t>(n - begin)])];
       const std::int64_t size = plan.batch();
       const std::int64_t count = std::min(size, n - begin);
-      // A plan with room to spare must not read beyond the state: it begins earlier, and computes some samples again.
+      // A plan with unused room must not read beyond the state: it begins earlier, and computes some samples again.
       const std::int64_t from = std::min(begin, max_batch - size);
       plan.use(state, from);
       plan.run(context);
@@ -131,7 +131,7 @@ struct Inference::Impl {
     wanted.axes = to.axes;
   }
 
-  /// The number of samples of a view, which fits the model, as its output does.
+  /// The number of samples of a view, after checking that it and its output fit the model.
   std::int64_t checked_samples(const SampleView& from, const SampleView& to) {
     take(from, to);
     const std::int64_t n = samples_of(state.layout(), given);
@@ -152,7 +152,7 @@ struct Inference::Impl {
   FieldView given;  ///< to run()
   FieldView wanted;
   std::vector<std::int64_t> samples;  ///< of each view of run()
-  SyncGuard idle;                     ///< goes first
+  SyncGuard idle;                     ///< destroyed first
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Letters of a sample with so many axes, the channels last, and those of the samples before them.
+/// The letters of a sample with this many axes, channels last, after 'n'.
 std::string_view letters_of(int sample_rank, const std::string& where) {
   switch (sample_rank) {
     case 0:
@@ -30,7 +30,7 @@ std::string_view letters_of(int sample_rank, const std::string& where) {
   }
 }
 
-/// What a field looks like in logical terms: its axes, and the extents of one sample.
+/// The logical form of a field: its axes, and the extents of one sample.
 struct FieldShape {
   std::string_view axes;  ///< 'n' first
   Shape sample;           ///< extents of the letters after 'n'
@@ -139,8 +139,8 @@ Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& g
   return fitted;
 }
 
-/// `rows` (samples, sample...), padding of the last axis left out, seen in the order of the caller's axes: an axis a
-/// letter, the samples split over the letters n.
+/// A view of `rows` (samples, sample...), without the padding of the last axis, with the caller's axes: one axis per
+/// letter, and samples divided over the letters n.
 TensorView in_order_of(const FieldShape& shape, const TensorView& rows, const FieldView& given, const Fitted& fitted) {
   TensorView ordered = rows;
   ordered.shape = given.view.shape;

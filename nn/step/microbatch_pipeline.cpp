@@ -55,7 +55,7 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     made.block = host_.data() + i * block_bytes;
     made.metrics = reinterpret_cast<double*>(host_.data() + count * block_bytes + i * kAlignment);
   }
-  if (copies_) {  // the states are filled on the context's stream
+  if (copies_) {  // the context's stream fills the states
     for (Event& event : loaded_) {
       context.stream().record(event);
       copies_->stream().wait(event);
@@ -96,7 +96,7 @@ void MicrobatchPipeline::take(Slot& slot) {
                                                          : double{*reinterpret_cast<const float*>(weight)};
     const bool divides = sum > 0 && std::isfinite(sum);
     if (!divides) {
-      finished_.metrics = {};  // of a step that changed nothing
+      finished_.metrics = {};  // the metrics of a step that changed nothing
     }
     kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
     *slot.sums += finished_.metrics;
@@ -109,7 +109,7 @@ void MicrobatchPipeline::take(Slot& slot) {
 }
 
 int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
-  if (begun_) {  // after an error: what was enqueued still reads the slot and its state
+  if (begun_) {  // after an error: queued work still reads the slot and its state
     wait_for_copies();
     comm::wait(context_.stream(), given_, communicator_);
   }
@@ -119,7 +119,7 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   now.sample_weight = scalars.sample_weight;
   const auto index = static_cast<std::size_t>(next_ % states_.size());
   const StepState& state = states_[index];
-  // What lies in the host's memory as the state has it travels in the block of scalars.
+  // Fields in host memory that already have the state's form travel in the block of scalars.
   const auto in_block = [&](StateField field) -> const FieldView* {
     const FieldView* from = batch.find(field);
     const TensorView& to = state.view(field);
@@ -136,11 +136,11 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(slot(next_ - states_.size()).done);  // it has read the state
+    copies.stream().wait(slot(next_ - states_.size()).done);  // the work that reads this state has ended
   }
   if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
                              [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {
-    context_.stream().record(given_);  // what made the field was enqueued there
+    context_.stream().record(given_);  // the work that made the field was enqueued there
     copies.stream().wait(given_);
   }
   const TensorView packed = state.packed();
@@ -187,7 +187,7 @@ void MicrobatchPipeline::end_step(const TensorView& weight_sum) {
   Slot& last = slot(next_ - 1);
   fetch_weight(last, weight_sum);
   context_.stream().record(last.done);
-  last.pending = true;  // also where its metrics were taken already
+  last.pending = true;  // also when its metrics were already fetched
   last.ends_step = true;
 }
 
@@ -203,7 +203,7 @@ void MicrobatchPipeline::forget(std::int64_t count) {
 }
 
 void MicrobatchPipeline::poll() {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {  // the oldest first
+  for (std::size_t i = 0; i < slots_.size(); ++i) {  // oldest first
     Slot& oldest = slot(next_ + i);
     if (oldest.pending && !oldest.done.complete()) {
       return;

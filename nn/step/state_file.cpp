@@ -37,7 +37,7 @@ constexpr const char* kRankBuffers = "rank_buffers";
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
-/// A number of the optimizer: a counter, the loss scale, or its good updates.
+/// A number of the optimizer in the file: a counter, the loss scale, or its good updates.
 struct Number {
   std::string name;  ///< in the file
   TensorView view;
@@ -45,7 +45,7 @@ struct Number {
   bool required = true;
 };
 
-/// What persistent() lists as parts of the optimizer's state, but for the statistics.
+/// The entries of persistent() that are part of the optimizer's state, without the statistics.
 struct OptimizerParts {
   std::vector<Piece> pieces;  ///< "<parameter>.<state>"
   std::vector<Number> numbers;
@@ -132,7 +132,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
   write_pieces(path, context, parts.pieces, std::move(more));
 }
 
-/// A rank alone.
+/// A communicator for a rank that trains alone.
 std::unique_ptr<comm::Communicator> alone() {
   return comm::LocalGroup(1).communicator(0);
 }
@@ -142,7 +142,7 @@ void require_ranks(const TrainStep& step, int ranks) {
                       ranks == 1 ? " rank, expected " : " ranks, expected ", step.ranks(), ", those of the step");
 }
 
-/// A count in the metadata, which is taken out of it; nothing where there is none.
+/// A count in the metadata, which is removed from it; empty when there is none.
 std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& name, const std::string& folder) {
   const auto found = metadata.find(name);
   if (found == metadata.end()) {
@@ -157,7 +157,7 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   return count;
 }
 
-/// Everything of a folder, checked; then read.
+/// Checks everything in a folder, then reads it.
 class StateFolder {
  public:
   StateFolder(const std::string& folder, const ParameterSet& parameters, int ranks)
@@ -191,7 +191,7 @@ class StateFolder {
         copy_now(context, value->view(parts_.numbers[i].floating), parts_.numbers[i].view);
       }
     }
-    // Otherwise the averages stand in for each rank's own statistics: read_model() has put them there.
+    // Otherwise the averages, which read_model() has put there, replace each rank's own statistics.
     if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks == ranks_ && elements > 0) {
       std::vector<double> all(static_cast<std::size_t>(ranks * elements));
       const TensorView view(std::span<double>(all), {ranks, elements});
@@ -302,7 +302,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
-  if (step.steps() > 0) {  // else the averages are what was loaded, or what the model begins with
+  if (step.steps() > 0) {  // else the averages are the loaded ones, or the model's initial ones
     average_statistics(step.context(), step.parameters(), control,
                        std::vector<double>(static_cast<std::size_t>(control.size()), 1.0));
   }
@@ -338,7 +338,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();
-  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first: it refuses a step that has begun
+  step.continue_from(steps.value_or(0), microbatches.value_or(0));  // first, as it refuses a step that has begun
   return saved.read(step.context(), step.parameters(), control.rank(), control.size());
 }
 

@@ -22,51 +22,49 @@ struct StateExtras {
 };
 
 /// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
-/// the old state or the new one. model.safetensors is what save_model() writes; optimizer.safetensors holds the
-/// optimizer's states and counters, a dynamic loss scale, and each rank's own statistics. Equal states write equal
+/// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds the
+/// optimizer's states and counters, a dynamic loss scale, and each rank's own statistics. Equal states give equal
 /// bytes.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
-/// gets the same error (WriteError). Without one: of a rank that trains alone.
+/// gets the same error (WriteError). Without control: for a rank that trains alone.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 comm::Communicator& control, const StateExtras& extras = {});
-/// Of a step, with the numbers of its updates and micro-batches (in the metadata, names that begin with "lockstep.").
-/// The running statistics are averaged over the ranks first, each rank counting the same. UsageError when control has
-/// another number of ranks than the step.
+/// Saves a step, with the numbers of its updates and micro-batches (metadata names that begin with "lockstep."). First
+/// averages the running statistics over the ranks, with equal weights. UsageError when control has another number of
+/// ranks than the step.
 void save_state(const std::string& folder, TrainStep& step, const Metadata& metadata = {});
 void save_state(const std::string& folder, TrainStep& step, comm::Communicator& control, const Metadata& metadata = {});
 
-/// What a folder of saved state says beside the tensors.
+/// What a folder of saved state holds beside the tensors.
 struct LoadedState {
-  Metadata metadata;  ///< that was given to save_state()
-  int ranks = 1;      ///< that wrote it
+  Metadata metadata;  ///< as given to save_state()
+  int ranks = 1;      ///< ranks that wrote it
 };
 
-/// Reads such a folder, so that training goes on bit for bit. Local: every rank reads files of its own; `control` only
-/// says which of how many ranks this one is. On another number of ranks than wrote it each rank goes on from the
-/// averaged statistics. ranks: that wrote it, where the caller knows; 0: any number.
+/// Reads such a folder, so that training continues bit for bit. Local: every rank reads its own files; `control` only
+/// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
+/// rank continues from the averaged statistics. ranks: the number that wrote it, if the caller knows; 0: any number.
 ///
-/// States in the file that this optimizer does not have are not read; neither is a loss scale where none is dynamic
-/// here, and a dynamic one that the file lacks stays as it is. DataError as load_model() throws it, also for a state or
-/// counter of the optimizer that is missing or has another shape, and for a file that is not the one that
-/// checksums.json tells of (a folder without checksums.json is read as it is). Nothing is changed before all tensors
-/// fit.
+/// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
+/// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of
+/// the optimizer that is missing or has another shape, and for a file whose checksum is not the one in checksums.json
+/// (a folder without checksums.json is read as it is). All tensors are checked before anything changes.
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);
-/// DataError as load_state() throws it, with nothing read: for ranks that go on together only where each of them can.
+/// Throws the DataErrors of load_state() and reads nothing: for ranks that continue only if each of them can.
 void require_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control);
 
-/// Each rank's own running statistics, one rank's elements behind the other's, on rank 0; nothing on the others.
-/// Collective.
+/// Each rank's own running statistics, concatenated in rank order, on rank 0; empty on the others. Collective.
 [[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
                                                     comm::Communicator& control);
-/// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own stay as they are.
-/// weights: one for each rank, equal on all ranks; their sum is not 0. Collective.
+/// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change.
+/// weights: one per rank, equal on all ranks; their sum is not 0. Collective.
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights);
 

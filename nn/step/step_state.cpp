@@ -93,7 +93,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
 
 namespace {
 
-/// The fields that are sent with one copy: everything but what is large.
+/// The fields that one copy sends: all but the large ones.
 bool is_packed(StateField field) {
   switch (field) {
     case StateField::images:

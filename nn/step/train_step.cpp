@@ -27,7 +27,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Hash of the bytes of an arena, worked out where it is: one number comes to the host.
+/// Hash of the bytes of an arena, computed on its device: one number comes to the host.
 std::uint64_t hash_of(Context& context, const TensorView& arena) {
   const Tensor result = Tensor::empty(context, Shape{}, DType::u64);
   std::uint64_t hash = 0;
@@ -51,7 +51,7 @@ comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
   return buckets;
 }
 
-/// With the weight sum behind the gradients, where the step counts.
+/// The gradients, followed by the weight sum when the step counts.
 std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool count_samples) {
   std::vector<comm::GradientRange> ranges = gradient_ranges(set);
   if (count_samples) {
@@ -155,7 +155,7 @@ struct TrainStep::Impl {
     comm::wait(context.stream(), drained, ranks.grad);
   }
 
-  /// Rows of a batch and those that count.
+  /// All rows of a batch, and those that count.
   struct Rows {
     std::int64_t all = 0;
     std::int64_t valid = 0;
@@ -170,7 +170,7 @@ struct TrainStep::Impl {
     return {rows, batch.valid == Batch::kAllRows ? rows : batch.valid};
   }
 
-  /// What a micro-batch of training enqueues. It is the same for every step, and what changes is read from the state.
+  /// Enqueues a micro-batch of training. The calls are the same in every step; what changes is read from the state.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -197,8 +197,8 @@ struct TrainStep::Impl {
     optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
   }
 
-  /// The same as one launch, where steps are captured. The first one of each place runs as it is: libraries make what
-  /// they need.
+  /// The same as one launch, where steps are captured. The first run of each place is not captured, so that libraries
+  /// can initialise.
   void run(int state, bool first, bool last) {
     const std::size_t place = (first ? 2U : 0U) + (last ? 1U : 0U);
     if (graphs.empty() || !warm[place]) {
@@ -256,19 +256,18 @@ struct TrainStep::Impl {
     }
   }
 
-  /// What the metrics of a step's last micro-batch come with: the sum over the ranks; an empty view where nobody
-  /// counts.
+  /// The weight sum of a step's last micro-batch, summed over the ranks; an empty view when the step does not count.
   [[nodiscard]] std::optional<TensorView> weight_sum() const {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
 
-  /// The plans read weights and write their sum.
+  /// True when the plans read weights and write their sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
-  /// Of this rank's samples, where the host counts them.
+  /// The sum of the weights of this rank's samples, when the host counts them.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// Ids of samples that came without: no two of a run are the same.
+  /// The first id of samples that came without ids: unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     return (ids * ranks.grad.size() + ranks.grad.rank()) * options.max_batch;
   }
@@ -281,7 +280,7 @@ struct TrainStep::Impl {
 
   void update(double rate) {
     require<StateError>(added > 0, "train step: update() without a batch, expected add() before");
-    // The learning rate of the last micro-batch's state is what the optimizer reads.
+    // The optimizer reads the learning rate in the state of the last micro-batch.
     const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
     ops::fill(context, rate, learning_rate);
     reducer.begin_step();
@@ -324,9 +323,9 @@ struct TrainStep::Impl {
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
-  double weight;  ///< of a sample where the step counts
+  double weight;  ///< of a sample, when the step counts
   ParameterSet parameters;
-  SyncGuard idle_parameters;  ///< their memory is filled by queued work when a later member cannot be made
+  SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
   MicrobatchPlans plans;
@@ -334,8 +333,8 @@ struct TrainStep::Impl {
   comm::GradientReducer reducer;
   std::function<void(int)> gradient_written;
   std::string graph_obstacle;
-  std::vector<Graph> graphs;   ///< by state and place in the step; none where steps are not captured
-  std::array<bool, 4> warm{};  ///< by place in the step: it has run once
+  std::vector<Graph> graphs;   ///< by state and place in the step; empty when steps are not captured
+  std::array<bool, 4> warm{};  ///< by place in the step: has run once
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
   std::int64_t added = 0;  ///< micro-batches of this step
@@ -345,7 +344,7 @@ struct TrainStep::Impl {
   Metrics trained;
   Metrics evaluated;
   Event drained;   ///< of synchronize()
-  SyncGuard idle;  ///< goes first
+  SyncGuard idle;  ///< destroyed first
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
@@ -450,7 +449,7 @@ void TrainStep::broadcast(int root) {
 
 void TrainStep::require_same_state(comm::Communicator& control, const std::string& more) {
   Impl& s = *impl_;
-  s.synchronize();  // a copy to pageable memory waits by itself, without a look at the communicator
+  s.synchronize();  // a copy to pageable memory waits without checking the communicator
   std::ostringstream text;
   text << more;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {

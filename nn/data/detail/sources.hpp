@@ -15,7 +15,7 @@ namespace lockstep::nn::detail {
 [[nodiscard]] DataSplit open_idx(const std::string& folder);
 [[nodiscard]] DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed);
 
-/// Images and labels held in memory; `channels` (1 or 3) are stored.
+/// Images and labels in memory, stored with `channels` channels (1 or 3).
 class StoredImages final : public ImageDataset {
  public:
   /// pixels: (size, H, W, channels); labels: (size), checked by the caller.

@@ -16,7 +16,7 @@ std::vector<std::int64_t> extents(const Shape& shape) {
   return {shape.begin(), shape.end()};
 }
 
-/// One tensor at a time on the host, where strides and types are converted for every device alike.
+/// Holds one tensor at a time on the host, where strides and types are converted for every device in the same way.
 class Staging {
  public:
   explicit Staging(Context& context) : context_(context) {}
@@ -51,7 +51,7 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
     if (info.offset >= arena.numel()) {
-      break;  // the frozen ones have no states
+      break;  // frozen parameters have no states
     }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,

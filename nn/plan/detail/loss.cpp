@@ -25,13 +25,13 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
   return {.kind = ops::RegressionLoss::mse};
 }
 
-/// What a loss adds to.
+/// The elements of the metrics that a loss adds to.
 TensorView loss_metrics(const TensorView& metrics) {
   return metrics.slice(0, 0, StepState::kTopK);
 }
 
-/// The weights of the loss, with the call that adds them up: for the metrics and, when training, for the divisor.
-/// Invalid where the plan reads none.
+/// The weights of the loss, with the call that sums them: for the metrics and, when training, for the divisor. Invalid
+/// where the plan reads no weights.
 SlotId plan_weights(PlanBuilder& builder) {
   if (builder.options().weights == LossWeights::none) {
     return {};
@@ -72,7 +72,7 @@ void plan_top_k(PlanBuilder& builder, SlotId logits, SlotId weights) {
                });
 }
 
-/// What multiplies the gradient of a sample: 1 / (global number of samples), times the loss scale when there is one.
+/// The factor of a sample's gradient: 1 / (global number of samples), times the loss scale if there is one.
 SlotId plan_scale(PlanBuilder& builder) {
   const SlotId scale = builder.state(StateField::sample_weight);
   if (!builder.training() || !builder.options().scaled_loss) {

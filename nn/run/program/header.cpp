@@ -16,7 +16,7 @@ std::string counted(std::int64_t count, const char* what) {
   return concat(count, ' ', what, count == 1 ? "" : "s");
 }
 
-/// In powers of 1000. What memory_now() says is in powers of 1024 (runtime/base/units.hpp).
+/// Bytes in powers of 1000, unlike memory_now(), which uses powers of 1024 (runtime/base/units.hpp).
 std::string decimal_bytes(double bytes) {
   std::ostringstream out;
   if (bytes < 1e5) {
@@ -51,7 +51,7 @@ std::string optimizer_text(const OptimizerOptions& o) {
   return out.str();
 }
 
-/// On a GPU with a second line about the host threads.
+/// On a GPU it has a second line about the host threads.
 std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank; ", place.share().description());

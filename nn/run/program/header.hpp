@@ -10,19 +10,19 @@
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/memory/memory_summary.hpp>
 
-/// What a training program says before it trains, for people. Of rank 0.
+/// What a training program prints before it trains, on rank 0.
 namespace lockstep::nn {
 
-/// Ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, a line or two each.
+/// Ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.
 void print_header(std::ostream& out, const TrainingOptions& options, const Recipe& recipe,
                   const ResolvedTraining& resolved, comm::Session& session, const comm::Workplace& place,
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
-/// Where the run goes on from, and what differs from the run that was there before, a line each.
+/// Where the run continues, and what differs from the run before, one line each.
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);
 
-/// None where the system does not tell: the run needs no answer.
+/// Empty where the system does not tell: a run does not depend on it.
 [[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
 
 }  // namespace lockstep::nn

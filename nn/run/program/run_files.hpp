@@ -12,19 +12,19 @@
 
 namespace lockstep::nn {
 
-/// What a run writes on rank 0: the folder of results, which it locks, with config.json and metrics.jsonl, and the
-/// console. On other ranks nothing is opened, and every call does nothing.
+/// The files of a run, on rank 0: the folder of results, which it locks, with config.json and metrics.jsonl; and the
+/// console. On other ranks every call does nothing.
 class RunFiles final : public RunObserver {
  public:
-  /// Locks a folder that a run has written to before: what is read there stays as it is. Elsewhere nothing happens.
-  /// UsageError naming --out when another run has it.
+  /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
+  /// folders. UsageError naming --out when another run holds the lock.
   void lock_if_used(const std::string& folder);
-  /// UsageError when the folder has checkpoints: a run that does not go on from them would write over them.
+  /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
   /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
   void remove_results(const std::string& folder);
-  /// Makes and locks the folder, replaces config.json, and goes on behind the metrics that are there (append) or begins
-  /// anew. DataError naming what cannot be written.
+  /// Makes and locks the folder, writes config.json anew, and continues the existing metrics (append) or starts them
+  /// anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
 

@@ -13,7 +13,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr int kMaxThreads = 1024;  // a rank; libgomp ends the program when the system refuses it a thread
+constexpr int kMaxThreads = 1024;  // per rank; libgomp ends the program when the system refuses it a thread
 
 double number_in(const std::string& text) {
   double value = 0;

@@ -13,13 +13,13 @@ namespace lockstep::nn {
 
 enum class Switch : unsigned char { off, on, automatic };
 
-/// What the command line of every training program says (cli/training_options.hpp), as given; a program sets its own
-/// defaults before. `automatic` and negative values are resolved later, when data and ranks are known.
+/// The common command line of training programs (cli/training_options.hpp), as given; a program sets its own defaults
+/// first. `automatic` and negative values are resolved later, when data and ranks are known.
 struct TrainingOptions {
   // Training.
   std::string dtype = "fp32";  ///< nn/plan/precision.hpp
   std::int64_t epochs = 6;
-  std::int64_t steps = 0;                      ///< stop after so many; 0: no limit
+  std::int64_t steps = 0;                      ///< stop after this many; 0: no limit
   std::optional<std::int64_t> batch_size;      ///< of all ranks; default_batch when neither is given
   std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one micro-batch
   std::int64_t default_batch = 128;
@@ -46,23 +46,23 @@ struct TrainingOptions {
   int workers = -1;  ///< -1: by the rule of nn/run/run_rules.hpp
 
   // Ranks.
-  int threads = 0;  ///< of a rank on the host; 0: as Workplace has it
+  int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
   Switch overlap = Switch::automatic;
   std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
   std::string cost;       ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
   Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
-  std::string choices;               ///< file of what was timed; empty: none
-  std::int64_t workspace_mb = 1024;  ///< most for one library call, when tuning
+  std::string choices;               ///< file of timed choices; empty: none
+  std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning
   double watchdog = 600;             ///< seconds without progress; 0: none
 
   // Results.
   std::string out = "out";
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;
-  int keep = 1;                   ///< earlier checkpoints that stay as OUT/last.1, ...
-  std::int64_t report_waits = 0;  ///< steps that count as the first ones; 0: no report
+  int keep = 1;                   ///< number of earlier checkpoints that stay as OUT/last.1, ...
+  std::int64_t report_waits = 0;  ///< number of first steps in the report; 0: no report
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
@@ -70,29 +70,29 @@ struct TrainingOptions {
   bool dry_run = false;
 };
 
-/// UsageError that names the option and what was expected: what can be said before data and ranks are known.
+/// The checks that need neither data nor ranks. UsageError that names the option and what was expected.
 void require_training_options(const TrainingOptions& options);
 
-/// The --lr that was given; none for "auto".
+/// The value of --lr; empty for "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const TrainingOptions& options);
 
-/// The learning rate that "auto" begins with: `base` at a batch of `reference` samples; at any batch where that is 0.
+/// The learning rate that "auto" starts from: `base` at a batch of `reference` samples; with reference 0, at any batch.
 struct BaseRate {
   double base = 0.1;
   std::int64_t reference = 256;
 };
 
-/// How a rank's threads and communicator are to be (comm/launch/workplace.hpp).
+/// The options of a rank's threads and communicator (comm/launch/workplace.hpp).
 [[nodiscard]] comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu);
 
-/// What follows from the options once data and ranks are known.
+/// What the options mean once data and ranks are known.
 struct ResolvedTraining {
-  TrainerOptions trainer;  ///< but for the buckets by cost, which need the communicator's cost file
+  TrainerOptions trainer;  ///< without the buckets by cost, which need the communicator's cost file
   RunRules rules;
   std::int64_t total_steps = 0;
   std::vector<std::string> warnings;
 };
-/// training_samples: of the training set. UsageError naming the option.
+/// training_samples: size of the training set. UsageError naming the option.
 [[nodiscard]] ResolvedTraining resolve(const TrainingOptions& options, std::int64_t training_samples,
                                        const BaseRate& rate, int ranks, int rank, const comm::CpuShare& share);
 

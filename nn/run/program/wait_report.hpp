@@ -17,24 +17,24 @@
 /// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").
 namespace lockstep::nn {
 
-/// When a call waited. What libraries and graphs need once is in the first steps; what still waits in the later ones
-/// costs every step. Between epochs an evaluation reads its metrics and a checkpoint its parameters: that is meant.
+/// When a call waited. The first steps include what libraries and graphs need once; a wait in later steps costs every
+/// step. Between epochs, evaluation reads its metrics and checkpoints read parameters, as intended.
 enum class WaitTime : unsigned char {
   first_steps,     ///< up to the end of step N of this process
-  later_steps,     ///< the metrics of a report (--log-every) and checkpoints within an epoch are among them
+  later_steps,     ///< includes the metrics of reports (--log-every) and checkpoints within an epoch
   between_epochs,  ///< evaluation, checkpoints, and the first step of the next epoch
 };
 [[nodiscard]] const char* name_of(WaitTime time);  ///< "first steps", "later steps", "between epochs"
 
-/// at: Trainer::position() as the call waits; begin: the step that this process began with.
+/// at: Trainer::position() at the time of the wait; begin: the first step of this process.
 [[nodiscard]] WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps);
 
 /// Counts waits by time, call and reason. add() may come from any thread.
 class WaitCounts {
  public:
   void add(WaitTime time, const Synchronisation& wait);
-  /// For people, lines that begin as those of the header: "  waits      first 10 steps: 2 calls, 1.20 ms" and a line
-  /// for each call and reason, most seconds first; each time is named, "none" where nothing waited.
+  /// For people, lines in the style of the header. Each WaitTime has a line ("first 10 steps: 2 calls, 1.20 ms", or
+  /// "none") and below it one line per call and reason, most seconds first.
   [[nodiscard]] std::string text(std::int64_t first_steps) const;
   /// An array of objects: when, call, reason, count, bytes, seconds.
   [[nodiscard]] Json json() const;
@@ -50,8 +50,8 @@ class WaitCounts {
   std::array<Counts, 3> counts_;
 };
 
-/// Counts the waits for the context's stream while it lives. Not seen are those for other streams (the trainer's
-/// copies, communication) and for events alone. Trainer and context must outlive it.
+/// Counts the waits for the context's stream while it lives. It does not see waits for other streams (the trainer's
+/// copies, communication) or for events alone. Trainer and context must outlive it.
 class WaitWatch {
  public:
   WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps);
@@ -65,7 +65,7 @@ class WaitWatch {
   WaitCounts counts_;
 };
 
-/// device, total, free, others, process, in_use, cached, peak in bytes; null where it is not known.
+/// device, total, free, others, process, in_use, cached, peak in bytes; null where unknown.
 [[nodiscard]] Json json_of(const MemorySummary& memory);
 
 }  // namespace lockstep::nn
