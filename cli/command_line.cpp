@@ -19,7 +19,7 @@ bool given(const std::string& option, const std::vector<std::string>& arguments)
   });
 }
 
-/// The command line, and what only the file says behind it.
+/// The command line, followed by the options that only the file gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -65,7 +65,7 @@ void prepare(CLI::App& app, const std::string& footer) {
 
 std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
   app.set_version_flag("--version", lockstep::build_description());
-  std::string config_name;  // read_config_file() has seen to it
+  std::string config_name;  // parsed and ignored: read_config_file() has read the file
   app.add_option("--config", config_name,
                  "TOML file with options: key = value, without dashes; what is given here wins")
       ->type_name("FILE");
@@ -78,7 +78,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
     return app.help();
   } catch (const CLI::CallForVersion&) {
     return lockstep::build_description() + "\n";
-  } catch (const CLI::ExtrasError&) {  // whose own text names them from last to first
+  } catch (const CLI::ExtrasError&) {  // CLI11's own text names them from last to first
     std::string unknown;
     for (const std::string& argument : app.remaining()) {
       unknown += " " + argument;

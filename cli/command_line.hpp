@@ -10,17 +10,17 @@ class App;
 
 namespace lockstep::cli {
 
-/// How the options of every program look in --help, and what is given twice: the last counts. Before options are added.
+/// Sets how --help looks in every program, and that the last value counts when an option is given twice. Call it before
+/// options are added.
 void prepare(CLI::App& app, const std::string& footer);
 
-/// Reads a command line into the variables of the app's options: the one way in which programs here do so. Prints
-/// nothing and ends nothing, so that it can run before there are ranks, and on each of them inside Session::agree().
-/// Adds --config, --version: the values of `config`, the file that read_config_file() found, stand in for options that
-/// the command line does not give.
+/// Parses a command line into the variables of the app's options; all programs here use it. It prints nothing and never
+/// exits, so it can run before there are ranks, and on each rank inside Session::agree(). Adds --config and --version.
+/// `config` is the file that read_config_file() found: its values apply to options that the command line does not give.
 ///
-/// Returns what to print instead of a run, the text of --help or --version; empty: run. UsageError for what the app
-/// does not take: the option, what was expected, or, in the order of the command line, what belongs to no option; for a
-/// key of the file that is no option, with file and line.
+/// Returns the text to print instead of a run (--help or --version); empty: run. UsageError for arguments that the app
+/// does not take: it names the option and what was expected, or the extra arguments in the order of the command line.
+/// For a key of the file that is no option, it names file and line.
 [[nodiscard]] std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
                                              const ConfigFile& config);
 

@@ -33,15 +33,15 @@ std::string config_name(int argc, const char* const* argv) {
   return name;
 }
 
-/// No file of options is longer; /dev/zero is.
+/// The largest file of options; /dev/zero would have no end.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
-/// A byte that goes on with a character of several.
+/// True for a byte that continues a UTF-8 character.
 bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// Where character `column` of a line begins, counted from 1: columns are characters, not bytes.
+/// The byte at which character `column` of a line begins, counted from 1: columns are characters, not bytes.
 std::size_t offset_of(const std::string& line, std::size_t column) {
   std::size_t at = 0;
   for (std::size_t character = 1; character < column && at < line.size(); ++character) {
@@ -52,7 +52,7 @@ std::size_t offset_of(const std::string& line, std::size_t column) {
   return at;
 }
 
-/// A number as it is in the file, so that 1.0 does not become 1.
+/// A number as the file writes it, so that 1.0 does not become 1.
 std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
   const toml::source_region& at = node.source();
   const std::string& line = lines.at(at.begin.line - 1);
@@ -92,7 +92,7 @@ ConfigFile read_config_file(int argc, const char* const* argv) {
   if (name.empty()) {
     return {};
   }
-  // libstdc++ opens a folder too, and an iterator reads it as a file without a byte.
+  // libstdc++ opens a folder as if it were an empty file.
   std::error_code unknown;
   std::ifstream file(name, std::ios::binary);
   require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), "--config ", name,

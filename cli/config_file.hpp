@@ -14,30 +14,32 @@ class Session;
 ///   epochs = 20
 ///   nesterov = true
 ///
-/// What the command line says too is taken from there.
+/// An option on the command line takes precedence over the file.
 namespace lockstep::cli {
 
-/// A file as it was read. No name: none was asked for.
+/// The content of a file. Empty name: no file was asked for.
 struct ConfigFile {
   std::string name{};
   std::string text{};
 };
 
-/// The file that the last --config of a command line names. DataError when it cannot be read, UsageError for --config
+/// Reads the file of the last --config on a command line. DataError when it cannot be read, UsageError for --config
 /// without a name.
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv);
 
-/// The same for a program of several ranks: rank 0 reads, all get what it has read. Collective; a failure is said once.
+/// The same for a program of several ranks: rank 0 reads, and all ranks get its text. Collective; an error is printed
+/// once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv);
 
-/// One key of a file, as a command line would say it.
+/// One key of a file, in the form of the command line.
 struct ConfigValue {
   std::string key;
-  std::string value;  ///< "[1, 3]", "resnet32", "true", "1.0": numbers as they were written
+  std::string value;  ///< "[1, 3]", "resnet32", "true", "1.0": numbers as the file writes them
   int line = 0;
 };
 
-/// In the order of the file. DataError naming file and line for what is no TOML, for tables, dates and lists of lists.
+/// The keys in the order of the file. DataError naming file and line for text that is not TOML, and for tables, dates
+/// and lists of lists.
 [[nodiscard]] std::vector<ConfigValue> parse_config(const ConfigFile& config);
 
 }  // namespace lockstep::cli

@@ -10,7 +10,7 @@ namespace CLI {
 class App;
 }
 
-/// The options that every program of ranks has: which devices, and how its ranks are started (docs/launch.md).
+/// The options of every program with ranks: which devices, and how ranks are started (docs/launch.md).
 namespace lockstep::cli {
 
 struct LaunchOptions {
@@ -27,8 +27,8 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
 /// UsageError that names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
-/// Binds the calling thread, and those it starts later, as --bind says: on a GPU to the processors next to it, on the
-/// host to nothing. Why the processors of the thread are what they are now, for headers: "bound next to the GPU",
+/// Binds the calling thread, and the threads that it starts later, as --bind says: on a GPU to the processors next to
+/// it; on the host it binds nothing. Returns why the thread runs where it does, for headers: "bound next to the GPU",
 /// "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 

@@ -17,14 +17,14 @@
 
 namespace lockstep::cli {
 
-/// What parsing led to: options, or a text to print (--help, --version) instead of a run.
+/// The result of parsing: options, or a text to print (--help, --version) instead of a run.
 template <class Options>
 struct Parsed {
   Options options;
   std::string text;
 };
 
-/// The main() of a training program: starts the ranks where nobody did, reads the options alike on every rank, gives
+/// The main() of a training program: starts the ranks when no launcher did, reads the same options on every rank, gives
 /// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
 /// (nn::TrainingOptions). parse throws UsageError naming the option, and prints nothing. Returns the exit code.
 template <class Options>

@@ -12,8 +12,8 @@ class App;
 /// The options that every training program has.
 namespace lockstep::cli {
 
-/// All of nn::TrainingOptions but the model's and the data's, in the groups Training, Ranks and Results; defaults are
-/// what `options` holds. What is read is checked by nn::require_training_options().
+/// Adds all of nn::TrainingOptions except model and data, in the groups Training, Ranks and Results. The values in
+/// `options` are the defaults. nn::require_training_options() checks what was read.
 void add_training_options(CLI::App& app, nn::TrainingOptions& options);
 
 /// An option that is on, off or auto.

@@ -17,7 +17,7 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
                                        "all_to_all", "broadcast",      "send_recv"};
 
-/// Of the larger tensor every rank gets, or gives, a part.
+/// Every rank gets, or gives, a part of the larger tensor.
 bool in_parts(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
          collective == Collective::all_to_all;
@@ -29,7 +29,8 @@ int number(int rank, std::int64_t i) {
   return static_cast<int>((rank + i) % kNumbers);
 }
 
-/// What rank `mine` finds at element i of the result of `ranks` ranks, each of which gave `parts` elements to each.
+/// The value that rank `mine` expects at element i of the result; each rank gave `part` elements to each of `ranks`
+/// ranks.
 int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part, std::int64_t i) {
   const auto sum = [&](std::int64_t at) {
     int total = 0;
@@ -138,14 +139,14 @@ struct CollectiveBench::Impl {
       context.synchronize();
     }
   }
-  /// Calls with another size may come next: they begin anew where they would not fit.
+  /// Calls of another size may come next: start at the beginning of the pool when the next one would not fit.
   void make_room(std::int64_t bytes) {
     if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;
     }
   }
 
-  /// The tensors of one call: what goes in, and where the result is.
+  /// The tensors of one call: the input, and where the result is.
   struct Views {
     TensorView in;
     TensorView out;
@@ -168,7 +169,7 @@ struct CollectiveBench::Impl {
     }
   }
 
-  /// The rank that this one sends to and gets from, or -1.
+  /// The rank that this one exchanges messages with, or -1.
   [[nodiscard]] int partner(const CollectiveCase& item) const {
     const int mine = communicator.rank();
     if (item.from >= 0) {
@@ -215,7 +216,7 @@ struct CollectiveBench::Impl {
                         " in a graph, expected another collective than send_recv, of NCCL");
   }
 
-  /// It runs once, too: NCCL makes connections at first use, which a capture does not allow.
+  /// Runs the operation once first: NCCL makes connections at first use, which a capture does not allow.
   void capture(const CollectiveCase& item, const Views& views) {
     enqueue(item, views);
     stream.synchronize();
@@ -265,7 +266,7 @@ Work CollectiveBench::work(const CollectiveCase& item, std::int64_t bytes) {
     return {.start = [s] { s->graph.launch(s->stream); }, .wait = [s] { s->stream.synchronize(); }, .prepare = {}};
   }
   const std::int64_t all = elements * static_cast<std::int64_t>(size_of(item.dtype));
-  // Between the clock and the call there is as little as can be: small ones take less than a microsecond.
+  // As little as possible happens between the clock and the call: small calls take less than a microsecond.
   const auto start = [s, item, all, first, now = first]() mutable {
     s->make_room(all);
     now.in.data = static_cast<std::byte*>(first.in.data) + s->next;
@@ -305,7 +306,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   const std::int64_t part = in_parts(item.collective) ? elements / ranks : elements;
   const int other = item.collective == Collective::send_recv ? s.partner(item) : mine;
   if (item.collective == Collective::send_recv && other < 0) {
-    return;  // looks on
+    return;  // only watches
   }
   const auto fill = [&](const TensorView& view, auto&& value) {
     visit_dtype(item.dtype, [&](auto type) {
@@ -353,7 +354,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
 std::optional<double> CollectiveBench::estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
                                                 std::int64_t bytes) {
   if (item.collective == Collective::send_recv || item.collective == Collective::all_to_all) {
-    return std::nullopt;  // messages
+    return std::nullopt;  // NCCL does not estimate messages
   }
   Impl& s = *impl_;
   s.make_out(item);

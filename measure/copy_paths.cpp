@@ -26,7 +26,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // of a thread; as in runtime's copy()
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // per thread; as in runtime's copy()
 
 const char* name_of(Memory memory) {
   constexpr const char* kNames[] = {"pageable", "pinned", "device"};
@@ -42,7 +42,7 @@ bool on_host(Mover mover) {
   return mover != Mover::copy_engine && mover != Mover::kernel;
 }
 
-/// What the second part of the name says: which nodes, the kind of host memory, or which GPUs.
+/// The second part of the name: the nodes, the kind of host memory, or the GPUs.
 std::string place(const CopyPath& path) {
   if (path.from.node) {
     return concat(path.from.node->number, "_to_", path.to.node->number);
@@ -75,8 +75,8 @@ CopyPath named(CopyPath path) {
   return path;
 }
 
-/// Stores that do not read the line that they overwrite, nor leave it in a cache. Both ends 16-byte aligned but for
-/// the last bytes.
+/// Non-temporal stores: they do not read the line that they overwrite, nor leave it in a cache. Both ends are 16-byte
+/// aligned, except for the last bytes.
 void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 #if defined(__SSE2__)
   const std::int64_t whole = bytes / 16 * 16;
@@ -92,11 +92,11 @@ void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 
 void stream_copy(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kLeast = 4 * kLine;  // fewer are copied by memcpy: they take longer to leave the core
+  constexpr std::int64_t kLeast = 4 * kLine;  // smaller copies use memcpy: these stores take longer to leave the core
   const auto bytes = static_cast<std::int64_t>(src.bytes());
   const auto* from = static_cast<const std::byte*>(src.data);
   auto* to = static_cast<std::byte*>(dst.data);
-  // So is a piece of an odd size, which these stores do not take.
+  // memcpy also copies a piece that is not 16-byte aligned, which these stores do not take.
   if (bytes < kLeast || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -109,13 +109,13 @@ void stream_copy(const CpuContext& context, const TensorView& src, const TensorV
                   });
 }
 
-/// Everything that the stream's thread does from now on, it does on these processors.
+/// Binds the stream's thread to these processors.
 void bind(Stream& worker, const ProcessorSet& processors) {
   worker.enqueue([processors] { bind_this_thread(processors); });
   worker.synchronize();
 }
 
-/// Memory of one end of a path, touched. A page is in the memory of the node that touches it first.
+/// The memory of one end of a path, touched. A page is in the memory of the node that touches it first.
 class Pool {
  public:
   Pool(const CopyEnd& end, Device gpu, std::int64_t bytes, Context& context, int threads) : device_(end.device) {
@@ -163,7 +163,7 @@ class Lane {
       if (to.node) {
         const int most = to.node->processors.count();
         threads = threads > 0 ? std::min(threads, most) : most;
-        bind(*worker_, to.node->processors);  // before it starts threads, which inherit it
+        bind(*worker_, to.node->processors);  // before it starts threads, which inherit the binding
       }
       context_ = std::make_unique<CpuContext>(CpuContext::Options{.threads = threads, .stream = worker_.get()});
     } else {
@@ -173,10 +173,10 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
-  /// With no copy under way. What a grouped copy is told, is told it as a program would: by lists that are there
-  /// already. On the host one must stay as it is until its copy is done, so that each place of the pool has its own.
+  /// Called with no copy under way. Grouped copies get lists that exist already, as a program would pass them. On the
+  /// host a list must not change until its copy is done, so each place of the pool has its own.
   void prepare(const CopySize& size) {
-    constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; then fewer places are used
+    constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; beyond it fewer places are used
     packed_.reset();
     groups_.clear();
     place_ = 0;
@@ -230,7 +230,7 @@ class Lane {
   }
 
  private:
-  /// f(src, dst) of each piece of a copy that begins at this place of the pools.
+  /// Calls f(src, dst) for each piece of a copy that begins at this place of the pools.
   template <class F>
   void for_pieces(const CopySize& size, std::int64_t at, F&& f) {
     for (std::int64_t i = 0; i < size.pieces; ++i) {
@@ -257,14 +257,14 @@ class Lane {
       case Mover::kernel:
         break;
     }
-    // Pinned host memory has one address everywhere: to the kernel it is memory of its own device.
+    // Pinned host memory has one address everywhere: a kernel uses it like memory of its own device.
     TensorView near_src = src;
     TensorView near_dst = dst;
     near_src.device = near_dst.device = context_->device();
     ops::strided_copy(*context_, near_src, near_dst);
   }
 
-  /// Between a pool and the host's own memory, whichever GPU holds the pool.
+  /// Copies between a pool and the host's own memory, whichever GPU holds the pool.
   static void transfer(const TensorView& src, const TensorView& dst) {
     const std::unique_ptr<Context> context = make_context(src.device == Device::cpu() ? dst.device : src.device);
     copy(*context, src, dst);
@@ -279,9 +279,9 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
-  std::vector<std::vector<ops::CopyPair>> groups_;  ///< of the prepared size: a list for each place of the pool
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< for the prepared size: one list for each place of the pool
   std::size_t place_ = 0;
-  std::optional<ops::PackedCopy> packed_;  ///< for them, between host and GPU
+  std::optional<ops::PackedCopy> packed_;  ///< the same pieces, between host and GPU
 };
 
 }  // namespace
@@ -391,8 +391,8 @@ struct CopyBench::Impl {
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
     : impl_(std::make_unique<Impl>(Impl{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
-  // Between nodes so much that the C library asks the system for it, whose pages nobody has touched (malloc(3),
-  // M_MMAP_THRESHOLD: 32 MiB at most).
+  // Between nodes, allocate so much that the C library asks the system for it (malloc(3), M_MMAP_THRESHOLD:
+  // 32 MiB at most): no thread has touched those pages, so their node is not chosen yet.
   const std::int64_t bytes = std::max({max_bytes, pool_bytes, path.from.node ? kPoolBytes : 0});
   if (!path.both_ways) {
     impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));

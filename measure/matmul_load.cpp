@@ -6,7 +6,7 @@
 namespace lockstep::measure {
 namespace {
 
-/// A GPU is done with a small product before the next one is there.
+/// The matrices are larger on a GPU, which finishes a small product before the next one is enqueued.
 ops::MatmulDesc product_for(Device device) {
   ops::MatmulDesc desc;
   desc.m = desc.n = desc.k = device.kind == DeviceKind::cuda ? 2048 : 512;
@@ -29,7 +29,7 @@ class MatmulLoad final : public Load {
 
  private:
   void run() override {
-    // The next product is enqueued before this one is waited for: the device has something to do all the time.
+    // The next product is enqueued before the wait for this one, so that the device always has work.
     for (std::size_t i = 0; !stopped(); ++i) {
       ops::matmul(context_, *plan_, a_, b_, {}, c_, workspace_);
       context_.stream().record(ends_[i % 2]);

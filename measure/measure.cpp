@@ -13,7 +13,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
-constexpr double kShortest = 1e-9;           // a sample that the clock saw as nothing
+constexpr double kShortest = 1e-9;           // for a sample that the clock measured as 0
 
 template <class T>
 TensorView view_of(std::vector<T>& values) {
@@ -74,10 +74,10 @@ class Measure {
     return seconds_since(begin);
   }
 
-  /// Seconds of one call, of so many that are timed together.
+  /// Seconds of one call, from this many calls timed together.
   double value(std::int64_t calls) { return sample(calls) / static_cast<double>(calls); }
 
-  /// As many calls behind one value as last for sample_seconds.
+  /// Finds how many calls last for sample_seconds.
   void find_calls() {
     for (;;) {
       const double seconds = std::max(sample(calls_), kShortest);
@@ -94,7 +94,7 @@ class Measure {
     }
   }
 
-  /// At most as many as there are, so that a lucky beginning does not decide on the rest.
+  /// At most twice as many: a lucky beginning must not decide on the rest.
   [[nodiscard]] std::int64_t next_round(std::int64_t done, double seconds) const {
     const std::int64_t left = options_.max_iterations - done;
     if (seconds >= options_.target_seconds || left <= 0) {
@@ -105,7 +105,7 @@ class Measure {
     return fit < static_cast<double>(most) ? std::max<std::int64_t>(static_cast<std::int64_t>(fit), 1) : most;
   }
 
-  /// What rank 0 says.
+  /// Rank 0's value.
   std::int64_t agreed(std::int64_t value) {
     if (ranks_.size() > 1) {
       ranks_.broadcast(inline_, {std::span(&value, 1), Shape{1}}, 0);

@@ -56,7 +56,8 @@ double Samples::stddev() const {
 std::optional<double> Samples::percentile(double percent) const {
   require<UsageError>(percent > 0 && percent < 100, "percentile is ", percent, ", expected a value between 0 and 100");
   const auto count = static_cast<double>(seconds.size());
-  // In hundredths, which are whole for whole percents: 20 values of which 5 % are one.
+  // At least one value must lie above the percentile: for 95 %, 20 values are enough. Times 100, to compare whole
+  // numbers when percent is whole.
   if (count * (100 - percent) < 100) {
     return std::nullopt;
   }

@@ -12,7 +12,7 @@ bool is_time(double seconds) {
   return seconds > 0 && std::isfinite(seconds);
 }
 
-/// Where the line through (size, log of the ratio) of both is 0, over the logarithm of the size.
+/// The size at which the line through both points is 0: the ratio of the times over the size, both in logarithms.
 double between(const TimesOfSize& a, const TimesOfSize& b) {
   const double at_a = std::log(a.gpu_seconds / a.cpu_seconds);
   const double at_b = std::log(b.gpu_seconds / b.cpu_seconds);

@@ -12,7 +12,7 @@
 #include "cli/command_line.hpp"
 #include "cli/config_file.hpp"
 
-// What the library wants behind a number of seconds (bench/CMakeLists.txt).
+// The suffix that the library expects after a number of seconds (bench/CMakeLists.txt).
 #ifndef LOCKSTEP_BENCHMARK_SECONDS
 #define LOCKSTEP_BENCHMARK_SECONDS ""
 #endif
@@ -20,7 +20,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// "0.5" or "0.5s" becomes what the library takes, a number and this behind it.
+/// Accepts "0.5" and "0.5s", and turns both into what the library takes: the number and the suffix.
 CLI::Validator seconds(const std::string& unit = "") {
   const auto check = [unit](std::string& text) -> std::string {
     const std::string number = text.ends_with('s') ? text.substr(0, text.size() - 1) : text;
@@ -35,9 +35,9 @@ CLI::Validator seconds(const std::string& unit = "") {
   return {check, "SECONDS"};
 }
 
-/// Options of the library. Each is passed on, given or not: otherwise the library would take the environment's word for
-/// it (BENCHMARK_FILTER and so on), which may differ between ranks. Left out is --benchmark_enable_random_interleaving,
-/// which would give each rank an order of its own.
+/// The library's options. Each is passed on, given or not: otherwise the library would read it from the environment
+/// (BENCHMARK_FILTER and so on), which may differ between ranks. --benchmark_enable_random_interleaving is left out: it
+/// would give each rank an order of its own.
 class LibraryOptions {
  public:
   explicit LibraryOptions(CLI::App& app) {
@@ -110,7 +110,7 @@ struct Parsed {
   std::string text{};
 };
 
-/// UsageError, DataError for a file that is no TOML. `config`: the file of --config.
+/// Throws UsageError, and DataError for a file that is not TOML. `config`: the file of --config.
 Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";

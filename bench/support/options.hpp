@@ -18,11 +18,11 @@ class App;
 
 namespace lockstep::bench {
 
-/// What the command line says about the run.
+/// The command line's options about the run.
 struct RunOptions {
   const char* executable = "";         ///< argv[0]: the library keeps this pointer
-  std::vector<std::string> library{};  ///< "--benchmark_...=value": every option of the library that we take
-  std::string filter{};                ///< of these the ones that we look at ourselves
+  std::vector<std::string> library{};  ///< "--benchmark_...=value": every option that the library gets
+  std::string filter{};                ///< --benchmark_filter; this and the next ones are also read here
   std::string out{};                   ///< --benchmark_out
   std::string out_format{};            ///< --benchmark_out_format
   bool list_tests = false;             ///< --benchmark_list_tests
@@ -35,33 +35,32 @@ struct RunOptions {
 struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
-  /// Adds the options that are its own to a command line that has --devices, --benchmark_*, --iterations,
-  /// --max-seconds,
-  /// --config and --version. What they are read into is read anew each time.
+  /// Adds the program's own options to a command line that has --devices, --benchmark_*, --iterations, --max-seconds,
+  /// --config and --version. They may be parsed several times, into fresh values each time.
   std::function<void(CLI::App&)> add_options;
-  /// Which ranks it starts itself when no launcher did (comm/launch/self_start.hpp); nothing: it goes on alone.
+  /// Which ranks the program starts when no launcher did (comm/launch/self_start.hpp); nothing: it runs alone.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks;
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of such a program. --help and --version are printed by rank 0. UsageError on all ranks, printed once, for
-/// what does not parse and for ranks with different arguments.
+/// The main() of such a program. Rank 0 prints --help and --version. UsageError on all ranks, printed once, for
+/// arguments that do not parse or differ between ranks.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// For Program::ranks: as many ranks as cpu:N says, and otherwise none, since one process has all GPUs.
+/// For Program::ranks: as many ranks as cpu:N says, otherwise none, since one process measures all GPUs.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
-/// --threads, of a rank; 0: its share of the processors.
+/// --threads of a rank; 0: its share of the processors.
 void add_threads_option(CLI::App& app, int& threads);
 
-/// What bytes are moved in: sizes from min to max, each `factor` times the one before.
+/// Sizes in bytes from min to max, each `factor` times the one before.
 struct SizeOptions {
   std::int64_t min_bytes = 4;
   std::int64_t max_bytes = std::int64_t{1} << 30;
   std::int64_t factor = 4;
   std::int64_t pool_bytes = measure::kPoolBytes;
 };
-/// --min-bytes, --max-bytes, --factor, --pool-bytes. held: how much memory the largest takes, for --help.
+/// --min-bytes, --max-bytes, --factor, --pool-bytes. held: the memory that the largest size needs, for --help.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
 /// Sizes from least to most, each `factor` times the one before, the last one `most`. Pure. UsageError unless

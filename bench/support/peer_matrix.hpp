@@ -16,9 +16,9 @@ struct PeerRate {
   double bytes_per_second = 0;
 };
 
-/// What each GPU gets across to each other: the largest size that was measured between any two of them, as a table for
-/// people (rows send, columns receive, GB/s; n/a for what was not measured at that size). The last of several rates of
-/// a pair counts. Empty when none of the pairs was measured. Pure.
+/// The rates between every two GPUs as a table for people: rows send, columns receive, GB/s. It shows the largest size
+/// that was measured between any two; n/a where a pair was not measured at that size. Of several rates of a pair the
+/// last one counts. Empty when no pair was measured. Pure.
 [[nodiscard]] std::string peer_matrix(std::span<const Device> gpus, std::span<const PeerRate> rates);
 
 }  // namespace lockstep::bench

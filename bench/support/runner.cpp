@@ -14,14 +14,14 @@
 namespace lockstep::bench {
 namespace {
 
-/// Of the ranks that report nothing.
+/// The reporter of ranks that report nothing.
 class NullReporter final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override { return true; }
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
 
-/// Tells the library its options. UsageError for one that it does not take.
+/// Passes its options to the library. UsageError for one that it does not take.
 void initialize(const char* executable, std::vector<std::string> options) {
   std::string name = executable;
   std::vector<char*> words{name.data()};
@@ -34,7 +34,7 @@ void initialize(const char* executable, std::vector<std::string> options) {
   require<UsageError>(count == 1, "the benchmark library does not take '", count == 1 ? "" : words[1], "'");
 }
 
-/// Rank 0's names on all ranks: a rank may call its own GPU by another number.
+/// Rank 0's names of the cases, on all ranks: a rank may call its own GPU by another number.
 std::vector<std::string> names_of_rank_0(comm::Session& session, const std::vector<Case>& cases) {
   std::string joined;
   for (const Case& each : cases) {
@@ -66,7 +66,7 @@ class Runner {
     }
   }
 
-  /// The names that the filter chooses. UsageError when it chooses none.
+  /// The names that the filter selects. UsageError when it selects none.
   [[nodiscard]] std::string chosen() const {
     NullReporter reporter;
     std::ostringstream names;
@@ -104,7 +104,7 @@ class Runner {
   }
 
  private:
-  /// Called by the library, with more iterations each time until they last long enough.
+  /// The library calls this with more and more iterations until they last long enough.
   void run(std::size_t index, benchmark::State& state) {
     open(index);
     if (!timed_) {
@@ -130,7 +130,7 @@ class Runner {
     count(state, samples);
   }
 
-  /// Makes the case the one that is timed; what the one before held goes first.
+  /// Opens the case to be timed; the previous case is destroyed first.
   void open(std::size_t index) {
     if (index_ == index) {
       return;
@@ -154,7 +154,7 @@ class Runner {
 
   static void set(benchmark::State& state, const std::string& name, double value,
                   benchmark::Counter::Flags flags = benchmark::Counter::kDefaults) {
-    if (std::isfinite(value)) {  // what is none would be no JSON
+    if (std::isfinite(value)) {  // JSON has no NaN
       state.counters[name] = benchmark::Counter(value, flags);
     }
   }
@@ -196,9 +196,9 @@ class Runner {
   std::string skipped_;
 };
 
-/// The library does not look whether its last words reached the disk.
+/// The library does not check whether its output reached the disk.
 void require_written(const RunOptions& options) {
-  if (!std::filesystem::is_regular_file(options.out)) {  // a pipe, say
+  if (!std::filesystem::is_regular_file(options.out)) {  // a pipe, for example
     return;
   }
   std::ifstream file(options.out);

@@ -30,7 +30,7 @@ Line weighted_line(std::span<const Point> points, const std::vector<double>& wei
   double wbb = 0;
   double wt = 0;
   double wbt = 0;
-  const double unit = points.back().bytes > 0 ? points.back().bytes : 1;  // keeps the sums of a like size
+  const double unit = points.back().bytes > 0 ? points.back().bytes : 1;  // keeps the sums of similar magnitude
   for (std::size_t i = 0; i < points.size(); ++i) {
     const double b = points[i].bytes / unit;
     const double t = points[i].seconds;
@@ -62,7 +62,7 @@ double huber(double r) {
   return r <= kHuberBend ? r * r : kHuberBend * (2 * r - kHuberBend);
 }
 
-/// A line and what it leaves.
+/// A line and its loss.
 struct Candidate {
   Line line;
   double loss = 0;
@@ -134,7 +134,7 @@ CostModel fit(const std::vector<Point>& points, const FitOptions& options) {
   const double penalty = 3 * std::log(static_cast<double>(std::max<std::size_t>(n, 2)));
   const auto most = static_cast<std::size_t>(options.most_regimes);
 
-  // best[k][j]: least loss of the first j points in k + 1 regimes; from[k][j]: where the last of them begins.
+  // best[k][j]: least loss of the first j points in k + 1 regimes; from[k][j]: the first point of the last regime.
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));

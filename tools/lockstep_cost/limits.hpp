@@ -5,34 +5,34 @@
 
 namespace lockstep::tools {
 
-/// What a path cannot pass, one way.
+/// The physical limit of a path, one way.
 struct KnownLimit {
   std::string text{};      ///< "PCIe 5.0 x16"; empty: nothing is known
   double bytes_per_s = 0;  ///< of data, before the headers of packets
 };
 
-/// PCI Express: rate * lanes * the share of the bits that is data (8b/10b in generations 1 and 2, 128b/130b in 3 to 5,
-/// 242 bytes of a flit of 256 in 6; PCI Express Base Specification). Nothing for what is no link: generations that do
-/// not exist, lanes other than 1 to 32, or either not known.
+/// PCI Express: rate * lanes * the share of bits that are data (8b/10b in generations 1 and 2, 128b/130b in 3 to 5, 242
+/// bytes of a flit of 256 in 6; PCI Express Base Specification). Empty for unknown values, generations that do not
+/// exist, and lanes other than 1 to 32.
 [[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
 
-/// NVLink between two GPUs of this compute capability: 25 GB/s for each link and direction up to Hopper (generations 2
-/// to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Nothing without links, or before Volta.
+/// NVLink between two GPUs of this compute capability: 25 GB/s per link and direction up to Hopper (generations 2 to
+/// 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Empty without links, and before Volta.
 [[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
 
-/// A copy from one GPU to another, of compute capability `major`: the NVLinks between them (nvlink_limit), or without
-/// any the slower of the links by which both are on PCIe, `mine` and `other`. Nothing while it is not known which it
-/// is.
+/// A copy from one GPU to another, of compute capability `major`: limited by the NVLinks between them (nvlink_limit),
+/// or, without any, by the slower of the PCIe links of the two GPUs, `mine` and `other`. Empty while it is not known
+/// which applies.
 [[nodiscard]] KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine,
                                     const KnownLimit& other);
 
-/// busbw of an all-reduce between the GPUs of this many ranks. Two: what a copy from one to the other cannot pass,
-/// `peer`, since each sends all that the other gets. More: nothing, it depends on the topology and on where sums are
-/// made (in switches each GPU sends less than busbw says). Nor between nodes.
+/// busbw of an all-reduce between the GPUs of this many ranks. For two ranks it is the limit of a copy from one to the
+/// other, `peer`, since each sends all that the other receives. Empty for more ranks: it depends on the topology and on
+/// where sums are made (with sums in switches, each GPU sends less than busbw says). Empty between nodes.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
-/// A copy inside the memory of a GPU, which is read and written: half of 2 transfers a clock * width of the bus, which
-/// holds for HBM and GDDR alike as drivers give the clock. Nothing where either is not known.
+/// A copy inside the memory of a GPU, which is read and written: half of 2 transfers per clock * bus width. This holds
+/// for HBM and GDDR alike, as drivers report the clock. Empty where either is not known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
 }  // namespace lockstep::tools

@@ -1,4 +1,5 @@
-// mpirun -np N lockstep-cost --out DIR: what copies, all-reduces and messages cost here, in two minutes. docs/cost.md
+// mpirun -np N lockstep-cost --out DIR: what copies, all-reduces and messages cost here, in about a minute.
+// docs/cost.md
 
 #include <algorithm>
 #include <array>
@@ -58,7 +59,7 @@ std::string date() {
   return text.data();
 }
 
-/// One line that renews itself on a terminal; elsewhere a line every ten seconds.
+/// One line that is overwritten on a terminal; elsewhere a line every ten seconds.
 class ProgressLine {
  public:
   explicit ProgressLine(bool on) : on_(on), terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -85,7 +86,7 @@ class ProgressLine {
   Clock::time_point said_ = Clock::now() - std::chrono::hours(1);
 };
 
-/// The UUIDs of the GPUs that the ranks of this node were given, in their order; a rank alone: that were asked for.
+/// The UUIDs of the GPUs of this node's ranks, in their order; for a single rank, of the GPUs that were asked for.
 std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
                                       const std::vector<GpuInfo>& gpus, const std::string& mine) {
   std::vector<std::string> given;
@@ -111,8 +112,8 @@ std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceReques
   return given;
 }
 
-/// The device of this rank, and what a report says when that is the host. The result's claims are for as long as is
-/// measured.
+/// The device of this rank, and what a report says when that is the host. Keep the result's claims until measuring
+/// ends.
 comm::RankDevice place(comm::Session& session, const Options& options, tools::SurveyOptions& survey) {
   const DeviceRequest request = options.ranks.devices;
   comm::RankDevice placed = comm::place_rank(session, request);
@@ -156,7 +157,7 @@ comm::RankDevice place(comm::Session& session, const Options& options, tools::Su
   return placed;
 }
 
-/// Before minutes are spent on what cannot be kept.
+/// Checks the folder before minutes are spent on results that could not be written.
 void require_writable(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -166,7 +167,7 @@ void require_writable(const std::string& folder) {
   std::filesystem::remove(probe, error);
 }
 
-/// How to do it again.
+/// The command that repeats this run.
 std::string command_of(const comm::Session& session, int argc, char** argv) {
   const comm::Launch& launch = session.launch();
   std::string command = "lockstep-cost";
@@ -183,7 +184,7 @@ std::string command_of(const comm::Session& session, int argc, char** argv) {
 void write(const std::string& folder, const comm::CostFile& file) {
   std::error_code error;
   replace_file(folder + "/cost.json", comm::cost_text(file));
-  for (const char* name : tools::kPlotNames) {  // those of an earlier run with more ranks
+  for (const char* name : tools::kPlotNames) {  // plots of an earlier run with more ranks
     std::filesystem::remove(concat(folder, "/", name), error);
   }
   for (const auto& [name, svg] : tools::plots(file)) {
@@ -198,7 +199,7 @@ struct Parsed {
   std::string text{};
 };
 
-/// UsageError. `config`: the file of --config.
+/// Throws UsageError. `config`: the file of --config.
 Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(

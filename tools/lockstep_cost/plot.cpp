@@ -97,7 +97,7 @@ struct Frame {
   }
 };
 
-/// Limits of the axes: those of the data, a little wider, and limits where they are near.
+/// Limits of the axes: a little wider than the data; physical limits are included where they are near.
 bool fit_axes(const Panel& panel, Frame& frame) {
   double x_low = std::numeric_limits<double>::infinity();
   double x_high = -x_low;
@@ -124,7 +124,7 @@ bool fit_axes(const Panel& panel, Frame& frame) {
   const double room = std::max(0.06 * (y_high - y_low), 0.08);
   frame.y_low = y_low - room;
   frame.y_high = y_high + room;
-  if (frame.y_high - frame.y_low < 1) {  // a flat curve is not a mountain range
+  if (frame.y_high - frame.y_low < 1) {  // a flat curve must not look like a mountain range
     const double middle = (frame.y_high + frame.y_low) / 2;
     frame.y_low = middle - 0.5;
     frame.y_high = middle + 0.5;
@@ -179,8 +179,8 @@ std::string axes(const Panel& panel, const Frame& f) {
   return out;
 }
 
-/// Vertical places of labels that would like to be at `wanted`, in the same order, at least `apart` from each other and
-/// not below `lowest`.
+/// Vertical places for labels, in the order of `wanted` and near it, at least `apart` from each other and not below
+/// `lowest`.
 std::vector<double> spread(const std::vector<double>& wanted, double apart, double lowest) {
   std::vector<std::size_t> order(wanted.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -248,7 +248,7 @@ std::string draw(const Panel& panel, Frame f) {
   return out;
 }
 
-/// Room that labels at the right need: system fonts are about so wide.
+/// Width of the labels at the right, estimated for common fonts.
 double label_room(const Panel& panel) {
   std::size_t longest = 0;
   for (const Curve& curve : panel.curves) {
@@ -257,7 +257,7 @@ double label_room(const Panel& panel) {
   return 16 + 7.0 * static_cast<double>(longest);
 }
 
-/// From a pale to a deep blue, by the share of the largest value.
+/// From a pale to a deep blue, by the value as a share of the largest.
 struct Colour {
   std::string fill;
   bool dark = false;

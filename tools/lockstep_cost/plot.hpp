@@ -6,7 +6,7 @@
 
 namespace lockstep::tools {
 
-/// A curve: what was measured as dots, and what the model says as a line between them.
+/// A curve: measurements as dots, and the model as a line.
 struct Curve {
   std::string label;                              ///< written beside its end
   std::vector<std::pair<double, double>> dots;    ///< (bytes, value), values above 0
@@ -29,9 +29,9 @@ struct Panel {
   std::vector<Limit> limits{};
 };
 
-/// One panel, or several side by side, as a whole SVG file: no scripts, no fonts but the reader's, readable on light
-/// and dark pages, as wide as a README. Text may hold anything. Curves without dots are left out; a panel without any
-/// says that there is nothing.
+/// One panel, or several side by side, as a complete SVG file without scripts and with the reader's fonts, readable on
+/// light and dark pages, as wide as a README. Texts may hold any characters. Curves without dots are left out; a panel
+/// without any curve says so.
 [[nodiscard]] std::string line_plots(const std::string& title, const std::string& subtitle,
                                      const std::vector<Panel>& panels);
 

@@ -33,12 +33,12 @@ bool is_copy(const CostPath& path) {
   return path.name.starts_with("copy/");
 }
 
-/// Payload a second where a size is nothing but payload, else busbw.
+/// Bytes per second: busbw, or the payload where the operation has no bus factor.
 double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }
 
-/// The copy that stands for all: to the GPU where there is one.
+/// The copy that represents all: to the GPU where there is one.
 const CostPath* typical_copy(const CostFile& file) {
   for (const char* name : {"copy/pinned_to_device", "copy/host/copy", "copy/host/memcpy"}) {
     if (const CostPath* path = file.find(name); path != nullptr && !path->points.empty()) {
@@ -48,7 +48,7 @@ const CostPath* typical_copy(const CostFile& file) {
   return nullptr;
 }
 
-/// All-reduces that were measured, those between GPUs first: gradients take them where there are any.
+/// The measured all-reduces, those between GPUs first: gradients use them where there are any.
 std::vector<const CostPath*> all_reduces(const CostFile& file) {
   std::vector<const CostPath*> paths;
   for (const GradientPath gradients : {GradientPath::nccl, GradientPath::host}) {
@@ -180,7 +180,7 @@ std::string size_table(const CostPath& path) {
   return text;
 }
 
-/// Where people would look for a limit.
+/// Why no limit is shown, for paths where people would look for one.
 std::string no_limit_text(const CostPath& path, const CostFile& file) {
   if (!is_between_gpus(path) || path.limit_bytes_per_s > 0) {
     return {};

@@ -19,7 +19,7 @@ namespace lockstep::tools {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kMostTime = 1.3;  // of its share, before a path leaves its larger sizes out
+constexpr double kMostTime = 1.3;  // times its share of the time, before a path leaves its larger sizes out
 constexpr std::size_t kLeastSizes = 4;
 constexpr double kSampleSeconds = 50e-6;  // behind one value: shorter calls are timed in groups, as a loop would run
 constexpr std::int64_t kCheckBytes = 4096;
@@ -39,7 +39,7 @@ class Survey {
     file_.nodes = session_.nodes();
     const std::vector<measure::CopyPath> copies = wanted_copies();
     const bool several = session_.size() > 1;
-    // The pairs take as long as a curve.
+    // The pairs get as much time as a curve.
     curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0) + (several && on_gpu() && comm::has_nccl() ? 1 : 0);
     share_ = options_.seconds / curves_;
     begin_ = Clock::now();
@@ -99,7 +99,8 @@ class Survey {
 
   using MeasureSize = std::function<measure::Measurement(std::int64_t, const measure::MeasureOptions&)>;
 
-  /// One curve. Goes through the sizes several times, so that a busy second of the machine does not hit one size alone.
+  /// Measures one curve. It passes over the sizes several times, so that a busy second of the machine does not hit one
+  /// size alone.
   void curve(comm::CostPath path, const MeasureSize& measure) {
     const Clock::time_point begin = Clock::now();
     measure::MeasureOptions options;
@@ -107,7 +108,8 @@ class Survey {
     options.sample_seconds = kSampleSeconds;
     std::vector<measure::Samples> all;
     for (int round = 0; round < kRounds; ++round) {
-      // The processor wakes up, and small sizes find in caches what is not left there by the largest of the last round.
+      // A warm-up: the processor leaves its idle state, and the largest size of the last round no longer fills the
+      // caches.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
       options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // each warms up itself
@@ -165,7 +167,7 @@ class Survey {
     });
   }
 
-  /// False when it throws on some rank; the report then says why this path is left out. Collective.
+  /// False when make() throws on some rank; the report then says why this path is left out. Collective.
   bool works(const char* what, const std::function<void()>& make) {
     std::string why;
     try {
@@ -251,7 +253,7 @@ class Survey {
     });
   }
 
-  /// On the stream that gradients on GPUs are reduced on.
+  /// Messages on the stream that reduces gradients on GPUs.
   void messages_of_gpus() {
     const char* const what = "All-reduces between GPUs";
     if (!comm::has_nccl()) {
@@ -273,7 +275,7 @@ class Survey {
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::nccl), .text = "all-reduce between GPUs"});
   }
 
-  /// What no copy or collective can pass, where that is known.
+  /// Adds the physical limits that are known.
   void limits() {
     double memory = 0;
     for (const comm::CostPath& path : file_.paths) {
@@ -355,7 +357,7 @@ std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
 
 double seconds_left(int done, int paths, double elapsed, double planned) {
   const double share = planned / std::max(paths, 1);
-  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // one more is under way
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // +1: another path is under way
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 

@@ -16,50 +16,50 @@
 namespace lockstep::tools {
 
 struct SurveyOptions {
-  double seconds = 60;                              ///< for everything, about
+  double seconds = 60;                              ///< for the whole survey, about
   std::int64_t max_bytes = std::int64_t{64} << 20;  ///< the largest size; the smallest is 8 bytes
-  int threads = 1;                                  ///< of a rank, for copies
+  int threads = 1;                                  ///< of a rank, for copies on the host
   Device device;                                    ///< of this rank
-  bool shares_device = false;                       ///< with another rank: for tests, times mean nothing
+  bool shares_device = false;                       ///< with another rank: for tests, the times mean nothing
   KnownLimit host_link{};                           ///< between that device and the host
-  std::optional<Device> peer{};                     ///< a GPU to copy to from this rank's
+  std::optional<Device> peer{};                     ///< a GPU that this rank's GPU copies to
   KnownLimit peer_link{};
   KnownLimit device_memory{};  ///< of that device, for a copy inside it
-  std::string gpu_missing{};   ///< why the GPU half, or a part of it, is not there; empty where it is
+  std::string gpu_missing{};   ///< why GPU paths, or some of them, are missing; else empty
 };
 
-/// What is under way, for a line to those who wait: rank 0's view.
+/// What is being measured, for a progress line: rank 0's view.
 struct Progress {
-  int done = 0;  ///< paths
+  int done = 0;  ///< paths that are done
   int paths = 0;
-  int round = 0;  ///< through the sizes of this one
+  int round = 0;  ///< which pass over the sizes of this path
   double seconds_left = 0;
   std::string what;  ///< "all-reduce, 64 KiB"
 };
 
-/// The GPU that a rank copies to: the one after `mine` among those that the ranks of its node were `given` (UUIDs, in
-/// the order of the local ranks), by its index in `gpus`, what this rank sees. Nothing for a rank alone, and when it
-/// does not see that GPU. Pure.
+/// The GPU that a rank copies to. `given`: UUIDs of the GPUs of the node's ranks, in the order of the local ranks. The
+/// result is the one after `mine`, by its index in `gpus`, the GPUs that this rank sees. Empty for a single rank, and
+/// when this rank does not see that GPU. Pure.
 [[nodiscard]] std::optional<Device> peer_gpu(const std::vector<GpuInfo>& gpus, const std::string& mine,
                                              const std::vector<std::string>& given);
 
-/// 8, 16, 32, ... up to max_bytes, and at most 24 of them: larger steps where there would be more. Ascending.
+/// 8, 16, 32, ... up to max_bytes, ascending; with larger steps where there would be more than 24.
 [[nodiscard]] std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes);
 
-/// Seconds that are left when `done` of `paths`, which get equal shares of `planned` seconds, are over after `elapsed`:
-/// the rest as planned, or at the pace so far where that is slower. Pure.
+/// The seconds left after `elapsed`, when `done` of `paths` are finished and each path was to get an equal part of
+/// `planned`: the rest as planned, or at the pace so far where that is slower. Pure.
 [[nodiscard]] double seconds_left(int done, int paths, double elapsed, double planned);
 
-/// One point of a file: percentiles only where every call was timed by itself, and often enough for them.
+/// One point of a file. It has percentiles only where every call was timed by itself and there are enough values.
 [[nodiscard]] comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples);
 
-/// How uncertain the medians are, relatively, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
-/// sqrt(n), sigma from the quartiles as the tails are not normal), in the middle of all sizes, and 0.05 to 0.3.
+/// The relative uncertainty of the medians, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
+/// sqrt(n), sigma from the quartiles, as the tails are not normal), the median over all sizes, between 0.05 and 0.3.
 [[nodiscard]] double noise_of(const std::vector<measure::Samples>& sizes);
 
 /// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;
-/// the result counts on rank 0. Every path gets an equal share of the time; sizes for which it does not last are left
-/// out, and the file says so. Bad results are a StateError on every rank.
+/// only rank 0's result counts. Every path gets an equal share of the time. Sizes for which the time does not suffice
+/// are left out, and the file says so. Wrong results are a StateError on every rank.
 [[nodiscard]] comm::CostFile survey(comm::Session& session, const SurveyOptions& options,
                                     const std::function<void(const Progress&)>& progress);
 

@@ -200,7 +200,7 @@ PciFacts read_pci(const std::string& pci, const std::string& root) {
 std::uint64_t copy_array_bytes(const HostFacts& host) {
   constexpr std::uint64_t kLeast = std::uint64_t{64} << 20;
   std::uint64_t largest = 0;
-  for (const Cache& cache : host.caches) {  // by level: the last one counts
+  for (const Cache& cache : host.caches) {  // sorted by level: the last one counts
     largest = cache.bytes * static_cast<std::uint64_t>(cache.count);
   }
   constexpr std::uint64_t kMost = std::uint64_t{2} << 30;

@@ -9,7 +9,7 @@ namespace lockstep::tools {
 
 struct NumaNode {
   int index = 0;
-  std::string processors{};  ///< "0-15,32-47"; empty: memory alone
+  std::string processors{};  ///< "0-15,32-47"; empty: a node of memory alone
   std::optional<std::uint64_t> memory_bytes{};
 };
 
@@ -17,17 +17,17 @@ struct NumaNode {
 struct Cache {
   int level = 1;
   std::string type{};       ///< "data", "instruction", "unified"
-  std::uint64_t bytes = 0;  ///< of each
+  std::uint64_t bytes = 0;  ///< bytes of each
   int count = 0;
-  int sharers = 1;  ///< processors of each
+  int sharers = 1;  ///< processors that share each
 };
 
-/// What the kernel says of the machine. Empty where it does not say.
+/// What the kernel reports of the machine. Empty where it reports nothing.
 struct HostFacts {
   std::string name{};       ///< of the host
   std::string processor{};  ///< "Intel(R) Xeon(R) ..."
-  int processors = 0;       ///< that are online, hyper-threads counted
-  int usable = 0;           ///< of those, what this process is bound to
+  int processors = 0;       ///< online processors, hyper-threads counted
+  int usable = 0;           ///< processors that this process may run on
   std::optional<int> cores{};
   std::optional<int> sockets{};
   std::vector<NumaNode> numa{};
@@ -35,13 +35,13 @@ struct HostFacts {
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// Reads ROOT/sys and ROOT/proc; name and usable come from the system itself. Never throws for what is not there.
+/// Reads ROOT/sys and ROOT/proc; name and usable come from the running system. Missing files are not errors.
 [[nodiscard]] HostFacts read_host(const std::string& root = "");
 
 /// Where a PCI device is connected.
 struct PciFacts {
   std::optional<int> numa_node{};
-  std::optional<int> generation{};  ///< of PCIe, what device and slot can
+  std::optional<int> generation{};  ///< PCIe generation that device and slot support
   std::optional<int> width{};
   std::optional<int> generation_now{};  ///< an idle GPU slows its link down
   std::optional<int> width_now{};
@@ -49,21 +49,21 @@ struct PciFacts {
 /// pci: "0000:3b:00.0", in any case.
 [[nodiscard]] PciFacts read_pci(const std::string& pci, const std::string& root = "");
 
-/// "0-3,8": 5. 0 for what is no list of processors.
+/// The number of processors in a list: 5 for "0-3,8". 0 for a text that is no list of processors.
 [[nodiscard]] int processors_in(const std::string& list);
 /// The PCIe generation of "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32, 64 GT/s); empty
 /// otherwise.
 [[nodiscard]] std::optional<int> pcie_generation(const std::string& speed);
 
-/// What a copy in the host's memory reaches, measured: both arrays larger than the caches, each thread its own part,
-/// the best of several; bytes read and bytes written both count, as STREAM counts them.
+/// The measured speed of a copy in the host's memory. Both arrays are larger than the caches, each thread copies its
+/// own part, and the best of several repetitions counts. Bytes read and bytes written both count, as in STREAM.
 struct CopySpeed {
   double bytes_per_second = 0;
   std::uint64_t array_bytes = 0;
   int threads = 1;
   int repetitions = 0;
 };
-/// Takes about `seconds`. array_bytes: of each of the two arrays. OutOfMemory as the context's memory throws it.
+/// Takes about `seconds`. array_bytes: of each of the two arrays. Throws OutOfMemory.
 [[nodiscard]] CopySpeed measure_copy(std::uint64_t array_bytes, double seconds);
 /// Four times the largest caches together, at least 64 MiB, at most 2 GiB and an eighth of the memory.
 [[nodiscard]] std::uint64_t copy_array_bytes(const HostFacts& host);

@@ -27,10 +27,10 @@ std::string process_name(int pid, const std::string& root) {
   return name;
 }
 
-/// Who claims each GPU.
+/// The holder of each GPU's claim.
 std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const std::string& folder) {
   std::vector<std::string> holders(gpus.size());
-  std::error_code error;  // a folder that we may not look into
+  std::error_code error;  // the folder may not be readable
   if (!std::filesystem::is_directory(folder, error)) {
     return holders;
   }
@@ -45,7 +45,7 @@ std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const s
     for (std::size_t i = 0; alone && i < gpus.size(); ++i) {
       holders[i] = GpuClaim::attempt(folder, gpus[i].uuid).holder;
     }
-  } catch (const DeviceError&) {  // a folder that we may not use
+  } catch (const DeviceError&) {  // the folder may not be usable
   }
   return holders;
 }

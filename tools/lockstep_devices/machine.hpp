@@ -18,8 +18,8 @@ struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string> process_names{};  ///< of nvml.processes; empty: not known, e.g. of another container
-  std::string claimed_by{};                  ///< empty: by nobody (runtime/machine/gpu_claim.hpp)
+  std::vector<std::string> process_names{};  ///< of nvml.processes; empty: not known, e.g. in another container
+  std::string claimed_by{};                  ///< the claim's holder; empty: nobody (runtime/machine/gpu_claim.hpp)
 };
 
 struct GpuPair {
@@ -38,19 +38,20 @@ struct Machine {
   std::string nvml_missing{};    ///< why NVML does not answer; empty: it does
 };
 
-/// The GPUs and what is around them. nvml may be null. claim_folder: looked into when it exists, while no search for
-/// usable GPUs runs, so that looking does not look like a claim; what cannot be read there counts as claimed by nobody.
+/// Adds the GPUs and what is known about them. nvml may be null. Claims are read in claim_folder, when it exists, and
+/// only while no search for usable GPUs runs, so that reading is not taken for a claim. A claim that cannot be read
+/// counts as none.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
 
-/// The same for the GPUs that `list` (list_gpus) gives, with NVML opened for them. Without any the machine says why.
-/// False when the driver answers with an error, which the machine then tells: the host half is still worth reading.
+/// The same for the GPUs that `list` (list_gpus) returns, with NVML opened for them. Without GPUs the machine says why.
+/// False when the driver answers with an error, which the machine then holds: the host half is still worth reading.
 [[nodiscard]] bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list,
                              const std::string& claim_folder);
 
-/// The report for people. What is not known is said to be so.
+/// The report for people. It says what is not known.
 [[nodiscard]] std::string report(const Machine& machine);
-/// The same for programs; null is what is not known. Bytes, processors as the kernel lists them, speeds in bytes/s.
+/// The report as JSON; null: not known. Bytes, processors as the kernel lists them, speeds in bytes/s.
 [[nodiscard]] Json to_json(const Machine& machine);
 
 }  // namespace lockstep::tools

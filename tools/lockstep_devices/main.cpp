@@ -1,5 +1,5 @@
-// lockstep-devices: what is here? The host's processors, caches and memory, and each GPU with its memory, who holds it,
-// and its links. Makes no context on a GPU. One process, no mpirun.
+// lockstep-devices: what this machine has. The host's processors, caches and memory; each GPU with its memory, its
+// users and its links. Makes no context on a GPU. One process, no mpirun.
 
 #include <cstdio>
 #include <string>

@@ -13,7 +13,7 @@ namespace lockstep::tools {
 using nvml::Device;
 using nvml::Result;
 
-/// Of those that are only found, a driver may lack some: they are null, and what they tell is not known.
+/// An older driver may lack some of the optional functions: they are then null, and what they report is not known.
 struct Nvml::Functions {
   explicit Functions(const SharedLibrary& library) {
     library.get(init, "nvmlInit_v2");
@@ -52,7 +52,7 @@ struct Nvml::Functions {
 
 namespace {
 
-/// The function exists and succeeds.
+/// True when the function exists and succeeds.
 template <class... Parameters, class... Args>
 bool works(Result (*function)(Parameters...), Args... args) {
   return function != nullptr && function(args...) == nvml::kSuccess;
@@ -141,7 +141,7 @@ NvmlGpu Nvml::gpu(const std::string& uuid) const {
   if (int mode = 0; works(f.compute_mode, device, &mode)) {
     result.compute_mode = mode_name(mode);
   }
-  // Processes come and go between asking how many there are and asking for them: room for more.
+  // Processes come and go between the two calls, for their number and for the list: leave room for more.
   std::vector<nvml::ProcessInfo> processes(64);
   for (int attempt = 0; f.processes != nullptr && attempt < 4; ++attempt) {
     auto count = static_cast<unsigned int>(processes.size());

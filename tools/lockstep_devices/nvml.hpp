@@ -15,9 +15,9 @@ struct GpuProcess {
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// What the management library says of one GPU; what it does not say is empty.
+/// What NVML reports of one GPU; empty: not reported.
 struct NvmlGpu {
-  std::optional<std::uint64_t> memory_used{};  ///< bytes, those that the driver reserves included
+  std::optional<std::uint64_t> memory_used{};  ///< bytes, the driver's own included
   std::optional<std::uint64_t> memory_free{};
   std::optional<int> memory_clock_mhz{};  ///< the highest
   std::optional<int> memory_bus_bits{};
@@ -27,16 +27,18 @@ struct NvmlGpu {
 
 /// How two GPUs are connected.
 struct GpuLink {
-  std::optional<int> nvlinks{};          ///< NVLinks between them; through switches: those that the one with fewer has
-  std::optional<std::string> nearest{};  ///< what PCIe has in common, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS
-  std::optional<bool> peer_read{};       ///< the first can read the second's memory
+  /// NVLinks between them; through switches, the smaller number of the two GPUs' links.
+  std::optional<int> nvlinks{};
+  /// The nearest common point on PCIe, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS.
+  std::optional<std::string> nearest{};
+  std::optional<bool> peer_read{};  ///< the first can read the second's memory
 };
 
-/// NVIDIA's management library (NVML), opened when the program runs: it comes with the driver, and a machine without
-/// one has none. Asking makes no context on a GPU. For one thread.
+/// NVIDIA's management library (NVML), loaded at run time: it comes with the driver, and a machine without a driver has
+/// none. Queries make no context on a GPU. For one thread.
 class Nvml {
  public:
-  /// Empty when the library is not there or cannot start; `why` then says so.
+  /// Null when the library is missing or cannot start; `why` then says so.
   static std::unique_ptr<Nvml> open(std::string& why, const std::string& library = "libnvidia-ml.so.1");
   ~Nvml();
   Nvml(const Nvml&) = delete;

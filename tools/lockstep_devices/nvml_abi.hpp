@@ -1,7 +1,7 @@
 #pragma once
 
 /// The part of NVML's binary interface that is used here, as in NVIDIA's nvml.h (version 12), which not every CUDA
-/// toolkit installs. Functions are named with their version, so these layouts are what a driver of any age means.
+/// toolkit installs. Function names include their version, so these layouts hold for a driver of any age.
 namespace lockstep::tools::nvml {
 
 using Result = int;  // 0: success
