@@ -35,7 +35,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
-/// CLI11 reads 010 as 8, which nobody means.
+/// Refuses numbers such as 010, which CLI11 would read as 8.
 void refuse_octal(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::size_t equals = arguments[i].find('=');

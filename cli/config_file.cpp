@@ -60,7 +60,8 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// Options have plain names, and versions of the parser have undefined behaviour for keys that are not.
+/// Refuses keys that are no plain names: options have none, and some versions of the parser have undefined behaviour
+/// for them.
 void require_plain_keys(const std::vector<std::string>& lines, const std::string& name) {
   for (std::size_t i = 0; i < lines.size(); ++i) {
     const std::string& line = lines[i];
@@ -120,7 +121,7 @@ ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const ch
 
 std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   std::vector<std::string> lines;
-  // A byte-order mark, as editors of Windows write it, is no part of the first line.
+  // Skip the byte-order mark that editors on Windows write.
   const std::string text = config.text.substr(config.text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {

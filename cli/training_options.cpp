@@ -89,7 +89,7 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
 }
 
-/// For CLI11: what is wrong with a text. A variable of a script that is not set must not mean a run from scratch.
+/// A check for CLI11: an unset variable in a script must not start a run from scratch.
 std::string not_empty(const std::string& text) {
   return text.empty() ? "is empty, expected a path" : "";
 }

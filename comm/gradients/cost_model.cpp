@@ -11,7 +11,7 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr double kMostSeconds = 1e6;  // beyond it sums over buckets leave the range of numbers
+constexpr double kMostSeconds = 1e6;  // with larger values, sums over buckets could overflow
 
 }  // namespace
 

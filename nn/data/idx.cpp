@@ -151,7 +151,7 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
   require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, but the file cannot hold more than ", source->most());
-  // Memory grows with what arrives: the header of a small compressed file may ask for a thousand times its size.
+  // Memory grows with the data read: the header of a small compressed file may claim a thousand times its size.
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;
   std::size_t filled = 0;
   while (filled == idx.bytes.size() && filled < total) {

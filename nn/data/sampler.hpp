@@ -55,7 +55,7 @@ class Sampler {
   /// The largest share of any rank, ceil(batch_size / ranks): the rows that a batch buffer needs.
   [[nodiscard]] std::int64_t capacity() const;
 
-  /// The samples of all ranks together in a batch, in [0, batches(skipped)), of an epoch.
+  /// The samples of all ranks together in batch `batch`, in [0, batches(skipped)), of an epoch.
   [[nodiscard]] std::int64_t samples(std::int64_t batch, std::int64_t skipped = 0) const;
   /// The share of rank options().rank, as positions in the order of the epoch; empty when the last batch has fewer
   /// samples than there are ranks and this rank gets none.

@@ -101,7 +101,7 @@ std::vector<std::string> other_head(const SafetensorsFile& file, const Model& mo
   return names;
 }
 
-/// Where the file lies in a folder of saved state.
+/// Checks the file against a checksums.json in its folder.
 void require_unchanged(const SafetensorsFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});

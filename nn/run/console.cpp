@@ -113,7 +113,7 @@ void Console::on_report(const ReportEvent& event) {
                            text_of(event.metrics) + format("  %.0f ", event.samples_per_second) + options_.samples +
                            "/s  " + time_left;
   std::string line = concat(where, " [", bar, ']', rest);
-  if (line.size() >= columns) {  // a line as wide as the terminal wraps on some; the bar goes first, then the end
+  if (line.size() >= columns) {  // a full line wraps on some terminals: drop the bar, then cut the end
     line = (where + rest).substr(0, columns - 1);
   }
   out_ << "\r\033[K" << line << std::flush;

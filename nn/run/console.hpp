@@ -43,7 +43,7 @@ class Console final : public RunObserver {
 /// a terminal even when its own output goes to a file; then the parent's standard output decides.
 [[nodiscard]] bool output_is_terminal();
 
-/// Columns of the terminal that standard output or input is, else COLUMNS, else 80.
+/// Columns of the terminal on standard output or standard input, else the variable COLUMNS, else 80.
 [[nodiscard]] int terminal_columns();
 
 /// "1 h 02 min", "3 min 20 s", "12 s"

@@ -26,11 +26,11 @@ std::string with_folder(const std::string& path) {
   return path;
 }
 
-/// Removes what stands behind the last end of a line.
+/// Removes an incomplete last line.
 void remove_cut_line(const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
   if (!in.is_open()) {
-    return;  // there is none yet
+    return;  // no file yet
   }
   const std::streamoff size = in.tellg();
   std::streamoff end = size;
@@ -47,7 +47,7 @@ void remove_cut_line(const std::string& path) {
   }
 }
 
-/// The path, ready to be opened.
+/// Returns the path after making its folder and, for append, removing an incomplete last line.
 std::string prepared(const std::string& path, bool append) {
   const std::string made = with_folder(path);
   if (append) {

@@ -49,7 +49,7 @@ std::string unique_suffix(const std::string& path) {
   }
 }
 
-// "HOST-PID-N": what unique_suffix() gives. A copy that a user has called last.old-mine is none of ours.
+// True for "HOST-PID-N", the form of unique_suffix(). A user's copy called last.old-mine is not one of ours.
 bool is_unique_suffix(std::string_view text) {
   for (int number = 0; number < 2; ++number) {
     const std::size_t dash = text.rfind('-');

@@ -27,9 +27,9 @@ class AtomicFolder {
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
-  /// Where the folder is until commit().
+  /// The path of the folder until commit().
   [[nodiscard]] const std::string& folder() const { return temporary_; }
-  /// Where to write the file `name` ("state.json"; no '/').
+  /// The path at which to write the file `name` ("state.json"; no '/').
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place, durable when the call returns. The folders that it replaces stay as PATH.1, the newest,
   /// to PATH.`keep`; older ones are deleted. StateError when called twice.

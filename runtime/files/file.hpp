@@ -16,8 +16,7 @@ class FileError : public DataError {
   using DataError::DataError;
 };
 
-/// Results that cannot be written: the disk is full, or a limit is reached. What the user gave was right, the run
-/// failed.
+/// Results cannot be written: the disk is full, or a limit is reached. The user's input was right; the run failed.
 class WriteError : public FileError {
  public:
   using FileError::FileError;

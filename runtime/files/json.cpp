@@ -229,7 +229,7 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
 
 namespace {
 
-/// Bytes of the character that a text begins with; 0: a control character, or no UTF-8.
+/// The number of bytes of the first character of a text; 0 for a control character and for invalid UTF-8.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
   const unsigned first = byte(0);
@@ -245,8 +245,8 @@ std::size_t utf8_length(std::string_view text) {
       return 0;
     }
   }
-  // Forms that are longer than they need be, surrogates, what is beyond the last character, and the controls U+0080 to
-  // U+009F, which terminals obey.
+  // Overlong forms, surrogates, numbers above U+10FFFF, and the control characters U+0080 to U+009F, which terminals
+  // obey.
   const unsigned second = byte(1);
   const bool refused = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
                        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ||

@@ -25,7 +25,7 @@ constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
 /// One request to stop may arrive twice: when a terminal closes, from the shell and from the kernel.
 constexpr std::chrono::seconds kSameRequest{1};
-/// A launcher passes nothing on while it has no ranks yet: in this time a request is repeated every second.
+/// A launcher passes no signal on before it has ranks. During this time a request is repeated every second.
 constexpr std::chrono::seconds kStart{30};
 
 /// The signals of the list that are not ignored (nohup ignores SIGHUP), and the end of the child.

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-// A signal handler reaches nothing but what is global.
+// Global, because a signal handler has no other data.
 std::atomic<int> received{0};
 std::atomic<bool> recorded{false};
 std::atomic<bool> speaks{false};
@@ -32,7 +32,7 @@ extern "C" void on_stop_signal(int number) {
 }  // namespace
 
 void watch_stop_signals() {
-  // Rank 0, or a process that no launcher has started. The environment may contradict itself: a Session says so later.
+  // Rank 0, or a process without a launcher. When the environment contradicts itself, a Session reports it later.
   try {
     speaks = comm::detect_launch(comm::process_environment()).rank <= 0;
   } catch (const Error&) {
