@@ -25,11 +25,11 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
     return app.add_option(name, value, text)->group("Training");
   };
   add("--epochs", o.epochs, "passes over the training set");
-  add("--steps", o.steps, "stop after N steps, which the schedule is made for: give --resume the same; 0: no limit");
+  add("--steps", o.steps, "end the run, and its schedule, after N updates; give --resume the same N; 0: no limit");
   add("--batch-size", o.batch_size,
       "samples of one update, of all ranks together; " + std::to_string(o.default_batch) + " if neither is given");
-  add("--batch-per-rank", o.batch_per_rank, "the same by the samples of one rank in one micro-batch");
-  add("--accumulate", o.accumulate, "micro-batches an update: gradients add up, memory is that of one");
+  add("--batch-per-rank", o.batch_per_rank, "instead of --batch-size: samples of one rank in one micro-batch");
+  add("--accumulate", o.accumulate, "micro-batches of one update, whose gradients add up; takes the memory of one");
   add("--dtype", o.dtype,
       "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights in 16 "
       "bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")
@@ -42,15 +42,15 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
   add("--beta1", o.beta1, "decay of the mean of gradients, adam and adamw");
   add("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw");
-  add("--epsilon", o.epsilon, "added to the root of the latter; lars: to the norm of gradients");
-  add("--trust-coefficient", o.trust_coefficient, "of lars: length of an update in those of its tensor");
-  add("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps without one; 0: no");
+  add("--epsilon", o.epsilon, "added to the denominator; lars: to the norm of the gradients");
+  add("--trust-coefficient", o.trust_coefficient, "lars: norm of an update relative to the norm of its tensor");
+  add("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps whose norm is not finite; 0: off");
   app.add_flag("--skip-non-finite", o.skip_non_finite, "leave out updates from gradients that are not finite")
       ->group("Training");
   add("--loss-scale", o.loss_scale,
       "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 updates), a "
       "number, off; auto: dynamic for fp16");
-  add("--weight-decay", o.weight_decay, "L2 penalty; adamw: share of the parameters that goes, times lr");
+  add("--weight-decay", o.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this");
   app.add_flag("--no-decay-norm,!--decay-norm", o.no_decay_norm, "no decay on biases and norm parameters")
       ->group("Training");
   add("--label-smoothing", o.label_smoothing, "0 to 1");
@@ -69,7 +69,8 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
     return app.add_option(name, value, text)->group("Ranks");
   };
   add("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share");
-  add("--bucket-mb", o.bucket_mb, "gradient bucket size in MB, or auto: by --cost; 0: large ones and a small last")
+  add("--bucket-mb", o.bucket_mb,
+      "gradient bucket size in MB, or auto: by --cost; 0: large buckets and a small last one")
       ->default_str("0, with --cost auto");
   add("--cost", o.cost, "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs");
   add("--reduce-dtype", o.reduce_dtype,
@@ -78,13 +79,13 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
              "Ranks");
   add_switch(app, "--overlap", o.overlap,
-             "reduce gradients during backward; auto: on GPUs, and when a processor is left for it", "Ranks");
+             "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare", "Ranks");
   add_switch(app, "--tune", o.tune,
              "time what libraries offer for each convolution and product, and take the fastest; auto: on GPUs, or with "
              "--choices",
              "Ranks");
-  add("--choices", o.choices, "JSON file that keeps what was timed, by library version, device and shape");
-  add("--workspace-limit", o.workspace_mb, "tuning: most MB of workspace for one call");
+  add("--choices", o.choices, "JSON file that keeps the timings, by library version, device and shape");
+  add("--workspace-limit", o.workspace_mb, "tuning: maximum workspace of one call, in MB");
   add("--watchdog", o.watchdog,
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
 }
@@ -109,7 +110,7 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "layer's are left out")
       ->check(not_empty);
   add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->check(not_empty);
-  app.add_flag("--overwrite", o.overwrite, "delete the checkpoints that OUT has; without it they are refused")
+  app.add_flag("--overwrite", o.overwrite, "delete the checkpoints in OUT; without it such a folder is refused")
       ->group("Results");
   add("--evaluate", o.evaluate, "only evaluate this checkpoint, or model.safetensors, on the test set")
       ->check(not_empty);

@@ -20,6 +20,8 @@ function(lockstep_compile_settings target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE}
                            -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     target_link_options(${target} PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
+    # Checked loops are not vectorised, of which clang warns.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>)
   endif()
 endfunction()
 

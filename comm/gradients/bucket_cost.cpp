@@ -66,7 +66,7 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
   }
 
   require<DataError>(std::isfinite(earliest[n]), "plan_buckets_by_cost: the cost model says ", all_reduce.text(),
-                     ", too much time to add up");
+                     ", which predicts an infinite time");
 
   // latest[c][i]: the latest time at which gradients i .. n - 1 may begin to be reduced, in c buckets, and end in time;
   // -infinity when they cannot. next[c][i]: the end of the first of these buckets.

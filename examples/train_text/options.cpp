@@ -19,7 +19,7 @@ using lockstep::UsageError;
 namespace {
 
 constexpr const char* kAbout =
-    "Trains a small GPT to foretell the next byte of a text, says how many bits a byte it needs for the last tenth of\n"
+    "Trains a small GPT to predict the next byte of a text, says how many bits a byte it needs for the last tenth of\n"
     "the text, which it does not train on, and writes some text of its own.\n"
     "\n"
     "  train_text                                  the documents of lockstep, on all GPUs, one rank each; without\n"
@@ -65,13 +65,13 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                  "documents of lockstep")
       ->group("Text");
   app.add_option("--length", o.length, "bytes that the model sees at once")->group("Text");
-  app.add_option("--layers", o.layers, "of attention and feed-forward")->group("Model");
-  app.add_option("--heads", o.heads, "of attention in a layer; a divisor of the width")->group("Model");
-  app.add_option("--width", o.width, "numbers that stand for a byte between the layers")->group("Model");
+  app.add_option("--layers", o.layers, "transformer layers")->group("Model");
+  app.add_option("--heads", o.heads, "attention heads of a layer; a divisor of the width")->group("Model");
+  app.add_option("--width", o.width, "embedding width")->group("Model");
   app.add_option("--sample", o.sample, "bytes of text to write after training; 0: none")->group("Samples");
   app.add_option("--prompt", o.prompt, "text that the sample goes on from; none: a line end")->group("Samples");
   app.add_option("--temperature", o.temperature,
-                 "above 0; 1: bytes as likely as the model has them; smaller: the likeliest more often")
+                 "above 0; 1: by the model's probabilities; smaller: likely bytes more often")
       ->group("Samples");
   cli::add_launch_options(app, o.launch, "Ranks");
   cli::add_training_options(app, o.training);

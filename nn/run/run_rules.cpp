@@ -19,7 +19,7 @@ std::int64_t resolved_batch(const RunRequest& r) {
   at_least_1("the number of ranks", r.ranks);
   at_least_1("the number of micro-batches an update", r.accumulate);
   require<UsageError>(r.global_batch || r.batch_per_rank,
-                      "no batch size is given, expected that of all ranks or that of one");
+                      "no batch size is given, expected one for all ranks together or one for each rank");
   std::int64_t batch = r.global_batch.value_or(0);
   if (r.batch_per_rank) {
     at_least_1("the batch size of a rank", *r.batch_per_rank);

@@ -194,11 +194,11 @@ class Run {
     for (const RunMetric& metric : options_.metrics) {
       known = known || (metric.of_evaluation && metric.name == best_.metric);
     }
-    require<UsageError>(known, "training run: the best evaluation is to be that by '", best_.metric,
+    require<UsageError>(known, "training run: RunOptions::best is by '", best_.metric,
                         "', expected test_accuracy, test_loss or a metric of evaluations");
     require<UsageError>(best_.metric != "test_accuracy" || !regression(),
-                        "training run: the best evaluation is to be that by test_accuracy, which a regression does not "
-                        "have, expected test_loss or a metric of evaluations");
+                        "training run: RunOptions::best is by test_accuracy, which a regression does not have, "
+                        "expected test_loss or a metric of evaluations");
     comm::require_same_on_all_ranks(control_, same);
   }
 

@@ -108,7 +108,7 @@ struct Fitted {
 /// Checks a view against what the model takes.
 Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& given) {
   const TensorView& view = given.view;
-  require<ShapeError>(view.given(), shape.noun, " is missing: its view shows no memory");
+  require<ShapeError>(view.given(), shape.noun, " is missing: its view has no memory");
   Fitted fitted{.samples = 1, .axes = given.axes.empty() ? shape.axes : std::string_view(given.axes)};
   const std::string_view axes = fitted.axes;
   require<ShapeError>(static_cast<int>(axes.size()) == view.shape.rank(), shape.noun, " has shape ", view.shape,

@@ -210,7 +210,7 @@ Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
       "lockstep-cost");
   app.add_option("--out", options.out, "folder for cost.json, cost.md and plots; what is there is replaced")
       ->required();
-  app.add_option("--seconds", options.seconds, "to measure for, about")
+  app.add_option("--seconds", options.seconds, "approximate time to measure")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 3600.0));
   app.add_option("--max-bytes", options.max_bytes, "the largest size; the smallest is 8 bytes")
