@@ -177,7 +177,7 @@ TEST(RegressionLoss, GradientIsTheDerivativeOfTheScaledLoss) {
     target.normal(2);
     valid.constant(4);
     scale.constant(0.3);
-    const auto run = [&](const TensorView& dprediction) {
+    const auto run = [&, kind = kind, weighting = weighting](const TensorView& dprediction) {
       metrics.constant(0);
       ops::regression_loss(context, {kind, 0.9}, prediction, target,
                            weighting == testing::Weighting::none ? TensorView() : weights.view(), valid, scale,

@@ -204,7 +204,7 @@ TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
       scale.constant(factor);
       GuardedTensor weights(Shape{n}, DType::f64);
       weights.assign({0.5, 2, 1e6, 1e-6, 0, -1, 3});
-      const auto run = [&](const TensorView& dlogits) {
+      const auto run = [&, weighted = weighted](const TensorView& dlogits) {
         metrics.constant(0);
         ops::softmax_cross_entropy(context, logits, labels, weighted ? weights.view() : TensorView(), valid, scale,
                                    smoothing, dlogits, metrics, {});
