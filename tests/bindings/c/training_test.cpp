@@ -396,7 +396,7 @@ TEST(Ranks, WhoseFunctionsFailSayWhich) {
        {std::pair{99, LOCKSTEP_ERR_PEER}, std::pair{LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_MPI},
         std::pair{LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_NCCL}, std::pair{LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_CUDA}}) {
     Team team(2);
-    team.run([&](Team::Member& me) {
+    team.run([&, number = number, status = status](Team::Member& me) {
       Context context;
       make_context(context);
       const lockstep_comm_ops ops = Team::functions(me);

@@ -17,15 +17,12 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
+using testing::kSanitized;
 
 /// Resident set of this process in bytes.
 std::int64_t resident_bytes() {

@@ -263,7 +263,7 @@ TEST(LossWeights, AnUpdateIsTheGradientOfTheWeightedMean) {
     TrainStep step(context, model(), options);
     Inference predict(context, model(), step.parameters(), {.max_batch = 6, .plan = options.plan});
     const TensorView values = step.parameters().values();
-    const auto formula = [&] {
+    const auto formula = [&, loss = loss] {
       List out(6 * kOutputs);
       predict.run(view(data.x, {6, kFeatures}), view(out, {6, kOutputs}));
       context.synchronize();
