@@ -7,7 +7,7 @@ program heat2d
   use lockstep
   use lockstep_mpi_f08
   implicit none
-  integer, parameter :: nx = 32, ny = 27, guard = 3, steps = 600, saved = 400, cells = 9
+  integer, parameter :: nx = 32, ny = 29, guard = 3, steps = 600, saved = 400, cells = 9
   real(real64), parameter :: r = 0.2_real64, pi = 3.141592653589793_real64, canary = -777.25_real64
   logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! what was asked for
   character(1000) :: save_to = '', load_from = ''

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NX = 32, NY = 27, EDGE = 4, PITCH = NX + 2 * EDGE, STEPS = 600, SAVED = 400, CELLS = 9 };
+enum { NX = 32, NY = 29, EDGE = 4, PITCH = NX + 2 * EDGE, STEPS = 600, SAVED = 400, CELLS = 9 };
 static const double r = 0.2, pi = 3.141592653589793, canary = -777.25;
 
 static int f32, sine, wrong_halo, half;  /* what was asked for */

@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr int nx = 32, ny = 27, edge = 4, pitch = nx + 2 * edge, steps = 600, saved = 400, cells = 9;
+constexpr int nx = 32, ny = 29, edge = 4, pitch = nx + 2 * edge, steps = 600, saved = 400, cells = 9;
 constexpr double r = 0.2, pi = 3.141592653589793, canary = -777.25;
 
 /// What was asked for.

@@ -23,8 +23,8 @@ struct Program {
   const char* path;
   bool counts_allocations;
 };
-void PrintTo(const Program& program, std::ostream* out) {
-  *out << program.language;
+std::ostream& operator<<(std::ostream& out, const Program& program) {
+  return out << program.language;
 }
 
 const std::vector<Program>& programs() {
@@ -120,7 +120,7 @@ TEST_P(Heat2d, FindsTheStencilWithEveryNumberOfRanks) {
     expect_learned(GetParam(), run, 1e-10);
     EXPECT_LT(largest_difference(run.weights, reference().weights), 1e-12) << run.ended.output;
     expect_same_losses(run, reference(), 100);
-    if (ranks == 3 || is_c(GetParam())) {
+    if (ranks == 2 || is_c(GetParam())) {
       expect_learned(GetParam(), heat2d(GetParam(), ranks, "--type f32"), 1e-5);
     }
   }
@@ -162,7 +162,7 @@ TEST_P(Heat2d, AWrongHaloIsNoticedWithMoreThanOneRank) {
   if (is_c(GetParam())) {
     expect_learned(GetParam(), heat2d(GetParam(), 1, "--halo wrong"), 1e-10);
   }
-  const Outcome run = heat2d(GetParam(), 3, "--halo wrong");
+  const Outcome run = heat2d(GetParam(), 2, "--halo wrong");
   expect_not_learned(run, "the solver sees something that the network does not");
   EXPECT_EQ(run.ended.count("9 of 9 weights can be told apart; 0 arrays written"), 1) << run.ended.output;
   EXPECT_GT(run.loss.at(600), 1e-4) << run.ended.output;
