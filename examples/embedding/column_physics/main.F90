@@ -1,30 +1,45 @@
-! A column model's physics with a network inside: an OpenMP loop over blocks of columns, each thread with a model of its own that
-! shares the parameters.
+! A column model's physics with a network inside: each rank has a part of the columns and computes it in an OpenMP loop over
+! blocks, each thread with a model of its own that shares the parameters.
 !
-!   column_physics         blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads: the same bits
+!   mpirun -np P column_physics [SEED]     blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads: the same bits, which
+!                                          a fingerprint shows for every P. SEED, of the parameters, is 1
 !
-! state (ncol, nlev, nvar) is the program's array, columns fastest; the network takes the four variables of a cell, whose axis is
-! not the fastest, and gives a tendency (ncol, nlev). The weights come from a file in a real code; here they are drawn, and the
-! answer is compared with loops in plain Fortran.
+! state (columns, nlev, nvar) is the program's array, columns fastest; the network takes the four variables of a cell, whose
+! axis is not the fastest, and gives a tendency (columns, nlev). The weights come from a file in a real code; here they are
+! drawn, and the answer is compared with loops in plain Fortran.
 program column_physics
+  use, intrinsic :: iso_fortran_env, only: int64, real64
+  use mpi_f08
   use lockstep
   implicit none
   integer, parameter :: ncol = 1000, nlev = 12, nvar = 4, width = 32
   integer, parameter :: blocks(4) = [1, 7, 32, 1000], thread_counts(3) = [1, 2, 3]
-  real(8), parameter :: canary = -777.25d0
-  real(8), allocatable :: state(:, :, :), tendency(:, :), first(:, :), exact(:, :)
+  integer(int64), parameter :: prime = 2147483647
+  real(real64), parameter :: canary = -777.25_real64
+  real(real64), allocatable :: state(:, :, :), tendency(:, :), first(:, :), exact(:, :)
   type(lockstep_context) :: main_context
   type(lockstep_model) :: model
-  real(8) :: w1(nvar, width), w2(width, width), w3(width, 1), b1(width), b2(width), b3(1), worst
-  integer :: i, j
+  real(real64) :: w1(nvar, width), w2(width, width), w3(width, 1), b1(width), b2(width), b3(1), worst
+  integer(int64) :: fingerprint
+  integer :: level, rank, ranks, before, columns, seed, i, j  ! before: columns of the ranks below
   logical :: same, untouched
+  character(20) :: text
 
-  allocate (state(ncol, nlev, nvar), tendency(ncol, 0:nlev + 1), first(ncol, nlev), exact(ncol, nlev))
-  call random_number(state)
-  state = 2*state - 1
+  call MPI_Init_thread(MPI_THREAD_FUNNELED, level)
+  call MPI_Comm_rank(MPI_COMM_WORLD, rank)
+  call MPI_Comm_size(MPI_COMM_WORLD, ranks)
+  seed = 1
+  if (command_argument_count() > 0) then
+    call get_command_argument(1, text)
+    read (text, *) seed
+  end if
+  before = ncol*rank/ranks
+  columns = ncol*(rank + 1)/ranks - before
+  allocate (state(columns, nlev, nvar), tendency(columns, 0:nlev + 1), first(columns, nlev), exact(columns, nlev))
+  call draw_state()
   call lockstep_context_create(main_context, lockstep_context_options(threads=1))
   call lockstep_model_mlp(main_context, LOCKSTEP_F64, [nvar, width, width, 1], LOCKSTEP_ACTIVATION_TANH, model)
-  call lockstep_model_initialise(model, 1)
+  call lockstep_model_initialise(model, seed)
   call lockstep_parameter_read(model, '1.weight', w1)
   call lockstep_parameter_read(model, '1.bias', b1)
   call lockstep_parameter_read(model, '2.weight', w2)
@@ -48,16 +63,25 @@ program column_physics
   end do
   call lockstep_destroy(model)
   call lockstep_destroy(main_context)
-  print '(a, l1, a, es8.1, a, l1)', 'the same bits for blocks of 1, 7, 32, 1000 columns and 1, 2, 3 threads: ', same, &
-    '; largest difference from plain loops ', worst, '; memory outside the views untouched: ', untouched
+  fingerprint = fingerprint_of(first)
+  call MPI_Allreduce(MPI_IN_PLACE, fingerprint, 1, MPI_INTEGER8, MPI_SUM, MPI_COMM_WORLD)
+  call MPI_Allreduce(MPI_IN_PLACE, worst, 1, MPI_DOUBLE_PRECISION, MPI_MAX, MPI_COMM_WORLD)
+  call MPI_Allreduce(MPI_IN_PLACE, same, 1, MPI_LOGICAL, MPI_LAND, MPI_COMM_WORLD)
+  call MPI_Allreduce(MPI_IN_PLACE, untouched, 1, MPI_LOGICAL, MPI_LAND, MPI_COMM_WORLD)
+  if (rank == 0) then
+    print '(a, l1, a, es8.1, a, l1)', 'the same bits for blocks of 1, 7, 32, 1000 columns and 1, 2, 3 threads: ', same, &
+      '; largest difference from plain loops ', worst, '; memory outside the views untouched: ', untouched
+    print '(i0, a, i0)', ranks, ' ranks: fingerprint ', mod(fingerprint, prime)
+  end if
   deallocate (state, tendency, first, exact)  ! arrays of a main program live on otherwise, which leak checkers report
-  if (.not. (same .and. untouched .and. worst < 1d-13)) error stop 1
+  call MPI_Finalize()
+  if (.not. (same .and. untouched .and. worst < 1e-13_real64)) error stop 1
 
 contains
 
   ! A handle is for one thread at a time, so that each has a context and a share of the model.
-  subroutine physics(columns, threads)
-    integer, intent(in) :: columns, threads
+  subroutine physics(block, threads)
+    integer, intent(in) :: block, threads
     type(lockstep_context) :: context
     type(lockstep_model) :: mine
     integer :: begin, end
@@ -66,10 +90,10 @@ contains
     !$omp critical (share)
     call lockstep_model_share(model, context, mine)
     !$omp end critical (share)
-    call lockstep_model_prepare(mine, columns*nlev)
+    call lockstep_model_prepare(mine, block*nlev)
     !$omp do schedule(dynamic)
-    do begin = 1, ncol, columns
-      end = min(begin + columns - 1, ncol)
+    do begin = 1, columns, block
+      end = min(begin + block - 1, columns)
       call lockstep_infer(mine, state(begin:end, :, :), tendency(begin:end, 1:nlev), in_axes='nnc', out_axes='nn')
     end do
     !$omp end do
@@ -80,14 +104,49 @@ contains
 
   ! What the network is, a cell at a time.
   subroutine plain_loops()
-    real(8) :: h1(width), h2(width)
-    integer :: column, level
-    do level = 1, nlev
-      do column = 1, ncol
-        h1 = tanh(matmul(state(column, level, :), w1) + b1)
+    real(real64) :: h1(width), h2(width)
+    integer :: column, lev
+    do lev = 1, nlev
+      do column = 1, columns
+        h1 = tanh(matmul(state(column, lev, :), w1) + b1)
         h2 = tanh(matmul(h1, w2) + b2)
-        exact(column, level) = dot_product(h2, w3(:, 1)) + b3(1)
+        exact(column, lev) = dot_product(h2, w3(:, 1)) + b3(1)
       end do
     end do
   end subroutine
+
+  ! Numbers in (-1, 1) that depend on the column's place in the whole model.
+  subroutine draw_state()
+    integer(int64) :: x, at
+    integer :: column, lev, var, k
+    do var = 1, nvar
+      do lev = 1, nlev
+        do column = 1, columns
+          at = ((var - 1)*nlev + lev - 1)*ncol + before + column
+          x = at + 99991
+          do k = 1, 4
+            x = mod(x*x + at, prime)
+          end do
+          state(column, lev, var) = 2*real(x, real64)/prime - 1
+        end do
+      end do
+    end do
+  end subroutine
+
+  ! Of all bits of these columns, and of their places in the whole model.
+  integer(int64) function fingerprint_of(values) result(total)
+    real(real64), intent(in) :: values(:, :)
+    integer(int64) :: bits, column_bits
+    integer :: column, lev
+    total = 0
+    do column = 1, size(values, 1)
+      column_bits = before + column
+      do lev = 1, size(values, 2)
+        bits = transfer(values(column, lev), bits)
+        column_bits = mod(column_bits*65599 + ibits(bits, 0, 32), prime)
+        column_bits = mod(column_bits*65599 + ibits(bits, 32, 32), prime)
+      end do
+      total = mod(total + column_bits*(before + column), prime)
+    end do
+  end function
 end program column_physics

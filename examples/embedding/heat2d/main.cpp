@@ -1,0 +1,357 @@
+// heat2d in C++; main.c says what it does and lists the options. It calls the C interface, as a solver in C++ would:
+// lockstep.h wants C++11 where the C++ headers want C++20, and a newer library takes the place of the old one without
+// compiling the solver again. What C++ adds to it is Handle. (A program that is built together with lockstep takes
+// nn::TrainStep instead: tests/downstream.)
+#include <lockstep/lockstep_mpi.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+constexpr int nx = 32, ny = 29, edge = 4, pitch = nx + 2 * edge, steps = 600, saved = 400, cells = 9;
+constexpr double r = 0.2, pi = 3.141592653589793, canary = -777.25;
+
+/// What was asked for.
+struct Options {
+  bool f32 = false, half = false, sine = false, wrong_halo = false;
+  std::string save_to, load_from;  // empty: not asked for
+};
+
+/// The ranks that share a field, and the rows of this one.
+struct Part {
+  MPI_Comm group = MPI_COMM_NULL;
+  int rank = 0, ranks = 0, first_row = 0, rows = 0;
+};
+
+/// A rank's rows. Row and column -1, `rows` and nx are the halo; around that lie cells that nobody touches.
+class Field {
+ public:
+  explicit Field(const Part& part)
+      : rows_(part.rows), cells_(static_cast<std::size_t>(rows_ + 2 * edge) * pitch, canary) {}
+  double& operator()(int row, int column) { return cells_[at(row, column)]; }
+  double operator()(int row, int column) const { return cells_[at(row, column)]; }
+
+  /// f(row, column) for each cell of the inside and a halo of so many cells.
+  template <class F>
+  void each(int halo, F f) const {
+    for (int row = -halo; row < rows_ + halo; ++row) {
+      for (int column = -halo; column < nx + halo; ++column) {
+        f(row, column);
+      }
+    }
+  }
+  /// Whether nothing outside of those was written.
+  bool untouched(int halo) const {
+    Field outside = *this;
+    each(halo, [&](int row, int column) { outside(row, column) = canary; });
+    return std::all_of(outside.cells_.begin(), outside.cells_.end(), [](double cell) { return cell == canary; });
+  }
+
+ private:
+  static std::size_t at(int row, int column) { return static_cast<std::size_t>((row + edge) * pitch + column + edge); }
+  int rows_;
+  std::vector<double> cells_;
+};
+
+/// A number in (-1, 1) for each i: the same in every language and for every number of ranks.
+double draw(std::int64_t i) {
+  std::int64_t x = i + 99991;
+  for (int k = 0; k < 4; ++k) {
+    x = (x * x + i) % 2147483647;
+  }
+  return 2.0 * static_cast<double>(x) / 2147483647.0 - 1;
+}
+
+void begin(Field& u, const Part& part, int step, bool one_mode) {
+  u.each(0, [&](int row, int column) {
+    const int y = part.first_row + row;
+    u(row, column) =
+        one_mode ? 2 * std::sin(2 * pi * column / nx) * std::sin(2 * pi * y / ny) : draw((step * ny + y) * nx + column);
+  });
+}
+
+/// The halo: periodic over the ranks of `comm`, one above the other.
+void exchange(Field& u, int rows, MPI_Comm comm) {
+  int me = 0, size = 0;
+  MPI_Comm_rank(comm, &me);
+  MPI_Comm_size(comm, &size);
+  const int above = (me + size - 1) % size, below = (me + 1) % size;
+  MPI_Sendrecv(&u(0, 0), nx, MPI_DOUBLE, above, 0, &u(rows, 0), nx, MPI_DOUBLE, below, 0, comm, MPI_STATUS_IGNORE);
+  MPI_Sendrecv(&u(rows - 1, 0), nx, MPI_DOUBLE, below, 1, &u(-1, 0), nx, MPI_DOUBLE, above, 1, comm, MPI_STATUS_IGNORE);
+  for (int row = -1; row <= rows; ++row) {
+    u(row, -1) = u(row, nx - 1);
+    u(row, nx) = u(row, 0);
+  }
+}
+
+void solve(const Field& u, Field& next) {
+  u.each(0, [&](int y, int x) {
+    next(y, x) = u(y, x) + r * (u(y - 1, x) + u(y + 1, x) + u(y, x - 1) + u(y, x + 1) - 4 * u(y, x));
+  });
+}
+
+/// The products of each cell's nine neighbours.
+struct Normal {
+  double m[cells][cells] = {};
+
+  void add(const Field& u) {
+    u.each(0, [&](int y, int x) {
+      for (int i = 0; i < cells; ++i) {
+        for (int j = 0; j < cells; ++j) {
+          m[i][j] += u(y + i / 3 - 1, x + i % 3 - 1) * u(y + j / 3 - 1, x + j % 3 - 1);
+        }
+      }
+    });
+  }
+  /// Its rank, by elimination from the largest diagonal element: how many weights, or sums of weights, the fields tell
+  /// apart.
+  int rank() const {
+    Normal rest = *this;
+    double largest = 0;
+    for (int n = 0; n < cells; ++n) {
+      int p = 0;
+      for (int i = 1; i < cells; ++i) {
+        p = rest.m[i][i] > rest.m[p][p] ? i : p;
+      }
+      largest = n == 0 ? rest.m[p][p] : largest;
+      if (!(rest.m[p][p] > 1e-10 * largest)) {
+        return n;
+      }
+      const Normal before = rest;
+      for (int i = 0; i < cells; ++i) {
+        for (int j = 0; j < cells; ++j) {
+          rest.m[i][j] -= before.m[i][p] * before.m[p][j] / before.m[p][p];
+        }
+      }
+    }
+    return cells;
+  }
+};
+
+/// Memory of this program, which counts how often some is taken.
+void* take(void* count, std::size_t bytes, std::size_t alignment, lockstep_stream) {
+  ++*static_cast<long*>(count);
+  return std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+void give_back(void*, void* memory, std::size_t, lockstep_stream) {
+  std::free(memory);
+}
+
+void must(lockstep_status status) {
+  if (status != LOCKSTEP_OK) {
+    std::fprintf(stderr, "%s\n", lockstep_last_error());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+}
+
+/// What a create function has made, until the end of the scope. make(create, arguments...) calls it.
+template <class T, lockstep_status (*destroy)(T)>
+class Handle {
+ public:
+  template <class Create, class... Arguments>
+  explicit Handle(Create create, const Arguments&... arguments) {
+    must(create(arguments..., &handle_));
+  }
+  ~Handle() { destroy(handle_); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  operator T() const { return handle_; }
+
+ private:
+  T handle_ = nullptr;
+};
+using Context = Handle<lockstep_context, lockstep_context_destroy>;
+using Comm = Handle<lockstep_comm, lockstep_comm_destroy>;
+using Model = Handle<lockstep_model, lockstep_model_destroy>;
+using Trainer = Handle<lockstep_trainer, lockstep_trainer_destroy>;
+
+double error_of(double have, double exact) {
+  const double error = std::abs(have - exact);
+  return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
+}
+
+/// Whether the stencil was found.
+bool train(const Part& part, const Options& asked) {
+  const int rows = part.rows;
+  Field u(part), next(part), learned(part);
+  long taken = 0, taken_late = 0;
+  lockstep_allocator memory{};
+  memory.struct_size = sizeof memory;
+  memory.user = &taken;
+  memory.allocate = take;
+  memory.deallocate = give_back;
+  lockstep_context_options place;
+  must(lockstep_context_options_init(&place, sizeof place));
+  place.threads = 1;
+  place.memory = &memory;
+  const Context context(lockstep_context_create, &place);
+  const Comm comm(lockstep_comm_from_mpi, context, part.group);
+
+  // A convolution of 3 x 3 without padding and bias: it takes the halo and gives the inside.
+  const std::int64_t sample[] = {rows + 2, nx + 2, 1};
+  const std::int32_t input = 0;
+  const Model model(lockstep_model_create, context, asked.f32 ? LOCKSTEP_F32 : LOCKSTEP_F64, sample, 3);
+  must(lockstep_model_add(model, "conv2d", 0, "stencil", 0, &input, 1, 1, nullptr, nullptr));
+  must(lockstep_model_initialise(model, 1));
+  must(lockstep_model_prepare(model, 1));
+  lockstep_trainer_options options;
+  must(lockstep_trainer_options_init(&options, sizeof options));
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;  // with momentum, which is part of what is saved
+  options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
+  options.max_batch = 1;
+  const Trainer trainer(lockstep_trainer_create, model, comm, &options);
+  if (!asked.load_from.empty()) {
+    must(lockstep_trainer_load(trainer, asked.load_from.data(), asked.load_from.size()));
+  }
+
+  const std::int64_t whole[] = {rows + 2, nx + 2}, inside[] = {rows, nx}, strides[] = {pitch, 1}, one[] = {1};
+  const int first = asked.load_from.empty() ? 0 : saved;
+  double count = rows * nx;
+  const lockstep_view in = {&u(-1, -1), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, whole, strides, "hw"};
+  const lockstep_view target = {&next(0, 0), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, inside, strides, "hw"};
+  const lockstep_view out = {&learned(0, 0), LOCKSTEP_F64, LOCKSTEP_CPU, 0, 2, inside, strides, "hw"};
+  const lockstep_view weight = {&count, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 1, one, nullptr, "n"};
+  Normal normal;
+  for (int step = first; step < steps; ++step) {
+    begin(u, part, step, asked.sine);
+    exchange(u, rows, part.group);
+    solve(u, next);
+    if (asked.wrong_halo) {
+      exchange(u, rows, MPI_COMM_SELF);
+    }
+    normal.add(u);
+    const long before = taken;
+    must(lockstep_trainer_add(trainer, &in, &target, &weight, nullptr));
+    must(lockstep_trainer_update(trainer, 0.1));
+    taken_late += step < first + 2 ? 0 : taken - before;
+    if ((step + 1) % 100 == 0) {
+      double loss = 0;
+      must(lockstep_trainer_loss(trainer, 1, &loss, nullptr));
+      loss *= count / (nx * ny);  // this rank's part
+      MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, part.group);
+      if (part.rank == 0) {
+        std::printf("step %d: loss %.10e\n", step + 1, loss);
+      }
+    }
+    if (!asked.save_to.empty() && step + 1 == saved) {
+      must(lockstep_trainer_save(trainer, asked.save_to.data(), asked.save_to.size()));
+    }
+  }
+  must(lockstep_infer(model, &in, &out, nullptr));
+
+  const double exact[cells] = {0, r, 0, r, 1 - 4 * r, r, 0, r, 0};
+  const std::int64_t shape[] = {1, 1, 3, 3};
+  double w[cells], error[] = {0, 0};  // the largest of a weight, of the field
+  const lockstep_view weights = {w, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 4, shape, nullptr, nullptr};
+  must(lockstep_parameter_read(model, "stencil.weight", 0, &weights));
+  for (int i = 0; i < cells; ++i) {
+    error[0] = std::max(error[0], error_of(w[i], exact[i]));
+  }
+  u.each(0, [&](int row, int column) {
+    error[1] = std::max(error[1], error_of(learned(row, column), next(row, column)));
+  });
+  long bad[] = {!u.untouched(1) + !next.untouched(0) + !learned.untouched(0), taken_late};
+  MPI_Allreduce(MPI_IN_PLACE, error, 2, MPI_DOUBLE, MPI_MAX, part.group);
+  MPI_Allreduce(MPI_IN_PLACE, bad, 2, MPI_LONG, MPI_SUM, part.group);
+  MPI_Allreduce(MPI_IN_PLACE, normal.m, cells * cells, MPI_DOUBLE, MPI_SUM, part.group);
+  const double gate = asked.f32 ? 1e-5 : 1e-10;
+  const int told_apart = normal.rank();
+  const bool good = error[0] < gate && error[1] < gate && told_apart == cells;
+  if (part.rank == 0) {
+    for (int i = 0; i < cells; i += 3) {
+      std::printf("%20.16f%20.16f%20.16f\n", w[i], w[i + 1], w[i + 2]);
+    }
+    std::printf("%d ranks, %s: largest error of a weight %.1e, of the field %.1e\n", part.ranks,
+                asked.f32 ? "f32" : "f64", error[0], error[1]);
+    std::printf(
+        "%d of 9 weights can be told apart; %ld arrays written outside the views; %ld allocations after step 2\n",
+        told_apart, bad[0], bad[1]);
+    std::puts(good                 ? "the stencil is learned"
+              : told_apart < cells ? "NOT learned: the fields do not tell the weights apart"
+                                   : "NOT learned: the solver sees something that the network does not");
+  }
+  return good && bad[0] == 0 && bad[1] == 0;
+}
+
+/// What ranks that do not train do meanwhile: their field, of one mode, decays as the scheme says. Whether it does.
+bool go_on(const Part& part) {
+  const double a = std::sin(pi / nx), b = std::sin(pi / ny), decay = std::pow(1 - 4 * r * (a * a + b * b), steps);
+  Field u(part), next(part), start(part);
+  begin(start, part, 0, true);
+  begin(u, part, 0, true);
+  for (int step = 0; step < steps; ++step) {
+    exchange(u, part.rows, part.group);
+    solve(u, next);
+    std::swap(u, next);
+  }
+  double error = 0;
+  u.each(0,
+         [&](int row, int column) { error = std::max(error, error_of(u(row, column) / decay, start(row, column))); });
+  MPI_Allreduce(MPI_IN_PLACE, &error, 1, MPI_DOUBLE, MPI_MAX, part.group);
+  if (part.rank == 0) {
+    std::printf("%d other ranks solved %d steps meanwhile: largest error %.1e\n", part.ranks, steps, error);
+  }
+  return error < 1e-9;
+}
+
+/// Whether all arguments were understood.
+bool read(const std::vector<std::string>& arguments, Options& asked) {
+  for (std::size_t i = 0; i < arguments.size(); i += 2) {
+    const std::string& name = arguments[i];
+    const std::string value = i + 1 < arguments.size() ? arguments[i + 1] : "";
+    if (name == "--type" && value == "f32") {
+      asked.f32 = true;
+    } else if (name == "--train" && value == "half") {
+      asked.half = true;
+    } else if (name == "--field" && value == "sine") {
+      asked.sine = true;
+    } else if (name == "--halo" && value == "wrong") {
+      asked.wrong_halo = true;
+    } else if (name == "--save" && !value.empty()) {
+      asked.save_to = value;
+    } else if (name == "--load" && !value.empty()) {
+      asked.load_from = value;
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int level = 0, me = 0, size = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &level);
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  Options asked;
+  if (!read({argv + 1, argv + argc}, asked) || size > ny) {
+    std::fprintf(stderr,
+                 "heat2d [--type f32] [--train half] [--save FOLDER] [--load FOLDER] [--field sine] [--halo wrong], "
+                 "with at most %d ranks\n",
+                 ny);
+    MPI_Finalize();
+    return 2;
+  }
+  const bool trains = !asked.half || me % 2 == 0;
+  Part part;
+  MPI_Comm_split(MPI_COMM_WORLD, trains ? 1 : 0, me, &part.group);
+  MPI_Comm_rank(part.group, &part.rank);
+  MPI_Comm_size(part.group, &part.ranks);
+  part.first_row = ny * part.rank / part.ranks;
+  part.rows = ny * (part.rank + 1) / part.ranks - part.first_row;
+  int good = (trains ? train(part, asked) : go_on(part)) ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Comm_free(&part.group);
+  MPI_Finalize();
+  return good == 1 ? 0 : 1;
+}

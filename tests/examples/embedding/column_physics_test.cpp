@@ -1,0 +1,38 @@
+// column_physics: it checks itself that a column's bits depend neither on blocks nor on threads; this, that they do not
+// depend on the number of ranks, and that its fingerprint would show it.
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+/// The fingerprint that so many ranks print; empty when something was wrong.
+std::string fingerprint(int ranks, const std::string& seed = "") {
+  const testing::Ended ended =
+      testing::run_command(std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " + COLUMN_PHYSICS + " " + seed);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("and 1, 2, 3 threads: T; "), 1) << ended.output;
+  EXPECT_EQ(ended.count("untouched: T"), 1) << ended.output;
+  const std::string before = std::to_string(ranks) + " ranks: fingerprint ";
+  for (const std::string& line : ended.lines()) {
+    if (line.starts_with(before)) {
+      return line.substr(before.size());
+    }
+  }
+  ADD_FAILURE() << ended.output;
+  return "";
+}
+
+TEST(ColumnPhysics, HasTheSameBitsWithEveryNumberOfRanks) {
+  const std::string one = fingerprint(1);
+  EXPECT_GE(one.size(), 4U) << one;
+  EXPECT_EQ(fingerprint(2), one);
+  EXPECT_EQ(fingerprint(3), one);
+  EXPECT_NE(fingerprint(1, "2"), one) << "other parameters";
+}
+
+}  // namespace
+}  // namespace lockstep
