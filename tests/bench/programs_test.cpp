@@ -244,6 +244,49 @@ TEST(BenchKernels, OneRank) {
   expect_refused(run(0, "bench_kernels", "--nonsense"), {"--nonsense"});
 }
 
+TEST(BenchInference, OneSize) {
+  const TemporaryFolder folder;
+  const Ended ended =
+      run(0, "bench_inference", "--iterations 3 --benchmark_filter=f64/n:2/ --benchmark_out=" + folder / "i.json");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(expect_results(read(folder / "i.json"), 1),
+            (std::vector<std::string>{"inference/f64/n:2/run", "inference/f64/n:2/exact", "inference/f64/n:2/plain"}));
+  EXPECT_EQ(ended.count("of plain loops"), 1) << ended.output;
+}
+
+// Every way of computing gives what plain loops give, or the program stops.
+TEST(BenchEmbedding, CasesAndGates) {
+  const TemporaryFolder folder;
+  const std::string filter =
+      "'--benchmark_filter=f32/(n:7/(c|cpp|exact|plain)/|boxes|threads)|f64/n:32/(fortran|torch)/'";
+  const Ended ended = run(0, "bench_embedding", "--iterations 3 --benchmark_out=" + folder / "e.json" + " " + filter);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  nlohmann::json root = read(folder / "e.json");
+  std::vector<std::string> missing;
+  nlohmann::json there = nlohmann::json::array();
+  for (const auto& each : root["benchmarks"]) {
+    if (each.value("error_occurred", false)) {
+      missing.push_back(each.at("error_message"));
+    } else {
+      there.push_back(each);
+    }
+  }
+  for (const std::string& reason : missing) {  // what a build has not is said
+    EXPECT_TRUE(reason.find("libtorch") == 0 || reason == "this build has no Fortran compiler") << reason;
+  }
+  root["benchmarks"] = there;
+  EXPECT_EQ(expect_results(root, 1).size() + missing.size(), 10U) << ended.output;
+
+  const Ended held = run(0, "bench_embedding", "--gates f64/n:32 --slack 1e6");
+  EXPECT_EQ(held.code, 0) << held.output;
+  EXPECT_EQ(held.count("holds  f64/n:32/c over plain"), 1) << held.output;
+  const Ended failed = run(0, "bench_embedding", "--gates f64/n:32 --slack 0");
+  EXPECT_EQ(failed.code, 3) << failed.output;
+  EXPECT_EQ(failed.count("FAILS  f64/n:32/c over plain"), 1) << failed.output;
+  expect_refused(run(0, "bench_embedding", "--gates nothing"), "no gate");
+  expect_refused(run(0, "bench_embedding", "--gates '('"), "regular expression");
+}
+
 TEST(BenchAllReduce, OneRankHasNoBusBandwidth) {
   const TemporaryFolder folder;
   const Ended ended =

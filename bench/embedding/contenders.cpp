@@ -1,0 +1,408 @@
+#include "bench/embedding/contenders.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <thread>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <lockstep/lockstep.h>
+#include <lockstep/runtime/base/error.hpp>
+
+#include "bench/embedding/torch_mlp.hpp"
+#include "bench/inference/network.hpp"
+
+#if LOCKSTEP_BENCH_FORTRAN
+extern "C" {
+void bench_infer_f32(const lockstep_model* model, const float* x, float* y, std::int64_t n);
+void bench_infer_f64(const lockstep_model* model, const double* x, double* y, std::int64_t n);
+}
+#endif
+
+namespace lockstep::bench {
+namespace {
+
+constexpr std::int64_t kBoxes = 64;
+constexpr std::int64_t kCells = 8 * 8 * 8;  ///< of a box
+constexpr int kCallsOfAThread = 20;
+
+void ok(lockstep_status status) {
+  require<Error>(status == LOCKSTEP_OK, lockstep_last_error());
+}
+
+template <class T>
+constexpr lockstep_dtype kType = std::is_same_v<T, float> ? LOCKSTEP_F32 : LOCKSTEP_F64;
+
+/// A context with one thread and the model on it, through the C interface alone.
+template <class T>
+class Host {
+ public:
+  explicit Host(std::int64_t max_batch) {
+    make_context();
+    const std::int64_t widths[] = {kInputs, kHidden, kHidden, 1};
+    ok(lockstep_model_mlp(context_, kType<T>, widths, 4, LOCKSTEP_ACTIVATION_TANH, &model_));
+    ok(lockstep_model_initialise(model_, 1));
+    ok(lockstep_model_prepare(model_, max_batch));
+  }
+  /// The parameters of another one.
+  Host(const Host& other, std::int64_t max_batch) {
+    make_context();
+    ok(lockstep_model_share(other.model_, context_, &model_));
+    ok(lockstep_model_prepare(model_, max_batch));
+  }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
+  ~Host() {
+    lockstep_model_destroy(model_);
+    lockstep_context_destroy(context_);
+  }
+  [[nodiscard]] const lockstep_model& model() const { return model_; }
+
+ private:
+  void make_context() {
+    lockstep_context_options options;
+    ok(lockstep_context_options_init(&options, sizeof options));
+    options.threads = 1;
+    ok(lockstep_context_create(&options, &context_));
+  }
+
+  lockstep_context context_ = nullptr;
+  lockstep_model model_ = nullptr;
+};
+
+/// (n, features) in the host program's memory.
+template <class T>
+class Rows {
+ public:
+  Rows(T* data, std::int64_t n, std::int64_t features)
+      : shape_{n, features},
+        view_{.data = data,
+              .dtype = kType<T>,
+              .device_type = LOCKSTEP_CPU,
+              .device_id = 0,
+              .ndim = 2,
+              .shape = shape_,
+              .strides = nullptr,
+              .axes = nullptr} {}
+  Rows(const Rows&) = delete;
+  Rows& operator=(const Rows&) = delete;
+  [[nodiscard]] const lockstep_view* view() const { return &view_; }
+  void resize(std::int64_t n) { shape_[0] = n; }
+
+ private:
+  std::int64_t shape_[2];
+  lockstep_view view_;
+};
+
+/// A host program with n samples, prepared for max_batch.
+template <class T>
+struct Embedded {
+  Embedded(std::int64_t n, std::int64_t max_batch)
+      : host(max_batch),
+        x(samples<T>(n)),
+        y(static_cast<std::size_t>(n)),
+        in(x.data(), n, kInputs),
+        out(y.data(), n, 1) {}
+
+  Host<T> host;
+  std::vector<T> x;
+  std::vector<T> y;
+  Rows<T> in;
+  Rows<T> out;
+};
+
+/// bench_embedding_torch.so beside this program.
+class Torch {
+ public:
+  static const Torch& loaded() {
+    static const Torch kTorch;
+    return kTorch;
+  }
+  std::string missing{};
+  decltype(&bench_torch_make) make = nullptr;
+  decltype(&bench_torch_run) run = nullptr;
+  decltype(&bench_torch_end) end = nullptr;
+  decltype(&bench_torch_version) version = nullptr;
+
+ private:
+  Torch() {
+    const auto file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "bench_embedding_torch.so";
+    if (!std::filesystem::exists(file)) {
+      missing = "libtorch was not found when this was configured (LOCKSTEP_TORCH)";
+      return;
+    }
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    if (library == nullptr) {
+      missing = concat("libtorch cannot be loaded: ", dlerror());
+      return;
+    }
+    make = reinterpret_cast<decltype(make)>(dlsym(library, "bench_torch_make"));
+    run = reinterpret_cast<decltype(run)>(dlsym(library, "bench_torch_run"));
+    end = reinterpret_cast<decltype(end)>(dlsym(library, "bench_torch_end"));
+    version = reinterpret_cast<decltype(version)>(dlsym(library, "bench_torch_version"));
+    if (make == nullptr || run == nullptr || end == nullptr || version == nullptr) {
+      missing = "bench_embedding_torch.so is of another build";
+    }
+  }
+};
+
+template <class T>
+void require_close(const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
+  const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-13;
+  require<Error>(found.size() == expected.size(), what, " gives ", found.size(), " numbers, expected ",
+                 expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const double error = std::abs(double{found[i]} - double{expected[i]});
+    require<Error>(error <= tolerance, what, ": sample ", i, " is ", found[i], ", plain loops give ", expected[i]);
+  }
+}
+
+/// What plain loops make of samples<T>(n).
+template <class T>
+std::vector<T> expected(std::int64_t n) {
+  Network<T> network(n);
+  network.plain()();
+  return network.result();
+}
+
+template <class T>
+Contender in_cpp(const std::string& way, std::int64_t n) {
+  const auto network = std::make_shared<Network<T>>(n);
+  std::function<void()> call = way == "cpp" ? network->run() : way == "exact" ? network->exact() : network->plain();
+  call();
+  require_close(network->result(), expected<T>(n), way);
+  return {.call = [network, call = std::move(call)] { call(); }, .missing = {}, .samples = static_cast<double>(n)};
+}
+
+template <class T>
+Contender in_c(std::int64_t n) {
+  const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch);
+  Contender made{
+      .call =
+          [program] { ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr)); },
+      .missing = {},
+      .samples = static_cast<double>(n)};
+  made.call();
+  require_close(program->y, expected<T>(n), "c");
+  return made;
+}
+
+template <class T>
+Contender in_fortran(std::int64_t n) {
+#if LOCKSTEP_BENCH_FORTRAN
+  const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch);
+  Contender made{.call =
+                     [program, n] {
+                       if constexpr (std::is_same_v<T, float>) {
+                         bench_infer_f32(&program->host.model(), program->x.data(), program->y.data(), n);
+                       } else {
+                         bench_infer_f64(&program->host.model(), program->x.data(), program->y.data(), n);
+                       }
+                     },
+                 .missing = {},
+                 .samples = static_cast<double>(n)};
+  made.call();
+  require_close(program->y, expected<T>(n), "fortran");
+  return made;
+#else
+  static_cast<void>(n);
+  return {.call = {}, .missing = "this build has no Fortran compiler", .samples = 0};
+#endif
+}
+
+template <class T>
+Contender in_torch(std::int64_t n) {
+  const Torch& torch = Torch::loaded();
+  if (!torch.missing.empty()) {
+    return {.call = {}, .missing = torch.missing, .samples = 0};
+  }
+  struct Program {
+    std::vector<T> x;
+    std::vector<T> y;
+    std::shared_ptr<void> mlp;
+  };
+  const Network<T> network(1);
+  std::vector<const void*> weights;
+  for (const std::vector<T>& each : network.weights()) {
+    weights.push_back(each.data());
+  }
+  const std::shared_ptr<void> mlp(torch.make(std::is_same_v<T, double> ? 1 : 0, weights.data()), torch.end);
+  require<Error>(mlp != nullptr, "libtorch cannot make the network");
+  const auto program =
+      std::make_shared<Program>(Program{samples<T>(n), std::vector<T>(static_cast<std::size_t>(n)), mlp});
+  Contender made{.call =
+                     [program, &torch, n] {
+                       require<Error>(torch.run(program->mlp.get(), program->x.data(), program->y.data(), n) == 0,
+                                      "libtorch cannot run the network");
+                     },
+                 .missing = {},
+                 .samples = static_cast<double>(n)};
+  made.call();
+  require_close(program->y, expected<T>(n), "torch");
+  return made;
+}
+
+/// Threads that wait for their next turn.
+template <class T>
+class Team {
+ public:
+  explicit Team(int threads) {
+    for (int i = 0; i < threads; ++i) {
+      hosts_.push_back(i == 0 ? std::make_unique<Host<T>>(kMaxBatch)
+                              : std::make_unique<Host<T>>(*hosts_[0], kMaxBatch));
+      results_.emplace_back(static_cast<std::size_t>(kMaxBatch));
+    }
+    for (int i = 1; i < threads; ++i) {
+      threads_.emplace_back([this, i] {
+        for (int turn = 0;; ++turn) {
+          turn_.wait(turn);
+          if (over_) {
+            return;
+          }
+          work(static_cast<std::size_t>(i));
+          working_.fetch_sub(1);
+          working_.notify_all();
+        }
+      });
+    }
+  }
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  ~Team() {
+    over_ = true;
+    turn_.fetch_add(1);
+    turn_.notify_all();
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+
+  void run() {
+    working_ = static_cast<int>(threads_.size());
+    turn_.fetch_add(1);
+    turn_.notify_all();
+    work(0);
+    for (int working = working_; working != 0; working = working_) {
+      working_.wait(working);
+    }
+  }
+  [[nodiscard]] const std::vector<std::vector<T>>& results() const { return results_; }
+
+ private:
+  void work(std::size_t i) {
+    const Rows<T> in(x_.data(), kMaxBatch, kInputs);
+    const Rows<T> out(results_[i].data(), kMaxBatch, 1);
+    for (int call = 0; call < kCallsOfAThread; ++call) {
+      ok(lockstep_infer(hosts_[i]->model(), in.view(), out.view(), nullptr));
+    }
+  }
+
+  std::vector<T> x_ = samples<T>(kMaxBatch);
+  std::vector<std::unique_ptr<Host<T>>> hosts_;
+  std::vector<std::vector<T>> results_;
+  std::vector<std::thread> threads_;
+  std::atomic<int> turn_{0};
+  std::atomic<int> working_{0};
+  std::atomic<bool> over_{false};
+};
+
+}  // namespace
+
+const std::vector<std::string>& ways() {
+  static const std::vector<std::string> kWays{"c", "cpp", "plain", "exact", "fortran", "torch"};
+  return kWays;
+}
+
+template <class T>
+Contender make_contender(const std::string& way, std::int64_t n) {
+  require<UsageError>(std::find(ways().begin(), ways().end(), way) != ways().end(), "'", way,
+                      "' is no way to compute the network");
+  return way == "c"         ? in_c<T>(n)
+         : way == "fortran" ? in_fortran<T>(n)
+         : way == "torch"   ? in_torch<T>(n)
+                            : in_cpp<T>(way, n);
+}
+
+template <class T>
+Contender make_boxes(bool many) {
+  struct Program : Embedded<T> {
+    Program() : Embedded<T>(kBoxes * kCells, kBoxes * kCells) {
+      for (std::int64_t box = 0; box < kBoxes; ++box) {
+        for (auto& [views, data, features] : {std::tuple{&in_boxes, this->x.data(), kInputs},
+                                              std::tuple{&out_boxes, this->y.data(), std::int64_t{1}}}) {
+          views->push_back({.data = data + box * kCells * features,
+                            .dtype = kType<T>,
+                            .device_type = LOCKSTEP_CPU,
+                            .device_id = 0,
+                            .ndim = 4,
+                            .shape = features == 1 ? out_shape : in_shape,
+                            .strides = nullptr,
+                            .axes = "nnnc"});
+        }
+      }
+    }
+    std::int64_t in_shape[4] = {8, 8, 8, kInputs};
+    std::int64_t out_shape[4] = {8, 8, 8, 1};
+    std::vector<lockstep_view> in_boxes;
+    std::vector<lockstep_view> out_boxes;
+  };
+  const auto program = std::make_shared<Program>();
+  Contender made{.call = {}, .missing = {}, .samples = static_cast<double>(kBoxes * kCells)};
+  if (many) {
+    made.call = [program] {
+      ok(lockstep_infer_many(program->host.model(), program->in_boxes.data(), program->out_boxes.data(), kBoxes,
+                             nullptr));
+    };
+  } else {
+    made.call = [program] {
+      ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr));
+    };
+  }
+  made.call();
+  require_close(program->y, expected<T>(kBoxes * kCells), many ? "boxes" : "one view");
+  return made;
+}
+
+template <class T>
+Contender make_threads(int threads) {
+  const auto team = std::make_shared<Team<T>>(threads);
+  team->run();
+  for (const std::vector<T>& result : team->results()) {
+    require_close(result, expected<T>(kMaxBatch), "a thread");
+  }
+  return {.call = [team] { team->run(); },
+          .missing = {},
+          .samples = static_cast<double>(threads * kCallsOfAThread * kMaxBatch)};
+}
+
+template <class T>
+std::function<void(std::int64_t n)> make_any() {
+  const auto program = std::make_shared<Embedded<T>>(kMaxBatch, kMaxBatch);
+  return [program](std::int64_t n) {
+    program->in.resize(n);
+    program->out.resize(n);
+    ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr));
+  };
+}
+
+std::string torch_version() {
+  const Torch& torch = Torch::loaded();
+  return torch.missing.empty() ? torch.version() : torch.missing;
+}
+
+template Contender make_contender<float>(const std::string&, std::int64_t);
+template Contender make_contender<double>(const std::string&, std::int64_t);
+template Contender make_boxes<float>(bool);
+template Contender make_boxes<double>(bool);
+template Contender make_threads<float>(int);
+template Contender make_threads<double>(int);
+template std::function<void(std::int64_t)> make_any<float>();
+template std::function<void(std::int64_t)> make_any<double>();
+
+}  // namespace lockstep::bench

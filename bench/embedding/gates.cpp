@@ -1,0 +1,208 @@
+#include "bench/embedding/gates.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iomanip>
+#include <regex>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
+
+#include "bench/embedding/contenders.hpp"
+#include "bench/inference/network.hpp"
+#include "measure/measure.hpp"
+
+namespace lockstep::bench {
+namespace {
+
+using Calls = std::vector<std::function<void()>>;
+
+constexpr int kRounds = 31;
+
+/// Seconds of one call of each: the median over rounds, in which each is called as often as takes `seconds`.
+std::vector<double> in_turns(const Calls& calls, int rounds = kRounds, double seconds = 1e-3) {
+  const auto time = [](const std::function<void()>& call, std::int64_t repeats) {
+    const auto begin = measure::Clock::now();
+    for (std::int64_t i = 0; i < repeats; ++i) {
+      call();
+    }
+    return measure::seconds_since(begin);
+  };
+  std::vector<std::int64_t> repeats;
+  for (const auto& call : calls) {
+    std::int64_t count = 1;
+    while (time(call, count) < seconds / 2) {
+      count *= 2;
+    }
+    repeats.push_back(count);
+  }
+  std::vector<std::vector<double>> values(calls.size());
+  for (int round = 0; round < rounds; ++round) {
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      values[i].push_back(time(calls[i], repeats[i]) / static_cast<double>(repeats[i]));
+    }
+  }
+  std::vector<double> medians;
+  for (std::vector<double>& each : values) {
+    medians.push_back(measure::median_of(std::move(each)));
+  }
+  return medians;
+}
+
+class Gates {
+ public:
+  explicit Gates(const GateOptions& options) : slack_(options.slack) {
+    try {
+      chosen_ = std::regex(options.chosen);
+    } catch (const std::regex_error& error) {
+      throw UsageError(concat("--gates is '", options.chosen, "', expected a regular expression: ", error.what()));
+    }
+  }
+
+  [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, chosen_); }
+
+  /// A line. NaN fails.
+  void check(const std::string& name, double value, double limit, const std::string& remark = {}) {
+    const bool holds = value <= limit * slack_;
+    report_.failed += holds ? 0 : 1;
+    lines_ << (holds ? "holds" : "FAILS") << "  " << std::left << std::setw(36) << name << std::setprecision(3) << value
+           << ", at most " << limit * slack_ << (remark.empty() ? "" : "; ") << remark << '\n';
+  }
+  void leave_out(const std::string& name, const std::string& why) {
+    lines_ << "left out  " << name << ": " << why << '\n';
+  }
+  [[nodiscard]] GateReport report() {
+    report_.text = lines_.str();
+    require<UsageError>(!report_.text.empty(), "--gates matches the name of no gate");
+    return report_;
+  }
+
+ private:
+  std::regex chosen_;
+  double slack_;
+  std::ostringstream lines_;
+  GateReport report_;
+};
+
+std::string microseconds(double seconds) {
+  return concat(std::setprecision(3), seconds * 1e6, " us");
+}
+
+template <class T>
+std::string type_name() {
+  return std::is_same_v<T, float> ? "f32" : "f64";
+}
+
+/// n samples in C beside plain loops; with `overheads` beside C++ and Fortran too.
+template <class T>
+void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
+  const std::string name = concat(type_name<T>(), "/n:", n);
+  if (!gates.wants(name)) {
+    return;
+  }
+  const Contender fortran = make_contender<T>("fortran", n);
+  Calls calls{make_contender<T>("c", n).call, make_contender<T>("plain", n).call, make_contender<T>("cpp", n).call};
+  if (fortran.call) {
+    calls.push_back(fortran.call);
+  }
+  const std::vector<double> seconds = in_turns(calls);
+  if (of_plain > 0) {
+    gates.check(name + "/c over plain", seconds[0] / seconds[1], of_plain,
+                concat(microseconds(seconds[0]), " and ", microseconds(seconds[1])));
+  }
+  if (!overheads) {
+    return;
+  }
+  gates.check(name + "/c less cpp, us", (seconds[0] - seconds[2]) * 1e6, 0.3, concat("C++ ", microseconds(seconds[2])));
+  if (fortran.call) {
+    gates.check(name + "/fortran less c, us", (seconds[3] - seconds[0]) * 1e6, 0.3,
+                concat("Fortran ", microseconds(seconds[3])));
+  } else {
+    gates.leave_out(name + "/fortran less c, us", fortran.missing);
+  }
+}
+
+/// Every n after one lockstep_model_prepare, beside a plan of exactly n. What comes near the limit is measured again,
+/// for longer: it may have been a noisy moment.
+template <class T>
+void check_every(Gates& gates) {
+  constexpr double kLimit = 1.5;
+  constexpr double kNear = 0.85;
+  const std::string name = type_name<T>() + "/every n/c over exact";
+  if (!gates.wants(name)) {
+    return;
+  }
+  const std::function<void(std::int64_t)> any = make_any<T>();
+  std::vector<std::pair<double, std::int64_t>> ratios;
+  for (std::int64_t n = 1; n <= kMaxBatch; ++n) {
+    Network<T> network(n);
+    const Calls calls{[&] { any(n); }, network.exact()};
+    double ratio = std::nan("");
+    for (const int rounds : {5, kRounds, 3 * kRounds}) {
+      const std::vector<double> seconds = in_turns(calls, rounds, 2e-4);
+      ratio = seconds[0] / seconds[1];
+      if (ratio <= kNear * kLimit) {
+        break;
+      }
+    }
+    ratios.emplace_back(std::isnan(ratio) ? HUGE_VAL : ratio, n);
+  }
+  std::sort(ratios.rbegin(), ratios.rend());
+  std::string worst;
+  for (std::size_t i = 0; i < 5; ++i) {
+    worst += concat(i == 0 ? "" : ", ", std::setprecision(3), ratios[i].first, " at ", ratios[i].second);
+  }
+  gates.check(name, ratios[0].first, kLimit, worst);
+}
+
+template <class T>
+void check_boxes(Gates& gates) {
+  const std::string name = type_name<T>() + "/boxes:64/many over one";
+  if (gates.wants(name)) {
+    const std::vector<double> seconds = in_turns({make_boxes<T>(true).call, make_boxes<T>(false).call});
+    gates.check(name, seconds[0] / seconds[1], 1.3, microseconds(seconds[0]));
+  }
+}
+
+/// Each thread does the same work, so that perfect threads take the time of one.
+void check_threads(Gates& gates) {
+  constexpr int kThreads = 8;
+  const std::string name = concat("f32/threads:", kThreads, " over one");
+  if (!gates.wants(name)) {
+    return;
+  }
+  const int cores = count_cores(ProcessorSet::of_this_thread());
+  if (cores < kThreads) {
+    gates.leave_out(name, concat("needs ", kThreads, " cores, there are ", cores));
+    return;
+  }
+  const std::vector<double> seconds = in_turns({make_threads<float>(kThreads).call, make_threads<float>(1).call});
+  gates.check(name, seconds[0] / seconds[1], 1 / 0.8);
+}
+
+}  // namespace
+
+GateReport check_gates(const GateOptions& options) {
+  Gates gates(options);
+  check_size<float>(gates, 1, 5, true);
+  check_size<float>(gates, 32, 0.5, true);
+  check_size<float>(gates, 1024, 0.2, false);
+  check_size<double>(gates, 1, 0, true);
+  check_size<double>(gates, 32, 1.2, false);
+  check_size<double>(gates, 1024, 0.5, false);
+  check_every<float>(gates);
+  check_every<double>(gates);
+  check_boxes<float>(gates);
+  check_boxes<double>(gates);
+  check_threads(gates);
+  return gates.report();
+}
+
+}  // namespace lockstep::bench

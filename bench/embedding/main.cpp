@@ -1,0 +1,98 @@
+// bench_embedding: what a call of the C interface costs on the host, beside C++, Fortran, libtorch and plain loops.
+//
+//   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
+//   embedding/f32/n:32/cpp            Inference::run
+//   embedding/f32/n:32/exact          a plan of exactly 32 samples, with the same copies in and out
+//   embedding/f32/n:32/plain          loops over samples, outputs and inputs, with std::tanh
+//   embedding/f32/n:32/fortran        lockstep_infer in Fortran
+//   embedding/f32/n:32/torch          the same network in libtorch
+//   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, one view of all
+//   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
+//
+// The network is bench_inference's. --gates checks limits instead (gates.hpp); the exit code is 3 where one fails.
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "bench/embedding/contenders.hpp"
+#include "bench/embedding/gates.hpp"
+#include "bench/support/runner.hpp"
+
+namespace {
+
+using namespace lockstep;
+using bench::Case;
+using bench::Contender;
+using bench::Timed;
+
+void add(std::vector<Case>& all, const std::string& name, const std::function<Contender()>& make) {
+  all.push_back({name, [make] {
+                   const Contender contender = make();
+                   Timed timed;
+                   timed.skipped = contender.missing;
+                   timed.work.start = contender.call;
+                   timed.sample_seconds = 1e-4;
+                   timed.per_call = {{"samples_per_second", contender.samples}};
+                   return timed;
+                 }});
+}
+
+template <class T>
+void add_cases(std::vector<Case>& all, const std::string& type) {
+  for (const std::int64_t n : {1, 2, 7, 32, 33, 200, 257, 1000, 1024}) {
+    for (const std::string& way : bench::ways()) {
+      add(all, concat("embedding/", type, "/n:", n, "/", way), [way, n] { return bench::make_contender<T>(way, n); });
+    }
+  }
+  for (const bool many : {true, false}) {
+    add(all, concat("embedding/", type, "/boxes:64/", many ? "many" : "one"),
+        [many] { return bench::make_boxes<T>(many); });
+  }
+  for (const int threads : {1, 2}) {
+    add(all, concat("embedding/", type, "/threads:", threads), [threads] { return bench::make_threads<T>(threads); });
+  }
+}
+
+struct Options {
+  std::string gates{};  ///< empty: the cases
+  double slack = 1;
+};
+
+int run(comm::Session& session, const bench::RunOptions& options, const Options& own) {
+  require<UsageError>(session.size() == 1, "bench_embedding runs on ", session.size(), " ranks, expected 1");
+  if (!own.gates.empty()) {
+    const bench::GateReport report = bench::check_gates({.chosen = own.gates, .slack = own.slack});
+    std::printf("%s%d failed\n", report.text.c_str(), report.failed);
+    return report.failed == 0 ? exit_code::kFinished : exit_code::kFailure;
+  }
+  std::vector<Case> all;
+  add_cases<float>(all, "f32");
+  add_cases<double>(all, "f64");
+  return bench::run_cases(session, options, {{"threads", "1"}, {"libtorch", bench::torch_version()}}, all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options own;
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_embedding",
+       .description = "What a call of the C interface costs on the host, an MLP 4-32-32-1.",
+       .add_options =
+           [&own](CLI::App& app) {
+             app.add_option("--gates", own.gates,
+                            "checks the limits whose names this regular expression matches ('.': all) instead");
+             app.add_option("--slack", own.slack, "limits of --gates are multiplied by it")
+                 ->capture_default_str()
+                 ->check(CLI::Range(0.0, 1e6));
+           },
+       .ranks = [](const DeviceRequest&) { return std::nullopt; },
+       .run = [&own](comm::Session& session, const DeviceRequest&,
+                     const bench::RunOptions& options) { return run(session, options, own); }});
+}
