@@ -43,6 +43,18 @@ struct NcclOptions {
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device,
                                                                    const NcclOptions& options = {});
 
+/// A communicator of the host program (an ncclComm_t, as void*) for tensors on `device`, whose ranks are those of
+/// `control`. It stays the host program's: it is neither configured nor ended nor aborted here, and outlives what this
+/// returns, and every graph that captured an operation of it. Its functions are those of the NCCL that the process has
+/// loaded; this library need not be linked with one. Operations are as make_nccl_communicator() says; a blocking
+/// communicator's calls have no timeout, and after an error this one is given up: what waits on the GPU waits until the
+/// host program aborts. split() is an UnsupportedError. Collective and blocking; one small all-reduce has run when it
+/// returns. CollectiveError on all ranks: UsageError for no communicator, or one whose ranks or place differ from
+/// control's, DeviceError for one on another GPU, UnsupportedError where the process has loaded no NCCL, or in a build
+/// without its header, NcclError.
+[[nodiscard]] std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& control, Device device,
+                                                                    double timeout_s = 120);
+
 /// The time that NCCL expects an operation to take, by the model with which it chooses algorithms: NCCL plans the
 /// operation and does not execute it (ncclGroupSimulateEnd). NCCL supports this only on communicators whose calls
 /// block, so this has a communicator of its own, whose calls have no timeout. All ranks use and destroy it together.

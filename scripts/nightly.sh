@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # What takes too long for .ci/run, which comes first: the full tests where .ci/run takes a part (clang, sanitizers with
 # the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
-# three generations of GPUs.
+# three generations of GPUs, threads in the C interface under ThreadSanitizer, and what calls of it may cost (bench_embedding
+# --gates; on a quiet machine).
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults
+#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
+#                                         embedding
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -50,6 +52,22 @@ many_faults() {
     python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --ranks "$ranks" || return
   done
 }
+# The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see.
+c_threads() {
+  local name
+  local names=(concurrency inference training dlpack)
+  cmake --preset ci-asan -B build/nightly-tsan -DLOCKSTEP_SANITIZE=thread -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF \
+    -DLOCKSTEP_MPI=OFF &&
+    cmake --build build/nightly-tsan --parallel "$(jobs)" --target "${names[@]/#/test_bindings_c_}" || return
+  for name in "${names[@]}"; do
+    "build/nightly-tsan/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
+  done
+}
+embedding_gates() {
+  cmake --preset release -B build/nightly-embedding -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_MPI=OFF -DLOCKSTEP_BENCH=ON &&
+    cmake --build build/nightly-embedding --parallel "$(jobs)" --target bench_embedding &&
+    OMP_WAIT_POLICY=passive build/nightly-embedding/bin/bench_embedding --gates .
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -58,6 +76,8 @@ run_part() {
     sm_80_90_100) compile_for_gpus ;;
     schedules) more_schedules ;;
     faults) many_faults ;;
+    tsan) c_threads ;;
+    embedding) embedding_gates ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }

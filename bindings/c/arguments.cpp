@@ -102,7 +102,9 @@ void require_finite_elements(const TensorView& view, const char* name) {
 }  // namespace
 
 std::string text_of(const char* text, std::size_t length, const char* name) {
+  constexpr std::size_t kLongest = std::size_t{1} << 30;  // beyond it somebody's -1
   static_cast<void>(given(text, name));
+  require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);
   require<UsageError>(!result.empty(), name, " is empty");
   require<UsageError>(result.find('\0') == std::string::npos, name, " holds a zero within its ", length, " bytes");

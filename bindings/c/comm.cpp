@@ -10,6 +10,7 @@
 #include <lockstep/c/entry.hpp>
 #include <lockstep/c/handles.hpp>
 #include <lockstep/comm/callback/callback_communicator.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -176,6 +177,21 @@ lockstep_status lockstep_comm_from_ops(lockstep_context context, const lockstep_
     });
     *comm = make_handle<lockstep_comm>(std::move(made));
     host->owned = true;
+  });
+}
+
+lockstep_status lockstep_comm_from_nccl(lockstep_context context, void* nccl_comm, lockstep_comm control,
+                                        lockstep_comm* comm) noexcept {
+  return entry("lockstep_comm_from_nccl", [&] {
+    const std::shared_ptr<CommObject> ranks = share_of(control);
+    auto made = std::make_shared<CommObject>();
+    made->communicator = {ranks, ranks->communicator.get()};  // and what that needs
+    agree_on(*made->communicator, [&] {
+      given(comm, "comm") = nullptr;
+      made->context = share_of(context);
+    });
+    made->gpus = comm::adopt_nccl_communicator(nccl_comm, *made->communicator, made->context->device());
+    *comm = make_handle<lockstep_comm>(std::move(made));
   });
 }
 

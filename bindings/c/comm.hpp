@@ -13,7 +13,8 @@ namespace lockstep::c {
 /// What a lockstep_comm names.
 struct CommObject {
   std::shared_ptr<ContextObject> context;
-  std::unique_ptr<comm::Communicator> communicator;
+  std::shared_ptr<comm::Communicator> communicator;  ///< of host memory
+  std::unique_ptr<comm::Communicator> gpus{};  ///< of the same ranks, for memory of the context's GPU; may be null
 };
 
 /// How a collective entry begins: every rank comes here, whether its arguments are good or not. `failure`: what is

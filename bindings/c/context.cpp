@@ -1,5 +1,6 @@
 #include <lockstep/c/context.hpp>
 
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -102,6 +103,11 @@ ContextObject::ContextObject(const lockstep_context_options& options) {
   context = std::make_unique<CudaContext>(device, cuda);
   before_.emplace(device);
   after_.emplace(device);
+}
+
+bool ContextObject::can_be_captured() const {
+  const auto legacy = reinterpret_cast<CUstream_st*>(std::uintptr_t{1});  // cudaStreamLegacy, Stream::borrow_cuda()
+  return device().kind == DeviceKind::cuda && context->stream().cuda_handle() != legacy;
 }
 
 ContextObject::Call::Call(ContextObject& owner, lockstep_stream stream) : owner_(owner) {

@@ -31,6 +31,8 @@ struct ContextObject {
   explicit ContextObject(const lockstep_context_options& options);
 
   [[nodiscard]] Device device() const { return context->device(); }
+  /// Whether work on its stream may become a CUDA graph: not that of CUDA's legacy stream.
+  [[nodiscard]] bool can_be_captured() const;
 
   std::unique_ptr<MemoryResource> host_memory;  ///< of the host program, or one with a limit; null: the context's own
   std::unique_ptr<MemoryResource> limited;      ///< what a limit is put on

@@ -90,10 +90,14 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   model.inputs.resize(n);
   model.outputs.resize(n);
   std::int64_t most = 0;
+  bool on_host = false;  // memory of which is the caller's again when the call returns
   for (std::size_t i = 0; i < n; ++i) {
     model.inputs[i] = {view_of(&in[i], device, "in"), axes_of(in[i])};
     model.outputs[i] = {output_of(&out[i], device, "out"), axes_of(out[i])};
     most = std::max(most, samples_in(model.inputs[i]));
+    for (const nn::SampleView* each : {&model.inputs[i], &model.outputs[i]}) {
+      on_host = on_host || each->view.device.kind == DeviceKind::cpu;
+    }
   }
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
@@ -103,6 +107,9 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
   call.end();
+  if (on_host && device.kind == DeviceKind::cuda) {
+    model.context->context->synchronize();  // page-locked memory is copied without a wait
+  }
 }
 
 std::string parameter_name(const char* name, std::size_t length) {

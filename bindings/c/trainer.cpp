@@ -36,6 +36,10 @@ struct TrainerObject {
 
   /// For host tensors of the ranks that train together.
   [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
+  /// For the gradients.
+  [[nodiscard]] comm::Communicator& gradients() const {
+    return alone == nullptr && comm->gpus != nullptr ? *comm->gpus : control();
+  }
 };
 
 namespace {
@@ -177,10 +181,13 @@ std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOp
                   .weights = parameters.rounds() ? parameters.weights() : TensorView(),
                   .buffers = parameters.buffer_arena(),
                   .evaluation_buffers = parameters.evaluation_buffer_arena()};
+  if (!trainer.learned->context->can_be_captured()) {
+    options.cuda_graph = nn::CudaGraph::off;
+  }
   KeptValues kept(context, parameters);
   std::unique_ptr<nn::TrainStep> step;
   try {
-    step = std::make_unique<nn::TrainStep>(context, nn::StepRanks{trainer.control(), context.stream()},
+    step = std::make_unique<nn::TrainStep>(context, nn::StepRanks{trainer.gradients(), context.stream()},
                                            trainer.learned->model, options);
   } catch (...) {
     kept.restore();
@@ -195,9 +202,12 @@ void require_trainable(const ModelObject& model, const CommObject& comm) {
   require<StateError>(learned.trainer.expired(), "the model has a trainer already, expected none");
   require<UsageError>(learned.context == model.context,
                       "the model shares another one's parameters, expected the one that they were made with");
-  require<UnsupportedError>(comm.communicator->size() == 1 || model.context->device() == Device::cpu(),
-                            "training with ", comm.communicator->size(), " ranks on ", model.context->device(),
-                            ": the communicator exchanges memory of the host, one of GPUs is not there yet");
+  const Device device = model.context->device();
+  require<DeviceError>(comm.gpus == nullptr || comm.context->device() == device, "the communicator is for memory of ",
+                       comm.context->device(), ", the model is on ", device);
+  require<UnsupportedError>(comm.gpus != nullptr || comm.communicator->size() == 1 || device == Device::cpu(),
+                            "training with ", comm.communicator->size(), " ranks on ", device,
+                            ": the communicator exchanges memory of the host, expected one of lockstep_comm_from_nccl");
 }
 
 nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device device, const char* name, bool check) {

@@ -211,7 +211,7 @@ module lockstep
   ! A communicator: of one rank (context, comm), of the program's own functions (context, ops, comm); lockstep_mpi and
   ! lockstep_mpi_f08 add MPI's.
   interface lockstep_comm_create
-    module procedure comm_self, comm_from_ops
+    module procedure comm_self, comm_from_ops, comm_from_nccl
   end interface
 
   ! A seed of either kind.
@@ -296,6 +296,12 @@ module lockstep
       type(lockstep_comm_ops), intent(in) :: ops
       type(lockstep_comm), intent(out) :: comm
       integer(c_int32_t) :: c_comm_from_ops
+    end function
+    function c_comm_from_nccl(context, nccl_comm, control, comm) bind(C, name='lockstep_comm_from_nccl')
+      import :: c_int32_t, c_ptr, lockstep_comm
+      type(c_ptr), value :: context, nccl_comm, control
+      type(lockstep_comm), intent(out) :: comm
+      integer(c_int32_t) :: c_comm_from_nccl
     end function
     function c_comm_rank(comm, rank, size) bind(C, name='lockstep_comm_rank')
       import :: c_int32_t, c_ptr
@@ -571,6 +577,17 @@ contains
     given = ops
     given%struct_size = int(c_sizeof(given), c_int32_t)
     call lockstep_finish(c_comm_from_ops(context%handle, given, comm), stat, errmsg)
+  end subroutine
+
+  ! nccl_comm: an ncclComm_t; control: of the same ranks, for memory of the host.
+  subroutine comm_from_nccl(context, nccl_comm, control, comm, stat, errmsg)
+    type(lockstep_context), intent(in) :: context
+    type(c_ptr), intent(in) :: nccl_comm
+    type(lockstep_comm), intent(in) :: control
+    type(lockstep_comm), intent(out) :: comm
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call lockstep_finish(c_comm_from_nccl(context%handle, nccl_comm, control%handle, comm), stat, errmsg)
   end subroutine
 
   pure subroutine comm_adopt(handle, comm)

@@ -13,6 +13,13 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
                                            " (CMake option LOCKSTEP_NCCL)"));
 }
 
+std::unique_ptr<Communicator> adopt_nccl_communicator(void* /*comm*/, Communicator& control, Device device,
+                                                      double /*timeout_s*/) {
+  throw CollectiveError<UnsupportedError>(concat("nccl: this build has no NCCL, expected one that has it for ",
+                                                 control.size(), control.size() == 1 ? " rank on " : " ranks on ",
+                                                 device, " (CMake option LOCKSTEP_NCCL)"));
+}
+
 std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& /*communicator*/) {
   return nullptr;
 }

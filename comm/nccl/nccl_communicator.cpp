@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
@@ -14,10 +13,8 @@
 #include <thread>
 #include <utility>
 
-#include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
@@ -25,70 +22,22 @@
 namespace lockstep::comm {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using cuda::DeviceGuard;
 
-ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::u8:
-      return ncclUint8;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::u64:
-      break;
-  }
-  return ncclUint64;
-}
-
-std::size_t count_of(const TensorView& view) {
-  return static_cast<std::size_t>(view.numel());
-}
-
-/// The r-th of `size` equal parts of a tensor's elements.
-void* part_of(const TensorView& view, int r, int size) {
-  return static_cast<std::byte*>(view.data) +
-         static_cast<std::size_t>(r) * (view.bytes() / static_cast<std::size_t>(size));
-}
-
-/// NCCL's text for an error. ncclGetLastError() belongs to the process and is never cleared: its text may be older.
-std::string words(ncclResult_t result) {
-  const char* last = ncclGetLastError(nullptr);
-  const std::string_view detail = last == nullptr ? "" : last;
-  return concat(ncclGetErrorString(result), detail.empty() ? "" : "; NCCL's last message: ", detail);
-}
-
-/// The state of a communicator once it is no longer in progress; ncclInProgress when the time is over. The NCCL call
-/// also advances what was begun, so the thread that uses the communicator must make it.
-ncclResult_t poll(ncclComm_t comm, double seconds) {
-  constexpr std::chrono::microseconds kPatience(100);
-  constexpr std::chrono::microseconds kPause(20);
-  const Clock::time_point start = Clock::now();
-  while (true) {
-    ncclResult_t state = ncclInProgress;
-    const ncclResult_t asked = ncclCommGetAsyncError(comm, &state);
-    if (asked != ncclSuccess) {
-      return asked;
-    }
-    const Clock::duration waited = Clock::now() - start;
-    if (state != ncclInProgress || std::chrono::duration<double>(waited).count() > seconds) {
-      return state;
-    }
-    if (waited < kPatience) {  // an operation is enqueued in less time than a sleep takes
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kPause);
-    }
-  }
+/// Of the library that this program is linked with.
+const NcclFunctions& linked() {
+  static const NcclFunctions kLinked{.all_reduce = ncclAllReduce,
+                                     .reduce_scatter = ncclReduceScatter,
+                                     .all_gather = ncclAllGather,
+                                     .broadcast = ncclBroadcast,
+                                     .send = ncclSend,
+                                     .recv = ncclRecv,
+                                     .group_start = ncclGroupStart,
+                                     .group_end = ncclGroupEnd,
+                                     .async_error = ncclCommGetAsyncError,
+                                     .error_string = ncclGetErrorString,
+                                     .last_error = ncclGetLastError};
+  return kLinked;
 }
 
 ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_at_once) {
@@ -122,10 +71,6 @@ ncclResult_t end_estimate(double& seconds) {
   return ncclGroupEnd();
 }
 #endif
-
-std::string state_text(ncclResult_t result, double timeout_s) {
-  return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
-}
 
 /// One line per value, so that no value can be read as another one.
 std::string to_text(const NcclRank& rank) {
@@ -163,7 +108,7 @@ NcclRank describe(Device device, const NcclOptions& options) {
                          " does not exist, this process sees ", gpus.size(), " GPUs");
     rank.gpu = gpus[static_cast<std::size_t>(device.index)].uuid;
     const ncclResult_t result = ncclGetVersion(&rank.version);
-    require<NcclError>(result == ncclSuccess, "ncclGetVersion: ", words(result));
+    require<NcclError>(result == ncclSuccess, "ncclGetVersion: ", linked().words(result));
   } catch (const std::exception& error) {
     rank.failure = error.what();
   }
@@ -176,7 +121,8 @@ ncclUniqueId share_id(Communicator& control) {
   std::string text;
   if (control.rank() == 0) {
     const ncclResult_t result = ncclGetUniqueId(&id);
-    text = result == ncclSuccess ? concat('+', std::string_view(id.internal, sizeof id.internal)) : words(result);
+    text =
+        result == ncclSuccess ? concat('+', std::string_view(id.internal, sizeof id.internal)) : linked().words(result);
   }
   text = broadcast_text(control, text);
   require<CollectiveError<NcclError>>(text.size() == sizeof id.internal + 1 && text[0] == '+',
@@ -213,10 +159,10 @@ std::unique_ptr<NcclCommunicator> start(const ncclUniqueId& id, int rank, int si
   ncclComm_t comm = nullptr;
   ncclResult_t result = ncclCommInitRankConfig(&comm, size, id, rank, &config);
   if (comm != nullptr && (result == ncclSuccess || result == ncclInProgress)) {
-    result = poll(comm, options->timeout_s);
+    result = linked().poll(comm, options->timeout_s);
   }
   if (result != ncclSuccess) {
-    const std::string text = state_text(result, options->timeout_s);
+    const std::string text = linked().state_text(result, options->timeout_s);
     if (comm != nullptr) {
       abort_and_wait(comm, device, options);
     }
@@ -253,144 +199,35 @@ void NcclAbort::wait(double seconds) noexcept {
 }
 
 NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device device, SharedNcclOptions options)
-    : Communicator(rank, size),
-      comm_(comm),
-      device_(device),
+    : NcclExchange(linked(), comm, rank, size, device, options->timeout_s),
       options_(std::move(options)),
-      own_(device),
-      scratch_(Tensor::zeros(own_, Shape{1}, DType::i32)),
-      uncaught_(std::uncaught_exceptions()) {
-  own_.synchronize();  // other streams may use scratch_
-}
+      uncaught_(std::uncaught_exceptions()) {}
 
 NcclCommunicator::~NcclCommunicator() {
-  const DeviceGuard guard(device_, std::nothrow);
-  if (comm_ != nullptr) {
+  const DeviceGuard guard(device(), std::nothrow);
+  if (comm() != nullptr) {
     // Ends the communicator together with the other ranks. When an exception unwinds this rank, they may never come.
-    if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm_)) == ncclSuccess &&
-        ncclCommDestroy(comm_) == ncclSuccess) {
+    if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm())) == ncclSuccess &&
+        ncclCommDestroy(comm()) == ncclSuccess) {
       return;
     }
-    abort();
+    abort(release());
   } else if (abort_) {
     abort_->wait(abort_wait(*options_));  // a graph that was in its way may be gone by now
   }
 }
 
-void NcclCommunicator::abort() noexcept {
-  abort_.emplace(std::exchange(comm_, nullptr), device_, options_);
-  abort_->wait(abort_wait(*options_));
-}
-
-ncclResult_t NcclCommunicator::settled(ncclResult_t result) {
-  return result == ncclInProgress ? poll(comm_, options_->timeout_s) : result;
-}
-
-void NcclCommunicator::require_alive(std::string_view op) const {
-  require<NcclError>(comm_ != nullptr, op, ": the communicator was aborted: ", failure_);
-}
-
-void NcclCommunicator::fail(const std::string& what, ncclResult_t result) {
-  failure_ = concat("nccl: rank ", rank(), " of ", size(), " on ", device_, ": ", what, ": ",
-                    state_text(result, options_->timeout_s));
+void NcclCommunicator::give_up(ncclComm_t comm) noexcept {
   if (std::exchange(estimating_, false)) {  // before the communicator of the group is destroyed
     double ignored = 0;
     end_estimate(ignored);
   }
-  abort();
-  throw NcclError(failure_);
+  abort(comm);
 }
 
-template <class Call>
-void NcclCommunicator::run(std::string_view op, const TensorView& data, Call&& call) {
-  require_alive(op);
-  const DeviceGuard guard(device_);
-  // Every rank has nothing to exchange: NCCL need not be called.
-  const ncclResult_t result = data.numel() > 0 ? settled(call()) : ncclSuccess;
-  if (result != ncclSuccess) {
-    fail(concat(op, " of ", data.numel(), " x ", data.dtype), result);
-  }
-  ++counts_.calls;
-  counts_.bytes += static_cast<std::int64_t>(data.bytes());
-}
-
-void NcclCommunicator::all_reduce(Stream& stream, const TensorView& data) {
-  detail::check_on(device_, "all_reduce", stream, data);
-  detail::check_summable("all_reduce", data.dtype);
-  run("all_reduce", data, [&] {
-    return ncclAllReduce(data.data, data.data, count_of(data), type_of(data.dtype), ncclSum, comm_,
-                         stream.cuda_handle());
-  });
-}
-
-void NcclCommunicator::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "reduce_scatter", stream, in);
-  detail::check_on(device_, "reduce_scatter", stream, out);
-  detail::check_summable("reduce_scatter", in.dtype);
-  detail::check_parts("reduce_scatter", in, out, size());
-  detail::check_separate("reduce_scatter", in, out);
-  run("reduce_scatter", in, [&] {
-    return ncclReduceScatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_, stream.cuda_handle());
-  });
-}
-
-void NcclCommunicator::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_gather", stream, in);
-  detail::check_on(device_, "all_gather", stream, out);
-  detail::check_parts("all_gather", out, in, size());
-  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // NCCL compares the addresses itself
-  run("all_gather", in,
-      [&] { return ncclAllGather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle()); });
-}
-
-void NcclCommunicator::all_to_all(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_to_all", stream, in);
-  detail::check_on(device_, "all_to_all", stream, out);
-  detail::check_exchange("all_to_all", in, out, size());
-  run("all_to_all", in, [&] {
-    const std::size_t n = count_of(in) / static_cast<std::size_t>(size());
-    ncclResult_t result = ncclGroupStart();
-    const auto begun = [&] { return result == ncclSuccess || result == ncclInProgress; };
-    for (int r = 0; r < size() && begun(); ++r) {
-      result = ncclSend(part_of(in, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
-      if (begun()) {
-        result = ncclRecv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
-      }
-    }
-    const ncclResult_t ended = ncclGroupEnd();  // also after an error: an open group would take up the next calls
-    return begun() ? ended : result;
-  });
-}
-
-void NcclCommunicator::broadcast(Stream& stream, const TensorView& data, int root) {
-  detail::check_on(device_, "broadcast", stream, data);
-  detail::check_rank("broadcast", root, size());
-  run("broadcast", data, [&] {
-    return ncclBroadcast(data.data, data.data, count_of(data), type_of(data.dtype), root, comm_, stream.cuda_handle());
-  });
-}
-
-void NcclCommunicator::barrier(Stream& stream) {
-  detail::check_stream(device_, "barrier", stream);
-  const TensorView data = scratch_.view();
-  run("barrier", data, [&] {
-    return ncclAllReduce(data.data, data.data, 1, type_of(data.dtype), ncclSum, comm_, stream.cuda_handle());
-  });
-  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // this all-reduce is not the caller's
-}
-
-void NcclCommunicator::send(Stream& stream, const TensorView& data, int to) {
-  detail::check_on(device_, "send", stream, data);
-  detail::check_peer("send", to, rank(), size());
-  run("send", data,
-      [&] { return ncclSend(data.data, count_of(data), type_of(data.dtype), to, comm_, stream.cuda_handle()); });
-}
-
-void NcclCommunicator::recv(Stream& stream, const TensorView& data, int from) {
-  detail::check_on(device_, "recv", stream, data);
-  detail::check_peer("recv", from, rank(), size());
-  run("recv", data,
-      [&] { return ncclRecv(data.data, count_of(data), type_of(data.dtype), from, comm_, stream.cuda_handle()); });
+void NcclCommunicator::abort(ncclComm_t comm) noexcept {
+  abort_.emplace(comm, device(), options_);
+  abort_->wait(abort_wait(*options_));
 }
 
 std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
@@ -400,13 +237,13 @@ std::unique_ptr<Communicator> NcclCommunicator::split(int color, int key) {
 std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Calls calls) {
   require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
   require_alive("split");
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(device());
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
   // The parent is in progress until the new communicator exists, and the new one until it is ready.
-  ncclResult_t result = settled(ncclCommSplit(comm_, color, key, &part, &config));
+  ncclResult_t result = settled(ncclCommSplit(comm(), color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
-    result = poll(part, options_->timeout_s);
+    result = linked().poll(part, options_->timeout_s);
   }
   int part_rank = 0;
   int part_size = 0;
@@ -418,39 +255,18 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   }
   if (result != ncclSuccess) {
     if (part != nullptr) {
-      abort_and_wait(part, device_, options_);
+      abort_and_wait(part, device(), options_);
     }
     fail(concat("split, color ", color), result);
   }
-  auto child = take(part, part_rank, part_size, device_, options_);
+  auto child = take(part, part_rank, part_size, device(), options_);
   child->first_operation();
   return child;
 }
 
-void NcclCommunicator::check() {
-  require_alive("check");
-  const DeviceGuard guard(device_);
-  ncclResult_t state = ncclSuccess;
-  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &state);
-  state = asked != ncclSuccess ? asked : state;
-  if (state != ncclSuccess && state != ncclInProgress) {
-    fail("while operations were under way", state);
-  }
-}
-
-void NcclCommunicator::first_operation() {
-  barrier(own_.stream());
-  Event done(device_);
-  own_.stream().record(done);
-  if (!wait_for(done, *this, options_->timeout_s)) {
-    fail("the first operation", ncclInProgress);
-  }
-  counts_ = {};
-}
-
 std::optional<double> NcclCommunicator::estimate(const std::function<void(Communicator&)>& f) {
   require_alive("estimate");
-  const DeviceGuard guard(device_);
+  const DeviceGuard guard(device());
   if (size() == 1) {
     return std::nullopt;  // there NCCL copies at once, also within a group
   }

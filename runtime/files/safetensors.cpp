@@ -255,9 +255,10 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     if (header.size() > 1) {
       header += ',';
     }
+    // Numbers as no locale of the program groups their digits.
     header += concat(Json(tensor->name).text(), ":{\"dtype\":\"", safetensors_dtype(tensor->dtype),
-                     "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", position, ',',
-                     position + bytes, "]}");
+                     "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", std::to_string(position),
+                     ',', std::to_string(position + bytes), "]}");
     sizes.push_back(bytes);
     position += bytes;
   }

@@ -26,6 +26,36 @@ contains
   end subroutine
 end module small_memory
 
+! Functions of a communicator of one rank, of which the gathering one gives the status that it is told to give.
+module own_ranks
+  use, intrinsic :: iso_c_binding
+  implicit none
+  integer(c_int32_t) :: answer = 0
+contains
+  function gather(user, in, out, bytes) bind(C) result(status)
+    type(c_ptr), value :: user, in, out
+    integer(c_int64_t), value :: bytes
+    integer(c_int32_t) :: status
+    character(kind=c_char), pointer :: from(:), to(:)
+    call c_f_pointer(in, from, [bytes])
+    call c_f_pointer(out, to, [bytes])
+    to = from
+    status = merge(0, answer, c_associated(user))
+  end function
+  function send(user, data, bytes, root) bind(C) result(status)
+    type(c_ptr), value :: user, data
+    integer(c_int64_t), value :: bytes
+    integer(c_int32_t), value :: root
+    integer(c_int32_t) :: status
+    status = merge(0, 1, c_associated(data) .and. .not. c_associated(user) .and. bytes > 0 .and. root >= 0)
+  end function
+  function meet(user) bind(C) result(status)
+    type(c_ptr), value :: user
+    integer(c_int32_t) :: status
+    status = merge(1, 0, c_associated(user))
+  end function
+end module own_ranks
+
 ! Constants and structs as the header has them, statuses and texts, handles, a training, files.
 program calls_test
   use, intrinsic :: iso_c_binding
@@ -89,6 +119,7 @@ program calls_test
   call handles()
   call train()
   call lent_memory()
+  call statuses()
   call finish()
 
 contains
@@ -412,5 +443,52 @@ contains
     call lockstep_comm_create(own, ops, comm, stat, text)
     call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'lockstep_comm_from_ops')
     call lockstep_destroy(own)
+  end subroutine
+
+  ! Those that no other test here ends in; INTERNAL, which no call is known to end in, is bindings.c.entry's.
+  subroutine statuses()
+    use own_ranks
+    type(lockstep_context) :: elsewhere
+    type(lockstep_context_options) :: options
+    type(lockstep_model) :: model
+    type(lockstep_comm_ops) :: ops
+    type(lockstep_comm) :: ranks, none
+    character(200) :: text
+    integer :: i, largest, stat, unit
+    integer, parameter :: numbers(*) = [LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_PEER]
+    options%device_type = 13
+    call lockstep_context_create(elsewhere, options, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_DEVICE, text, 'device_type is 13')
+    call lockstep_model_create(context, LOCKSTEP_F64, [1, 8, 8], model)
+    call lockstep_model_add(model, 'conv2d', '1', [0], 1, lockstep_layer_options(kernel=[3, 5, 0]), stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_UNSUPPORTED, text, 'kernel')
+    call lockstep_destroy(model)
+    open (newunit=unit, file='calls_test.damaged', status='replace', action='write')
+    write (unit, '(a)') 'no tensors'
+    close (unit)
+    call make_line(context, model)
+    call lockstep_model_load(model, 'calls_test.damaged', stat, text)
+    call check_error(stat, LOCKSTEP_ERR_FORMAT, text, 'calls_test.damaged')
+    open (newunit=unit, file='calls_test.damaged', status='old')
+    close (unit, status='delete')
+    call lockstep_destroy(model)
+    ops%size = 1
+    ops%all_reduce_sum = c_funloc(send)
+    ops%broadcast = c_funloc(send)
+    ops%all_gather = c_funloc(gather)
+    ops%barrier = c_funloc(meet)
+    call lockstep_comm_create(context, ops, ranks)
+    do i = 1, size(numbers)
+      answer = numbers(i)
+      call lockstep_comm_agree(ranks, 7, largest, stat, text)
+      call check_error(stat, numbers(i), text, 'all_gather returned')
+    end do
+    answer = 0
+    call lockstep_comm_agree(ranks, 7, largest)
+    call check(largest == 7, 'a communicator that failed goes on')
+    call lockstep_comm_create(context, c_null_ptr, ranks, none, stat, text)
+    call check((stat == LOCKSTEP_ERR_INVALID .or. stat == LOCKSTEP_ERR_UNSUPPORTED) .and. index(text, 'nccl') > 0, &
+      'no communicator of NCCL: '//trim(text))
+    call lockstep_destroy(ranks)
   end subroutine
 end program calls_test

@@ -794,6 +794,12 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   return call.check("ncclCommCount", comm);
 }
 
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  const Call call("ncclCommCuDevice");
+  *device = comm->device;
+  return call.check("ncclCommCuDevice", comm);
+}
+
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* result, ncclConfig_t* config) {
   const Call call("ncclCommSplit");
   const ncclResult_t status = call.check("ncclCommSplit", comm);

@@ -246,6 +246,14 @@ LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*
  * struct is copied. `destroy` is not called when this fails. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops*,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
+/* Ranks on GPUs: nccl_comm is the host program's ncclComm_t, on the GPU of the context, of the ranks of `control`,
+ * which goes on carrying what lies in host memory. It is neither configured nor ended nor aborted here: it is destroyed
+ * after every trainer and communicator made with it, and when one of these has failed (LOCKSTEP_ERR_NCCL), aborting it
+ * is the host program's. Calls go to the NCCL that the process has loaded, in the order of the context's stream; NCCL
+ * wants one thread for all communicators of a GPU. Collective, one small all-reduce included; UNSUPPORTED where the
+ * process has no NCCL. */
+LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
+                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t* rank, int32_t* size) LOCKSTEP_NOEXCEPT;
 /* Collective: the largest of the ranks' numbers, for phases of the host program that may fail on one rank. */
 LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t* largest) LOCKSTEP_NOEXCEPT;
@@ -307,7 +315,7 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  * Collective entries: trainer_create, update, broadcast, average, save, load. They check their arguments, then the
  * ranks agree; a rank that cannot go on gets its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. */
 /* Of a model with parameters, which it updates in place; one trainer a model. The ranks compare model and options; the
- * largest max_batch counts. With several ranks on a GPU: LOCKSTEP_ERR_UNSUPPORTED as yet. */
+ * largest max_batch counts. Several ranks on GPUs want a communicator of lockstep_comm_from_nccl. */
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options*,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the

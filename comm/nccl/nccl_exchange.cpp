@@ -1,0 +1,231 @@
+#include <lockstep/comm/nccl/nccl_exchange.hpp>
+
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/comm/wait.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using cuda::DeviceGuard;
+
+ncclDataType_t type_of(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::f64:
+      return ncclFloat64;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::u8:
+      return ncclUint8;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::u64:
+      break;
+  }
+  return ncclUint64;
+}
+
+std::size_t count_of(const TensorView& view) {
+  return static_cast<std::size_t>(view.numel());
+}
+
+/// The r-th of `size` equal parts of a tensor's elements.
+void* part_of(const TensorView& view, int r, int size) {
+  return static_cast<std::byte*>(view.data) +
+         static_cast<std::size_t>(r) * (view.bytes() / static_cast<std::size_t>(size));
+}
+
+}  // namespace
+
+std::string NcclFunctions::words(ncclResult_t result) const {
+  const char* last = last_error(nullptr);
+  const std::string_view detail = last == nullptr ? "" : last;
+  return concat(error_string(result), detail.empty() ? "" : "; NCCL's last message: ", detail);
+}
+
+ncclResult_t NcclFunctions::poll(ncclComm_t comm, double seconds) const {
+  constexpr std::chrono::microseconds kPatience(100);
+  constexpr std::chrono::microseconds kPause(20);
+  const Clock::time_point start = Clock::now();
+  while (true) {
+    ncclResult_t state = ncclInProgress;
+    const ncclResult_t asked = async_error(comm, &state);
+    if (asked != ncclSuccess) {
+      return asked;
+    }
+    const Clock::duration waited = Clock::now() - start;
+    if (state != ncclInProgress || std::chrono::duration<double>(waited).count() > seconds) {
+      return state;
+    }
+    if (waited < kPatience) {  // an operation is enqueued in less time than a sleep takes
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+  }
+}
+
+std::string NcclFunctions::state_text(ncclResult_t result, double timeout_s) const {
+  return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
+}
+
+NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device,
+                           double timeout_s)
+    : Communicator(rank, size),
+      nccl_(functions),
+      comm_(comm),
+      device_(device),
+      timeout_s_(timeout_s),
+      own_(device),
+      scratch_(Tensor::zeros(own_, Shape{1}, DType::i32)) {
+  own_.synchronize();  // other streams may use scratch_
+}
+
+ncclResult_t NcclExchange::settled(ncclResult_t result) const {
+  return result == ncclInProgress ? nccl_.poll(comm_, timeout_s_) : result;
+}
+
+void NcclExchange::require_alive(std::string_view op) const {
+  require<NcclError>(comm_ != nullptr, op, ": the communicator was given up: ", failure_);
+}
+
+void NcclExchange::fail(const std::string& what, ncclResult_t result) {
+  failure_ = concat("nccl: rank ", rank(), " of ", size(), " on ", device_, ": ", what, ": ",
+                    nccl_.state_text(result, timeout_s_));
+  give_up(release());
+  throw NcclError(failure_);
+}
+
+ncclComm_t NcclExchange::release() {
+  return std::exchange(comm_, nullptr);
+}
+
+template <class Call>
+void NcclExchange::run(std::string_view op, const TensorView& data, Call&& call) {
+  require_alive(op);
+  const DeviceGuard guard(device_);
+  // Every rank has nothing to exchange: NCCL need not be called.
+  const ncclResult_t result = data.numel() > 0 ? settled(call()) : ncclSuccess;
+  if (result != ncclSuccess) {
+    fail(concat(op, " of ", data.numel(), " x ", data.dtype), result);
+  }
+  ++counts_.calls;
+  counts_.bytes += static_cast<std::int64_t>(data.bytes());
+}
+
+void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
+  detail::check_on(device_, "all_reduce", stream, data);
+  detail::check_summable("all_reduce", data.dtype);
+  run("all_reduce", data, [&] {
+    return nccl_.all_reduce(data.data, data.data, count_of(data), type_of(data.dtype), ncclSum, comm_,
+                            stream.cuda_handle());
+  });
+}
+
+void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
+  detail::check_on(device_, "reduce_scatter", stream, in);
+  detail::check_on(device_, "reduce_scatter", stream, out);
+  detail::check_summable("reduce_scatter", in.dtype);
+  detail::check_parts("reduce_scatter", in, out, size());
+  detail::check_separate("reduce_scatter", in, out);
+  run("reduce_scatter", in, [&] {
+    return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
+                                stream.cuda_handle());
+  });
+}
+
+void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
+  detail::check_on(device_, "all_gather", stream, in);
+  detail::check_on(device_, "all_gather", stream, out);
+  detail::check_parts("all_gather", out, in, size());
+  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // NCCL compares the addresses itself
+  run("all_gather", in, [&] {
+    return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
+  });
+}
+
+void NcclExchange::all_to_all(Stream& stream, const TensorView& in, const TensorView& out) {
+  detail::check_on(device_, "all_to_all", stream, in);
+  detail::check_on(device_, "all_to_all", stream, out);
+  detail::check_exchange("all_to_all", in, out, size());
+  run("all_to_all", in, [&] {
+    const std::size_t n = count_of(in) / static_cast<std::size_t>(size());
+    ncclResult_t result = nccl_.group_start();
+    const auto begun = [&] { return result == ncclSuccess || result == ncclInProgress; };
+    for (int r = 0; r < size() && begun(); ++r) {
+      result = nccl_.send(part_of(in, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
+      if (begun()) {
+        result = nccl_.recv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
+      }
+    }
+    const ncclResult_t ended = nccl_.group_end();  // also after an error: an open group would take up the next calls
+    return begun() ? ended : result;
+  });
+}
+
+void NcclExchange::broadcast(Stream& stream, const TensorView& data, int root) {
+  detail::check_on(device_, "broadcast", stream, data);
+  detail::check_rank("broadcast", root, size());
+  run("broadcast", data, [&] {
+    return nccl_.broadcast(data.data, data.data, count_of(data), type_of(data.dtype), root, comm_,
+                           stream.cuda_handle());
+  });
+}
+
+void NcclExchange::barrier(Stream& stream) {
+  detail::check_stream(device_, "barrier", stream);
+  const TensorView data = scratch_.view();
+  run("barrier", data, [&] {
+    return nccl_.all_reduce(data.data, data.data, 1, type_of(data.dtype), ncclSum, comm_, stream.cuda_handle());
+  });
+  counts_.bytes -= static_cast<std::int64_t>(data.bytes());  // this all-reduce is not the caller's
+}
+
+void NcclExchange::send(Stream& stream, const TensorView& data, int to) {
+  detail::check_on(device_, "send", stream, data);
+  detail::check_peer("send", to, rank(), size());
+  run("send", data,
+      [&] { return nccl_.send(data.data, count_of(data), type_of(data.dtype), to, comm_, stream.cuda_handle()); });
+}
+
+void NcclExchange::recv(Stream& stream, const TensorView& data, int from) {
+  detail::check_on(device_, "recv", stream, data);
+  detail::check_peer("recv", from, rank(), size());
+  run("recv", data,
+      [&] { return nccl_.recv(data.data, count_of(data), type_of(data.dtype), from, comm_, stream.cuda_handle()); });
+}
+
+void NcclExchange::check() {
+  require_alive("check");
+  const DeviceGuard guard(device_);
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = nccl_.async_error(comm_, &state);
+  state = asked != ncclSuccess ? asked : state;
+  if (state != ncclSuccess && state != ncclInProgress) {
+    fail("while operations were under way", state);
+  }
+}
+
+void NcclExchange::first_operation() {
+  barrier(own_.stream());
+  Event done(device_);
+  own_.stream().record(done);
+  if (!wait_for(done, *this, timeout_s_)) {
+    fail("the first operation", ncclInProgress);
+  }
+  counts_ = {};
+}
+
+}  // namespace lockstep::comm

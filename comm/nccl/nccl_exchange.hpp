@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include <nccl.h>
+
+#include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::comm {
+
+/// The calls of one NCCL library that exchanging takes: of the one that the program is linked with, or of the one that
+/// made a host program's communicator. A communicator is used with its own library alone.
+struct NcclFunctions {
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclBroadcast) broadcast = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclCommGetAsyncError) async_error = nullptr;
+  decltype(&ncclGetErrorString) error_string = nullptr;
+  decltype(&ncclGetLastError) last_error = nullptr;
+
+  /// NCCL's text for an error. ncclGetLastError() belongs to the process and is never cleared: its text may be older.
+  [[nodiscard]] std::string words(ncclResult_t result) const;
+  /// The state of a communicator once it is no longer in progress; ncclInProgress when the time is over. The NCCL call
+  /// also advances what was begun, so the thread that uses the communicator must make it.
+  [[nodiscard]] ncclResult_t poll(ncclComm_t comm, double seconds) const;
+  [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const;
+};
+
+/// One rank of an NCCL communicator: what is the same whoever made it. A call may answer that it is in progress; until
+/// it is complete NCCL accepts no other call, so the calling thread polls with a deadline. After an error the
+/// communicator is given up, and every call throws that error.
+class NcclExchange : public Communicator {
+ public:
+  [[nodiscard]] std::string_view backend() const override { return "nccl"; }
+  [[nodiscard]] bool can_overlap() const override { return true; }
+  /// NCCL requires one thread to enqueue the operations of all communicators of a device, in the same order on all
+  /// ranks.
+  [[nodiscard]] bool any_thread() const override { return false; }
+  /// Destroy graphs before the communicator. One of our own waits for timeout_s while a graph lives, and then aborts.
+  [[nodiscard]] bool can_be_captured() const override { return true; }
+
+  void all_reduce(Stream& stream, const TensorView& data) override;
+  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override;
+  void broadcast(Stream& stream, const TensorView& data, int root) override;
+  void barrier(Stream& stream) override;
+  void send(Stream& stream, const TensorView& data, int to) override;
+  void recv(Stream& stream, const TensorView& data, int from) override;
+  void check() override;
+  [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
+
+  /// Runs a small all-reduce and waits for it, so that connections exist before a graph is captured.
+  void first_operation();
+
+ protected:
+  /// comm is ready.
+  NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s);
+
+  /// After an error, once: nothing uses comm() any more.
+  virtual void give_up(ncclComm_t comm) noexcept = 0;
+
+  [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null once it was given up
+  [[nodiscard]] Device device() const { return device_; }
+  void require_alive(std::string_view op) const;
+  /// Waits until the result is success or an error; ncclInProgress when the time is over.
+  [[nodiscard]] ncclResult_t settled(ncclResult_t result) const;
+  [[noreturn]] void fail(const std::string& what, ncclResult_t result);
+  /// Gives comm up without an error; null when it was before.
+  [[nodiscard]] ncclComm_t release();
+
+ private:
+  /// Calls NCCL with the device current, waits while the call is in progress, and counts it. call: ncclResult_t().
+  template <class Call>
+  void run(std::string_view op, const TensorView& data, Call&& call);
+
+  NcclFunctions nccl_;
+  ncclComm_t comm_;
+  Device device_;
+  double timeout_s_;
+  CudaContext own_;  ///< for first_operation()
+  Tensor scratch_;   ///< (1) i32: the element that a barrier sums
+  std::string failure_;
+  CommunicatorCounts counts_;
+};
+
+}  // namespace lockstep::comm

@@ -1,0 +1,139 @@
+// What docs/embedding.md says of threads: handles of different contexts are independent, a context goes from thread to
+// thread, and no call holds a lock while a function of the host program runs. Also under ThreadSanitizer
+// (scripts/nightly.sh).
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "host.hpp"
+
+namespace host {
+namespace {
+
+constexpr std::int64_t kSamples = 50;
+
+std::vector<double> inputs() {
+  std::vector<double> x(kSamples * 3);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = draw(i);
+  }
+  return x;
+}
+
+/// Blocks of 1, 2, 3, ... samples.
+std::vector<double> infer(lockstep_model model, std::vector<double> x) {
+  std::vector<double> y(kSamples * 2);
+  for (std::int64_t begin = 0, n = 1; begin < kSamples; begin += n, ++n) {
+    const std::int64_t count = std::min(n, kSamples - begin);
+    View in(x.data() + 3 * begin, {count, 3});
+    View out(y.data() + 2 * begin, {count, 2});
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  }
+  return y;
+}
+
+void in_threads(int count, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back(body, i);
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+}
+
+// Each with a context of its own; contexts, handles and errors come and go meanwhile.
+TEST(Threads, ShareAModelAndGetTheSameBits) {
+  for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
+    Context context;
+    make_context(context);
+    Model model;
+    make_mlp(context, model, {3, 16, 2}, dtype);
+    const std::vector<double> expected = infer(model, inputs());
+    const lockstep_model original = model;
+    in_threads(4, [&](int thread) {
+      for (int life = 0; life < 5; ++life) {
+        Context own;
+        make_context(own);
+        Model shared;
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_share(original, own, &shared)));
+        for (int call = 0; call < 5; ++call) {
+          EXPECT_EQ(infer(shared, inputs()), expected);
+        }
+        const std::string name = "of thread " + std::to_string(thread);
+        double value = 0;
+        View view(&value, {1});
+        EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(shared, name.c_str(), 0, &view), {name}));
+        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_read(shared, "2.bias", 0, &view)) ||
+                    is(LOCKSTEP_ERR_SHAPE, lockstep_parameter_read(shared, "2.bias", 0, &view)));
+      }
+    });
+  }
+}
+
+/// Training of eight steps, each in a thread of its own where `threads`: the last parameters.
+std::vector<double> trained(bool threads) {
+  Context context;
+  make_context(context);
+  Comm comm;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  Model model;
+  make_mlp(context, model, {3, 16, 2});
+  const lockstep_trainer_options options = trainer_options(kSamples);
+  Trainer trainer;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  for (int step = 0; step < 8; ++step) {
+    const auto body = [&](int) {
+      const std::vector<double> x = inputs();
+      const std::vector<double> y = infer(model, x);
+      View in(x.data(), {kSamples, 3});
+      std::vector<double> goal(y.size());
+      for (std::size_t i = 0; i < goal.size(); ++i) {
+        goal[i] = y[i] / 2 + x[i];
+      }
+      View target(goal.data(), {kSamples, 2});
+      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
+      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-2)));
+    };
+    if (threads) {
+      in_threads(1, body);
+    } else {
+      body(0);
+    }
+  }
+  return parameter(model, "2.weight", {2, 16});
+}
+
+TEST(Threads, HandAContextOn) {
+  const std::vector<double> alone = trained(false);
+  EXPECT_EQ(trained(true), alone);
+}
+
+// Were a lock held while the host program's allocator runs, the other thread would wait for ever.
+TEST(Threads, GoOnWhileAFunctionOfTheHostProgramRuns) {
+  std::atomic<int> lives{0};
+  lockstep_allocator functions{};
+  functions.struct_size = sizeof functions;
+  functions.user = &lives;
+  functions.allocate = [](void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
+    in_threads(1, [user](int) {
+      Context own;
+      make_context(own);
+      Model model;
+      make_mlp(own, model, {3, 4, 2});
+      EXPECT_EQ(infer(model, inputs()).size(), kSamples * 2U);
+      ++*static_cast<std::atomic<int>*>(user);
+    });
+    return std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
+  };
+  functions.deallocate = [](void*, void* memory, std::size_t, lockstep_stream) { std::free(memory); };
+  Context context;
+  make_context(context, &functions);
+  Model model;
+  make_mlp(context, model, {3, 4, 2});
+  infer(model, inputs());
+  EXPECT_GT(lives, 0);
+}
+
+}  // namespace
+}  // namespace host

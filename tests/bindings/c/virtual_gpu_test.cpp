@@ -1,0 +1,567 @@
+// The C interface on GPUs that are not there (tests/virtual_gpu): a host program with memory, streams and, where there
+// is NCCL, communicators of its own. Work is queued in every order that CUDA allows, so that a wait which is missing
+// gives a wrong result for some seed.
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <thread>
+
+#include <cuda_runtime_api.h>
+
+#include "control.hpp"
+#include "host.hpp"
+#include "team.hpp"
+
+#if LOCKSTEP_HAS_NCCL
+#include <nccl.h>
+
+#include "nccl_control.hpp"
+#endif
+
+namespace host {
+namespace {
+
+namespace standin = lockstep::standin;
+using Texts = std::vector<std::string>;
+
+constexpr std::int64_t kSamples = 37;
+
+/// The name that our own calls of CUDA have for a stream that lockstep is given: the stand-in has no nameless one.
+cudaStream_t named(cudaStream_t stream) {
+  return stream != nullptr ? stream : cudaStreamLegacy;
+}
+
+void new_machine(std::uint64_t seed, int devices = 1) {
+  standin::reset({.devices = devices, .bytes_per_device = std::size_t{1} << 28, .seed = seed});
+}
+
+void make_gpu_context(Context& context, int device, std::optional<cudaStream_t> stream = std::nullopt,
+                      const lockstep_allocator* memory = nullptr) {
+  lockstep_context_options options;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  options.device_type = LOCKSTEP_CUDA;
+  options.device_id = device;
+  options.memory = memory;
+  if (stream.has_value()) {
+    options.stream_kind = LOCKSTEP_STREAM_GIVEN;
+    options.stream = *stream;
+  }
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&options, &context)));
+}
+
+/// Floats in the memory of the current device.
+class OnDevice {
+ public:
+  explicit OnDevice(std::int64_t count) : count_(static_cast<std::size_t>(count)) {
+    EXPECT_EQ(cudaMalloc(&data_, count_ * sizeof(float)), cudaSuccess);
+    EXPECT_EQ(cudaGetDevice(&device_), cudaSuccess);
+  }
+  ~OnDevice() { EXPECT_EQ(cudaFree(data_), cudaSuccess); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  [[nodiscard]] float* data() const { return static_cast<float*>(data_); }
+  /// A kernel that writes values, on a stream.
+  void write(cudaStream_t stream, std::vector<float> values) const {
+    EXPECT_EQ(standin::launch(named(stream),
+                              [to = data(), values = std::move(values)](std::span<const standin::DeviceMemory>) {
+                                std::copy(values.begin(), values.end(), to);
+                              }),
+              cudaSuccess);
+  }
+  /// What the stream comes to.
+  [[nodiscard]] std::vector<float> read(cudaStream_t stream) const {
+    std::vector<float> values(count_);
+    EXPECT_EQ(cudaMemcpyAsync(values.data(), data_, count_ * sizeof(float), cudaMemcpyDeviceToHost, named(stream)),
+              cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(named(stream)), cudaSuccess);
+    return values;
+  }
+  [[nodiscard]] View view(std::vector<std::int64_t> shape) const {
+    View made(data(), std::move(shape));
+    made.get()->device_type = LOCKSTEP_CUDA;
+    made.get()->device_id = device_;
+    return made;
+  }
+
+ private:
+  std::size_t count_;
+  void* data_ = nullptr;
+  int device_ = 0;
+};
+
+std::vector<float> inputs(int call) {
+  std::vector<float> x(kSamples * 3);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(draw(1000 * static_cast<std::uint64_t>(call) + i));
+  }
+  return x;
+}
+
+void make_model(lockstep_context context, Model& model) {
+  make_mlp(context, model, {3, 8, 2}, LOCKSTEP_F32);
+}
+
+/// What the host makes of inputs(call).
+std::vector<float> expected(int call) {
+  Context context;
+  make_context(context);
+  Model model;
+  make_model(context, model);
+  const std::vector<float> x = inputs(call);
+  std::vector<float> y(kSamples * 2);
+  View in(x.data(), {kSamples, 3});
+  View out(y.data(), {kSamples, 2});
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  return y;
+}
+
+void expect_near(const std::vector<float>& found, const std::vector<float>& wanted, const std::string& when) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_TRUE(std::abs(found[i] - wanted[i]) <= 1e-5F) << when << ": " << found[i] << ", not " << wanted[i];
+  }
+}
+
+// The context's stream is its own, a given one, or CUDA's legacy stream; the stream of a call is the legacy one or the
+// host program's. Inputs come by a kernel on the stream of the call, and the result is read there.
+TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
+  const std::vector<float> results[] = {expected(0), expected(1), expected(2)};
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    for (const bool own : {true, false}) {
+      for (const bool legacy : {true, false}) {
+        new_machine(seed);
+        const std::string when = "seed " + std::to_string(seed) + (own ? ", own" : ", legacy") +
+                                 " stream of the context" + (legacy ? ", legacy" : ", own") + " stream of the call";
+        {
+          cudaStream_t stream = nullptr;
+          if (!legacy) {
+            ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+          }
+          Context context;
+          make_gpu_context(context, 0, own ? std::nullopt : std::optional<cudaStream_t>(nullptr));
+          Model model;
+          make_model(context, model);
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+          const OnDevice x(kSamples * 3), y(kSamples * 2);
+          View in = x.view({kSamples, 3});
+          View out = y.view({kSamples, 2});
+          for (int call = 0; call < 3; ++call) {
+            x.write(stream, inputs(call));
+            ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+            expect_near(y.read(stream), results[call], when);
+          }
+          if (stream != nullptr) {
+            EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+          }
+        }
+        EXPECT_EQ(standin::violations(), Texts{}) << when;
+        EXPECT_EQ(standin::leaks(), Texts{}) << when;
+      }
+    }
+  }
+}
+
+// The control: a wait that is left out shows for some seed.
+TEST(Streams, AWaitThatIsLeftOutIsSeen) {
+  const std::vector<float> results[] = {expected(0), expected(1)};
+  int wrong = 0;
+  for (std::uint64_t seed = 0; seed < 16; ++seed) {
+    new_machine(seed);
+    cudaStream_t stream = nullptr;
+    ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+    {
+      Context context;
+      make_gpu_context(context, 0);
+      Model model;
+      make_model(context, model);
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+      const OnDevice x(kSamples * 3), y(kSamples * 2);
+      View in = x.view({kSamples, 3});
+      View out = y.view({kSamples, 2});
+      for (int call = 0; call < 2; ++call) {
+        x.write(stream, inputs(call));
+        if (call == 1) {
+          standin::forget_wait(1, "cudaStreamWaitEvent");
+        }
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+        wrong += y.read(stream) == results[call] ? 0 : call;
+      }
+      standin::forget_wait(0);
+    }
+    EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  }
+  EXPECT_GT(wrong, 0);
+}
+
+// Page-locked memory is copied without a wait of the copy's own; the call waits.
+TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    new_machine(seed);
+    {
+      Context context;
+      make_gpu_context(context, 0);
+      Model model;
+      make_model(context, model);
+      void* memory = nullptr;
+      ASSERT_EQ(cudaMallocHost(&memory, sizeof(float) * kSamples * 5), cudaSuccess);
+      auto* const x = static_cast<float*>(memory);
+      float* const y = x + kSamples * 3;
+      View in(x, {kSamples, 3});
+      View out(y, {kSamples, 2});
+      for (int call = 0; call < 2; ++call) {
+        const std::vector<float> values = inputs(call);
+        std::copy(values.begin(), values.end(), x);
+        std::fill_n(y, kSamples * 2, std::nanf(""));
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+        expect_near(std::vector<float>(y, y + kSamples * 2), expected(call), "seed " + std::to_string(seed));
+        std::fill_n(x, kSamples * 3, std::nanf(""));  // it is the caller's again
+      }
+      ASSERT_EQ(cudaFreeHost(memory), cudaSuccess);
+    }
+    EXPECT_EQ(standin::violations(), Texts{});
+    EXPECT_EQ(standin::leaks(), Texts{});
+  }
+}
+
+/// The host program's memory of a device, with the stream that it was asked for on.
+struct DevicePool {
+  std::int64_t pieces = 0;
+  std::vector<lockstep_stream> streams;
+  lockstep_allocator functions() {
+    lockstep_allocator made{};
+    made.struct_size = sizeof made;
+    made.user = this;
+    made.allocate = [](void* user, std::size_t bytes, std::size_t alignment, lockstep_stream stream) -> void* {
+      auto& pool = *static_cast<DevicePool*>(user);
+      void* memory = nullptr;
+      if (alignment > 256 || cudaMalloc(&memory, bytes) != cudaSuccess) {
+        return nullptr;
+      }
+      ++pool.pieces;
+      pool.streams.push_back(stream);
+      return memory;
+    };
+    made.deallocate = [](void* user, void* memory, std::size_t, lockstep_stream stream) {
+      auto& pool = *static_cast<DevicePool*>(user);
+      --pool.pieces;
+      pool.streams.push_back(stream);
+      EXPECT_EQ(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)), cudaSuccess);  // cudaFree has no order
+      EXPECT_EQ(cudaFree(memory), cudaSuccess);
+    };
+    return made;
+  }
+};
+
+TEST(DeviceMemory, AllOfItComesFromTheHostProgram) {
+  new_machine(3);
+  DevicePool pool;
+  cudaStream_t stream = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  {
+    const lockstep_allocator functions = pool.functions();
+    Context context;
+    make_gpu_context(context, 0, stream, &functions);
+    Model model;
+    make_model(context, model);
+    const std::vector<float> x = inputs(0);
+    std::vector<float> y(kSamples * 2);
+    View in(x.data(), {kSamples, 3});
+    View out(y.data(), {kSamples, 2});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+    const std::int64_t pieces = pool.pieces;
+    EXPECT_GT(pieces, 0);
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+    expect_near(y, expected(0), "");
+    EXPECT_EQ(pool.pieces, pieces);
+    EXPECT_EQ(standin::calls("cudaMallocAsync"), 0);
+  }
+  EXPECT_EQ(pool.pieces, 0);
+  for (const lockstep_stream each : pool.streams) {
+    EXPECT_EQ(each, stream);
+  }
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+}
+
+/// One rank's share of what is learned, and the line that all of them come to.
+struct Learner {
+  Model model;
+  Trainer trainer;
+  void make(lockstep_context context, lockstep_comm comm) {
+    make_mlp(context, model, {1, 1}, LOCKSTEP_F32);
+    lockstep_trainer_options options = trainer_options(8);
+    options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
+    options.momentum = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  }
+  [[nodiscard]] std::array<double, 2> line() const {
+    return {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
+  }
+};
+
+/// Samples of rank r of `ranks`, all of which together are those of one rank.
+std::vector<float> share_of_rank(int step, int rank, int ranks) {
+  std::vector<float> x;
+  for (int i = rank; i < 5; i += ranks) {
+    x.push_back(static_cast<float>(draw(static_cast<std::uint64_t>(10 * step + i))));
+  }
+  return x;
+}
+std::vector<float> targets_of(const std::vector<float>& x) {
+  std::vector<float> y;
+  for (const float each : x) {
+    y.push_back(3 * each - 1);
+  }
+  return y;
+}
+
+constexpr int kSteps = 6;
+
+/// What a rank alone on the host comes to with the samples of all.
+std::array<double, 2> learned_on_the_host() {
+  Context context;
+  make_context(context);
+  Comm comm;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  Learner learner;
+  learner.make(context, comm);
+  for (int step = 0; step < kSteps; ++step) {
+    const std::vector<float> x = share_of_rank(step, 0, 1), y = targets_of(x);
+    View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
+    View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+  }
+  return learner.line();
+}
+
+void expect_line(const std::array<double, 2>& found, const std::array<double, 2>& wanted, const std::string& when) {
+  EXPECT_TRUE(std::abs(found[0] - wanted[0]) <= 1e-5 && std::abs(found[1] - wanted[1]) <= 1e-5)
+      << when << ": " << found[0] << ", " << found[1] << ", not " << wanted[0] << ", " << wanted[1];
+}
+
+// A stream of the context's own, whose steps become graphs, and the legacy stream, which CUDA cannot capture.
+TEST(OneGpu, TrainsOnItsStreams) {
+  const std::array<double, 2> wanted = learned_on_the_host();
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    for (const bool legacy : {false, true}) {
+      new_machine(seed);
+      const std::string when = "seed " + std::to_string(seed) + (legacy ? ", legacy stream" : "");
+      {
+        Context context;
+        make_gpu_context(context, 0, legacy ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
+        Comm comm;
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+        Learner learner;
+        learner.make(context, comm);
+        for (int step = 0; step < kSteps; ++step) {
+          const std::vector<float> values = share_of_rank(step, 0, 1);
+          const auto n = static_cast<std::int64_t>(values.size());
+          const OnDevice x(n), y(n);
+          x.write(nullptr, values);
+          y.write(nullptr, targets_of(values));
+          View in = x.view({n, 1});
+          View target = y.view({n, 1});
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+          ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y go
+        }
+        expect_line(learner.line(), wanted, when);
+        EXPECT_EQ(standin::calls("cudaGraphLaunch") == 0, legacy) << when;
+      }
+      EXPECT_EQ(standin::violations(), Texts{}) << when;
+      EXPECT_EQ(standin::leaks(), Texts{}) << when;
+    }
+  }
+}
+
+#if LOCKSTEP_HAS_NCCL
+/// The host program's NCCL communicators, one a rank.
+class Nccl {
+ public:
+  explicit Nccl(int size) : size_(size), comms_(static_cast<std::size_t>(size)) {
+    EXPECT_EQ(ncclGetUniqueId(&id_), ncclSuccess);
+  }
+  ncclComm_t make(int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclComm_t& comm = comms_[static_cast<std::size_t>(rank)];
+    static_cast<void>(ncclCommInitRankConfig(&comm, size_, id_, rank, &config));
+    EXPECT_EQ(settled(comm), ncclSuccess);
+    return comm;
+  }
+  /// In good order with the other ranks.
+  void end(int rank) const {
+    ncclComm_t comm = comms_[static_cast<std::size_t>(rank)];
+    static_cast<void>(ncclCommFinalize(comm));
+    EXPECT_EQ(settled(comm), ncclSuccess);
+    EXPECT_EQ(ncclCommDestroy(comm), ncclSuccess);
+  }
+  void abort(int rank) const { EXPECT_EQ(ncclCommAbort(comms_[static_cast<std::size_t>(rank)]), ncclSuccess); }
+
+ private:
+  static ncclResult_t settled(ncclComm_t comm) {
+    ncclResult_t state = ncclInProgress;
+    while (state == ncclInProgress) {
+      EXPECT_EQ(ncclCommGetAsyncError(comm, &state), ncclSuccess);
+      std::this_thread::yield();
+    }
+    return state;
+  }
+  int size_;
+  ncclUniqueId id_{};
+  std::vector<ncclComm_t> comms_;
+};
+
+TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
+  const std::array<double, 2> wanted = learned_on_the_host();
+  for (std::uint64_t seed = 0; seed < 4; ++seed) {
+    const std::string when = "seed " + std::to_string(seed);
+    new_machine(seed, 2);
+    lockstep::nccl_standin::reset({.polls = static_cast<int>(seed % 2)});
+    Team team(2);
+    Nccl nccl(2);
+    std::array<double, 2> lines[2] = {};
+    team.run([&](Team::Member& me) {
+      cudaSetDevice(me.rank);
+      ncclComm_t own = nccl.make(me.rank);
+      {
+        Context context;
+        make_gpu_context(context, me.rank, seed == 3 ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
+        const lockstep_comm_ops ops = Team::functions(me);
+        Comm comm;
+        {
+          Comm control;  // which the other one keeps alive
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
+        }
+        std::int32_t rank = -1, size = -1;
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(comm, &rank, &size)));
+        EXPECT_EQ(rank, me.rank);
+        EXPECT_EQ(size, 2);
+        Learner learner;
+        learner.make(context, comm);
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(learner.trainer, 1)));
+        const std::int64_t before = standin::calls("ncclAllReduce");
+        for (int step = 0; step < kSteps; ++step) {
+          const std::vector<float> x = share_of_rank(step, me.rank, 2), y = targets_of(x);
+          View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
+          View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
+          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+        }
+        double loss = std::nan("");
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(learner.trainer, 1, &loss, nullptr)));
+        EXPECT_TRUE(std::isfinite(loss)) << when;
+        EXPECT_GT(standin::calls("ncclAllReduce"), before);
+        lines[me.rank] = learner.line();
+        int device = -1;
+        EXPECT_EQ(cudaGetDevice(&device), cudaSuccess);
+        EXPECT_EQ(device, me.rank);
+        EXPECT_EQ(me.destroyed, 0);
+      }
+      EXPECT_EQ(me.destroyed, 1);
+      nccl.end(me.rank);  // it was neither ended nor aborted
+    });
+    EXPECT_EQ(lines[0], lines[1]) << when;
+    expect_line(lines[0], wanted, when);
+    EXPECT_EQ(lockstep::nccl_standin::aborts(), 0) << when;
+    EXPECT_EQ(standin::violations(), Texts{}) << when;
+    EXPECT_EQ(standin::leaks(), Texts{}) << when;
+    EXPECT_EQ(lockstep::nccl_standin::leaks(), Texts{}) << when;
+    if (HasFailure()) {
+      return;
+    }
+  }
+}
+
+TEST(TwoGpus, BadInput) {
+  new_machine(1, 2);
+  lockstep::nccl_standin::reset();
+  Team team(2);
+  Nccl nccl(2);
+  team.run([&](Team::Member& me) {
+    cudaSetDevice(me.rank);
+    ncclComm_t own = nccl.make(me.rank);
+    const bool odd = me.rank == 1;
+    {
+      Context context, other;
+      make_gpu_context(context, me.rank);
+      make_gpu_context(other, 1 - me.rank);
+      const lockstep_comm_ops ops = Team::functions(me);
+      Comm control, none;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
+      // On rank 1 alone; no rank waits for another.
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, odd ? nullptr : own, control, &none),
+                        {"lockstep_comm_from_nccl", "rank 1", "the communicator is NULL"}));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_comm_from_nccl(odd ? other : context, own, control, &none),
+                        {"rank 1", "is on cuda:1, the context on cuda:0"}));
+      EXPECT_TRUE(
+          fails(odd ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
+                lockstep_comm_from_nccl(odd ? nullptr : static_cast<lockstep_context>(context), own, control, &none),
+                {"the context is NULL"}));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, nullptr, &none),
+                        {"the communicator is NULL"}));
+      Comm alone;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &alone)));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, alone, &none),
+                        {"of 2", "for host memory of rank 0 of 1"}));
+      EXPECT_EQ(static_cast<lockstep_comm>(none), nullptr);
+      // Gradients of a GPU do not travel through the host's functions, nor through those of another GPU.
+      Model model;
+      make_model(context, model);
+      const lockstep_trainer_options options = trainer_options(4);
+      Trainer trainer;
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_create(model, control, &options, &trainer),
+                        {"2 ranks", "lockstep_comm_from_nccl"}));
+      Comm comm;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
+      Model elsewhere;
+      make_model(other, elsewhere);
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_trainer_create(elsewhere, comm, &options, &trainer),
+                        {"the communicator is for memory of"}));
+    }
+    nccl.end(me.rank);
+  });
+  EXPECT_EQ(standin::violations(), Texts{});
+  EXPECT_EQ(lockstep::nccl_standin::leaks(), Texts{});
+}
+
+// A communicator in error is NCCL's status; it is not aborted here, since it is the host program's.
+TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
+  new_machine(1, 2);
+  lockstep::nccl_standin::reset({.polls = 1});
+  Team team(2);
+  Nccl nccl(2);
+  team.run([&](Team::Member& me) {
+    cudaSetDevice(me.rank);
+    ncclComm_t own = nccl.make(me.rank);
+    Context context;
+    make_gpu_context(context, me.rank);
+    const lockstep_comm_ops ops = Team::functions(me);
+    Comm control, comm;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
+    Learner learner;
+    learner.make(context, comm);
+    if (me.rank == 0) {
+      lockstep::nccl_standin::fail_rank(0, ncclSystemError);
+      EXPECT_TRUE(
+          fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 0 of 2", "broadcast"}));
+      EXPECT_EQ(lockstep::nccl_standin::aborts(), 0);
+      nccl.abort(0);  // the other one sees it
+    } else {
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"rank 1 of 2"}));
+      nccl.abort(1);
+    }
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_NCCL, lockstep_trainer_broadcast(learner.trainer, 0), {"given up"}));
+  });
+  EXPECT_EQ(lockstep::nccl_standin::aborts(), 2);
+  EXPECT_EQ(standin::violations(), Texts{});
+}
+#endif
+
+}  // namespace
+}  // namespace host
