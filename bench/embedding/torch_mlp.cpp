@@ -8,7 +8,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
-#include <torch/version.h>
+#include <torch/csrc/api/include/torch/version.h>
 
 namespace {
 
