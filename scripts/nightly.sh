@@ -3,10 +3,10 @@
 # the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
 # three generations of GPUs.
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults
+#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps valgrind
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults)
+all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps valgrind)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -50,6 +50,26 @@ many_faults() {
     python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --ranks "$ranks" || return
   done
 }
+# The programs of examples/embedding from an installed prefix, with every number of ranks, under each MPI.
+embedding_apps() {
+  local preset libraries=(lockstep_c lockstep_c_static lockstep_c_mpi lockstep_c_mpi_static)
+  for preset in ci-no-cuda ci-mpich; do
+    cmake --preset "$preset" "-DLOCKSTEP_APPS_RANKS=1|2|3|4" &&
+      cmake --build --preset "$preset" --parallel "$(jobs)" --target "${libraries[@]}" &&
+      ctest --test-dir "build/$preset" -R '^downstream\.apps$' --output-on-failure --no-tests=error || return
+    cmake --preset "$preset" -DLOCKSTEP_APPS_RANKS=3 > /dev/null || return
+  done
+}
+# The C interface's tests under valgrind, which knows no AVX-512.
+under_valgrind() {
+  local name tests=(inference training dlpack)
+  cmake --preset ci-no-cuda -B build/nightly-valgrind -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
+    cmake --build build/nightly-valgrind --parallel "$(jobs)" --target "${tests[@]/#/test_bindings_c_}" || return
+  for name in "${tests[@]}"; do
+    OMP_NUM_THREADS=1 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+      "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
+  done
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -58,6 +78,8 @@ run_part() {
     sm_80_90_100) compile_for_gpus ;;
     schedules) more_schedules ;;
     faults) many_faults ;;
+    apps) embedding_apps ;;
+    valgrind) under_valgrind ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
@@ -74,6 +96,12 @@ for part in "${parts[@]}"; do
     sm_* | schedules)
       if ! command -v nvcc > /dev/null && [ -z "${CUDACXX:-}" ]; then
         echo "$part skipped: no nvcc" >> "$summary"
+        continue
+      fi
+      ;;
+    valgrind)
+      if ! command -v valgrind > /dev/null; then
+        echo "$part skipped: no valgrind" >> "$summary"
         continue
       fi
       ;;
