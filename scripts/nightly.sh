@@ -3,10 +3,10 @@
 # the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
 # three generations of GPUs.
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps valgrind
+#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps mpich valgrind
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps valgrind)
+all=(asan clang no-cuda no-mpi no-onednn tidy sm_80_90_100 schedules faults apps mpich valgrind)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -57,8 +57,15 @@ embedding_apps() {
     cmake --preset "$preset" "-DLOCKSTEP_APPS_RANKS=1|2|3|4" &&
       cmake --build --preset "$preset" --parallel "$(jobs)" --target "${libraries[@]}" &&
       ctest --test-dir "build/$preset" -R '^downstream\.apps$' --output-on-failure --no-tests=error || return
-    cmake --preset "$preset" -DLOCKSTEP_APPS_RANKS=3 > /dev/null || return
+    cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
   done
+}
+# What calls MPI, under MPICH, whose waiting ranks spin; see .ci/run. Programs that start their ranks themselves look for
+# mpirun, which is Open MPI's.
+under_mpich() {
+  scripts/test.sh --preset ci-mpich \
+    -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
+    -E 'hello_ranks\.(devices|alone)'
 }
 # The C interface's tests under valgrind, which knows no AVX-512.
 under_valgrind() {
@@ -79,6 +86,7 @@ run_part() {
     schedules) more_schedules ;;
     faults) many_faults ;;
     apps) embedding_apps ;;
+    mpich) under_mpich ;;
     valgrind) under_valgrind ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
