@@ -78,6 +78,7 @@ BuiltFor built_for() noexcept {
 
 std::vector<std::string_view> known_instruction_sets() {
   std::vector<std::string_view> names;
+  names.reserve(kKnown.size());
   for (const Known& set : kKnown) {
     names.push_back(set.name);
   }
