@@ -75,6 +75,15 @@ foreach(_floor IN LISTS _linked)
   endforeach()
 endforeach()
 
+# What an install takes along without having been told is said when it is made.
+lockstep_of_python(_of_python)
+if(_of_python)
+  foreach(_component Runtime Development)
+    install(CODE "message(NOTICE \"lockstep: this installation uses ${_of_python} where a Python has put them. Another build: \
+-DLOCKSTEP_SITE_PACKAGES=OFF, with NCCL_ROOT and CUDNN_ROOT.\")" COMPONENT ${_component})
+  endforeach()
+endif()
+
 install(TARGETS ${_targets} EXPORT lockstepTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT lockstepTargets NAMESPACE lockstep:: DESTINATION ${_package})

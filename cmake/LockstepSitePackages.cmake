@@ -1,7 +1,12 @@
-# lockstep_site_packages(result): the site-packages folders of the python3 on PATH, in import order; empty without one.
-# NVIDIA's Python packages put libraries and headers there, as nvidia/NAME/lib and nvidia/NAME/include.
+# lockstep_site_packages(result): the site-packages folders of the python3 on PATH, in import order; empty without one, and
+# with LOCKSTEP_SITE_PACKAGES=OFF. NVIDIA's Python packages put libraries and headers there, as nvidia/NAME/lib and
+# nvidia/NAME/include.
 function(lockstep_site_packages result)
   set(folders "")
+  if(DEFINED LOCKSTEP_SITE_PACKAGES AND NOT LOCKSTEP_SITE_PACKAGES)
+    set(${result} "" PARENT_SCOPE)
+    return()
+  endif()
   find_program(LOCKSTEP_PYTHON NAMES python3)
   mark_as_advanced(LOCKSTEP_PYTHON)
   if(LOCKSTEP_PYTHON)
@@ -17,12 +22,23 @@ function(lockstep_site_packages result)
 endfunction()
 
 # lockstep_find_nvidia(PREFIX header NAMES library names FOLDER name in site-packages): sets PREFIX_LIBRARY and
-# PREFIX_INCLUDE_DIR. Order: PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header is looked for
-# beside the library first, so that both are of one version.
+# PREFIX_INCLUDE_DIR, and PREFIX_OF_PYTHON to whether they are a Python package's, not named by PREFIX_ROOT. Order:
+# PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header is looked for beside the library first, so
+# that both are of one version.
 function(lockstep_find_nvidia prefix header)
   cmake_parse_arguments(F "" "FOLDER" "NAMES" ${ARGN})
   lockstep_site_packages(sites)
   list(TRANSFORM sites APPEND /nvidia/${F_FOLDER})
+  set(of_python "/(site|dist)-packages/nvidia/")
+  set(named FALSE)
+  if(${prefix}_ROOT OR NOT "$ENV{${prefix}_ROOT}" STREQUAL "")
+    set(named TRUE)
+  endif()
+  if(NOT sites AND NOT named AND "${${prefix}_LIBRARY}" MATCHES "${of_python}")
+    # Of an earlier configure run, which looked there.
+    unset(${prefix}_LIBRARY CACHE)
+    unset(${prefix}_INCLUDE_DIR CACHE)
+  endif()
   find_library(${prefix}_LIBRARY NAMES ${F_NAMES} HINTS ${CUDAToolkit_LIBRARY_ROOT} ${CUDAToolkit_LIBRARY_DIR}
     PATHS ${sites} PATH_SUFFIXES lib lib64)
   set(beside "")
@@ -33,6 +49,10 @@ function(lockstep_find_nvidia prefix header)
   find_path(${prefix}_INCLUDE_DIR NAMES ${header} HINTS "${beside}" ${CUDAToolkit_INCLUDE_DIRS}
     PATHS ${sites} PATH_SUFFIXES include)
   mark_as_advanced(${prefix}_LIBRARY ${prefix}_INCLUDE_DIR)
+  set(${prefix}_OF_PYTHON FALSE PARENT_SCOPE)
+  if(NOT named AND "${${prefix}_LIBRARY}" MATCHES "${of_python}")
+    set(${prefix}_OF_PYTHON TRUE PARENT_SCOPE)
+  endif()
 endfunction()
 
 # lockstep_header_version(result file MACRO...): the values of #define MACRO number, joined by dots; empty when one of

@@ -5,10 +5,10 @@
 # --gates; on a quiet machine).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding
+#                                         embedding apps mpich valgrind
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -68,6 +68,33 @@ embedding_gates() {
     cmake --build build/nightly-embedding --parallel "$(jobs)" --target bench_embedding &&
     OMP_WAIT_POLICY=passive build/nightly-embedding/bin/bench_embedding --gates .
 }
+# The programs of examples/embedding from an installed prefix, with every number of ranks, under each MPI.
+embedding_apps() {
+  local preset libraries=(lockstep_c lockstep_c_static lockstep_c_mpi lockstep_c_mpi_static)
+  for preset in ci-no-cuda ci-mpich; do
+    cmake --preset "$preset" "-DLOCKSTEP_APPS_RANKS=1|2|3|4" &&
+      cmake --build --preset "$preset" --parallel "$(jobs)" --target "${libraries[@]}" &&
+      ctest --test-dir "build/$preset" -R '^downstream\.apps$' --output-on-failure --no-tests=error || return
+    cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
+  done
+}
+# What calls MPI, under MPICH, whose waiting ranks spin; see .ci/run. Programs that start their ranks themselves look for
+# mpirun, which is Open MPI's.
+under_mpich() {
+  scripts/test.sh --preset ci-mpich \
+    -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
+    -E 'hello_ranks\.(devices|alone)'
+}
+# The C interface's tests under valgrind, which knows no AVX-512.
+under_valgrind() {
+  local name tests=(inference training dlpack)
+  cmake --preset ci-no-cuda -B build/nightly-valgrind -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
+    cmake --build build/nightly-valgrind --parallel "$(jobs)" --target "${tests[@]/#/test_bindings_c_}" || return
+  for name in "${tests[@]}"; do
+    OMP_NUM_THREADS=1 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
+      "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
+  done
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -78,6 +105,9 @@ run_part() {
     faults) many_faults ;;
     tsan) c_threads ;;
     embedding) embedding_gates ;;
+    apps) embedding_apps ;;
+    mpich) under_mpich ;;
+    valgrind) under_valgrind ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
@@ -94,6 +124,12 @@ for part in "${parts[@]}"; do
     sm_* | schedules)
       if ! command -v nvcc > /dev/null && [ -z "${CUDACXX:-}" ]; then
         echo "$part skipped: no nvcc" >> "$summary"
+        continue
+      fi
+      ;;
+    valgrind)
+      if ! command -v valgrind > /dev/null; then
+        echo "$part skipped: no valgrind" >> "$summary"
         continue
       fi
       ;;

@@ -3,6 +3,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/machine/gpu_check.hpp>
+#include <lockstep/runtime/machine/instruction_sets.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 
 namespace lockstep {
@@ -41,6 +42,7 @@ Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream>
       owned_memory_(std::move(owned_memory)),
       stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
       memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
+  require_processor();  // of GPUs too: their contexts run kernels of the host
   require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
   require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
                        memory_->device());

@@ -23,8 +23,8 @@ struct CopyCounts {
 };
 
 /// Device, stream, memory resource and library handles: the first argument of everything that computes. Holds no random
-/// state, no rank and no communicator. One thread at a time uses a context; several contexts are independent. It is
-/// either a CpuContext or a CudaContext.
+/// state, no rank and no communicator. One thread at a time uses a context; several contexts are independent. Either a
+/// CpuContext or a CudaContext. UnsupportedError on a processor that the library was not built for.
 class Context {
  public:
   Context(const Context&) = delete;

@@ -1,6 +1,7 @@
 # cmake -DSOURCE=.. -DWORK=.. -DGENERATOR=.. -P find_nvidia.cmake: FindNCCL and FindCUDNN against folders made here, with the system
 # and the CUDA toolkit out of sight. Layouts: nothing; Python's site-packages (no libNAME.so, only the versioned name);
-# NAME_ROOT, which wins over site-packages; a header without its version macros.
+# the same with LOCKSTEP_SITE_PACKAGES=OFF, at once and in a build folder that has found them; NAME_ROOT, which wins over
+# site-packages and may lie there; a header without its version macros.
 cmake_minimum_required(VERSION 3.25)
 file(REMOVE_RECURSE ${WORK})
 
@@ -46,6 +47,11 @@ if(python3)
   make_library(${nvidia}/cudnn CUDNN libcudnn.so.9 cudnn_version.h "${cudnn_header}")
   expect(site_packages "NCCL 2.28.9 ${nvidia}/nccl/lib/libnccl.so.2 ${nvidia}/nccl/include;\
 CUDNN 9.19.0 ${nvidia}/cudnn/lib/libcudnn.so.9 ${nvidia}/cudnn/include")
+  expect(not_python "NCCL none;CUDNN none" -DLOCKSTEP_SITE_PACKAGES=OFF)
+  file(REMOVE ${WORK}/site_packages/result.txt)
+  expect(site_packages "NCCL none;CUDNN none" -DLOCKSTEP_SITE_PACKAGES=OFF)
+  expect(named "NCCL 2.28.9 ${nvidia}/nccl/lib/libnccl.so.2 ${nvidia}/nccl/include;CUDNN none"
+    -DLOCKSTEP_SITE_PACKAGES=OFF -DNCCL_ROOT=${nvidia}/nccl)
 
   set(root ${WORK}/root)
   nccl_header(text 27)

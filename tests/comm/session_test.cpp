@@ -171,9 +171,9 @@ TEST(Session, DevicesOfRanks) {
   EXPECT_EQ(refused.count("lockstep: error:"), 1) << refused.output;
   EXPECT_EQ(run(2, "device 1,,3").code, 2);
   // Not mpirun's "-np 1 A : -np 1 B": that of Debian 13 (Open MPI 5.0.7) crashes.
-  const Ended differ =
-      run_command("env " + kWaitForAll + " " + kMpirun + " -np 2 sh -c '[ $OMPI_COMM_WORLD_RANK = 0 ] && " + "exec " +
-                  kProgram + " device cpu; exec " + kProgram + " device auto'");
+  const Ended differ = run_command("env " + kWaitForAll + " " + kMpirun +
+                                   " -np 2 sh -c '[ ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 0 ] && " + "exec " + kProgram +
+                                   " device cpu; exec " + kProgram + " device auto'");
   EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.output;
   EXPECT_EQ(differ.count("devices auto"), 1) << differ.output;
   EXPECT_EQ(differ.count("ended with 2"), 2) << differ.output;
@@ -254,7 +254,10 @@ TEST(Session, AContradictionOnOneRankEndsAll) {
   const Ended o = run(2, "ok", kWaitForAll + " WORLD_SIZE=2 RANK=0");  // rank 1 is told that it is rank 0
   EXPECT_LT(o.seconds, 10);
   EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
-  EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: rank 1: launch: OMPI_COMM_WORLD_RANK=1") +
+                o.count("lockstep: error: rank 1: launch: PMI_RANK=1"),
+            1)
+      << o.output;
 }
 
 }  // namespace

@@ -19,6 +19,27 @@ function(must_answer)
   endif()
 endfunction()
 
+# must_count(COMMAND...): two ranks of the hosts with MPI count themselves.
+function(must_count)
+  must(${ARGN})
+  if(NOT output MATCHES "rank 0 of 2, the last is 1" OR NOT output MATCHES "rank 1 of 2, the last is 1")
+    message(FATAL_ERROR "expected two ranks that know each other")
+  endif()
+endfunction()
+
+# must_be(shared|static PROGRAM): it needs liblockstep.so.0, or no library of ours.
+find_program(READELF NAMES readelf)
+function(must_be kind program)
+  if(NOT READELF)
+    return()
+  endif()
+  execute_process(COMMAND ${READELF} -d ${program} OUTPUT_VARIABLE dynamic)
+  if(NOT dynamic MATCHES "NEEDED" OR (kind STREQUAL "static" AND dynamic MATCHES "liblockstep") OR
+     (kind STREQUAL "shared" AND NOT dynamic MATCHES "liblockstep(_mpi)?\\.so\\.0\\]"))
+    message(FATAL_ERROR "${program} is not linked as ${kind}:\n${dynamic}")
+  endif()
+endfunction()
+
 # install_components(PREFIX): those that a host in C or Fortran needs, from BUILD_DIR, into a folder that is made anew. It is
 # moved afterwards: the package must not know where it was made.
 function(install_components prefix)
@@ -27,4 +48,21 @@ function(install_components prefix)
     must(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${prefix}.first --config ${CONFIG} --component ${component})
   endforeach()
   file(RENAME ${prefix}.first ${prefix})
+endfunction()
+
+# ask_pkg_config(KIND FILE): the flags that pkg-config tells, as `flags`, with the archives named where KIND is static, since
+# the linker takes a shared library that lies beside its archive.
+function(ask_pkg_config kind file)
+  set(static "")
+  if(kind STREQUAL "static")
+    set(static --static)
+  endif()
+  must(${PKG_CONFIG} ${static} --cflags --libs ${file})
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  if(static)
+    list(TRANSFORM flags REPLACE "^-l(lockstep|lockstep_mpi)$" "-l:lib\\1.a")
+  else()
+    list(APPEND flags -Wl,-rpath,${prefix}/${LIBDIR})
+  endif()
+  set(flags ${flags} PARENT_SCOPE)
 endfunction()

@@ -1,10 +1,13 @@
-# Installs the components Runtime and Development of BUILD_DIR to a prefix, moves that, and builds and runs host.f90 against it:
-# by find_package from a project in Fortran and C alone, and with the sources by hand, as a Makefile would.
-# Arguments: SOURCE_DIR BUILD_DIR CONFIG C_COMPILER FORTRAN_COMPILER GENERATOR, MPIRUN (joined by |, empty without MPI), LIBDIR
+# Installs the components Runtime and Development of BUILD_DIR to a prefix, moves that, and builds and runs host.f90 and
+# mpi_host.f90 against it: by find_package from a project in Fortran and C alone, and with pkg-config, as a Makefile would, each
+# with the shared library and with the archive.
+# Arguments: SOURCE_DIR BUILD_DIR CONFIG C_COMPILER FORTRAN_COMPILER MPI_FORTRAN_COMPILER GENERATOR PKG_CONFIG, MPIRUN (joined by |,
+# empty without MPI), MPI_SUFFIX, LIBDIR
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/../steps.cmake)
 set(here ${BUILD_DIR}/downstream/fortran)
 set(prefix ${here}/prefix)
+set(hosts ${SOURCE_DIR}/tests/downstream/fortran)
 string(REPLACE "|" ";" mpirun "${MPIRUN}")
 
 file(REMOVE_RECURSE ${here})
@@ -14,24 +17,42 @@ set(mpi_host OFF)
 if(mpirun)
   set(mpi_host ON)
 endif()
-must(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/downstream/fortran -B ${here}/build -G ${GENERATOR}
-  -DCMAKE_C_COMPILER=${C_COMPILER} -DCMAKE_Fortran_COMPILER=${FORTRAN_COMPILER} -Dlockstep_ROOT=${prefix}
-  -DMPI_HOST=${mpi_host})
-must(${CMAKE_COMMAND} --build ${here}/build)
-must_answer(${here}/build/host)
-if(mpirun)
-  must(${mpirun} -np 2 ${here}/build/mpi_host)
-  if(NOT output MATCHES "rank 0 of 2, the last is 1" OR NOT output MATCHES "rank 1 of 2, the last is 1")
-    message(FATAL_ERROR "expected two ranks that know each other")
+set(ENV{PKG_CONFIG_PATH} ${prefix}/${LIBDIR}/pkgconfig)
+foreach(kind shared static)
+  set(static OFF)
+  if(kind STREQUAL "static")
+    set(static ON)
   endif()
-endif()
-
-file(MAKE_DIRECTORY ${here}/hand)
-set(sources ${prefix}/share/lockstep/fortran)
-must(${C_COMPILER} -I${prefix}/include -c ${sources}/descriptor.c -o ${here}/hand/descriptor.o)
-must(${FORTRAN_COMPILER} -J${here}/hand ${sources}/lockstep.F90 ${SOURCE_DIR}/tests/downstream/fortran/host.f90
-  ${here}/hand/descriptor.o -o ${here}/hand/host -L${prefix}/${LIBDIR} -llockstep -Wl,-rpath,${prefix}/${LIBDIR})
-must_answer(${here}/hand/host)
+  set(build ${here}/build_${kind})
+  must(${CMAKE_COMMAND} -S ${hosts} -B ${build} -G ${GENERATOR} -DCMAKE_C_COMPILER=${C_COMPILER}
+    -DCMAKE_Fortran_COMPILER=${FORTRAN_COMPILER} -Dlockstep_ROOT=${prefix} -Dlockstep_STATIC=${static} -DMPI_HOST=${mpi_host}
+    -DMPI_EXECUTABLE_SUFFIX=${MPI_SUFFIX})
+  must(${CMAKE_COMMAND} --build ${build})
+  must_answer(${build}/host)
+  must_be(${kind} ${build}/host)
+  if(mpirun)
+    must_count(${mpirun} -np 2 ${build}/mpi_host)
+    must_be(${kind} ${build}/mpi_host)
+  endif()
+  if(PKG_CONFIG)
+    set(hand ${here}/hand_${kind})
+    file(MAKE_DIRECTORY ${hand})
+    must(${PKG_CONFIG} --variable=sources lockstep-fortran)
+    string(STRIP "${output}" module)
+    ask_pkg_config(${kind} lockstep-fortran)
+    must(${C_COMPILER} -c ${module}/descriptor.c -o ${hand}/descriptor.o ${flags})
+    must(${FORTRAN_COMPILER} -J${hand} ${module}/lockstep.F90 ${hosts}/host.f90 ${hand}/descriptor.o -o ${hand}/host ${flags})
+    must_answer(${hand}/host)
+    must_be(${kind} ${hand}/host)
+    if(mpirun AND MPI_FORTRAN_COMPILER)
+      ask_pkg_config(${kind} lockstep-mpi)
+      must(${MPI_FORTRAN_COMPILER} -J${hand} ${module}/lockstep.F90 ${module}/lockstep_mpi.F90 ${module}/lockstep_mpi_f08.F90
+        ${hosts}/mpi_host.f90 ${hand}/descriptor.o -o ${hand}/mpi_host ${flags})
+      must_count(${mpirun} -np 2 ${hand}/mpi_host)
+      must_be(${kind} ${hand}/mpi_host)
+    endif()
+  endif()
+endforeach()
 
 # A project without Fortran is told why.
 file(WRITE ${here}/c_only/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\nproject(c_only LANGUAGES C)\n"

@@ -230,7 +230,8 @@ LOCKSTEP_API lockstep_status lockstep_context_options_init(lockstep_context_opti
 LOCKSTEP_API lockstep_status lockstep_layer_options_init(lockstep_layer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_options*, size_t size) LOCKSTEP_NOEXCEPT;
 
-/* ---- Context: a device, a stream, memory. options NULL: the host. On failure *context is NULL (all creators). */
+/* ---- Context: a device, a stream, memory. options NULL: the host. On failure *context is NULL (all creators).
+ * LOCKSTEP_ERR_UNSUPPORTED on a processor that the library was not built for, with what it lacks. */
 LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options* options,
                                                      lockstep_context* context) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_context_destroy(lockstep_context) LOCKSTEP_NOEXCEPT;

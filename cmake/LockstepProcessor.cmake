@@ -1,0 +1,31 @@
+# lockstep_instruction_sets(RESULT options...): the instruction sets of x86-64, joined by commas, that the C++ compiler may use
+# with these options beside CMAKE_CXX_FLAGS; empty for the oldest x86-64 and on other processors. Asked of its macros in a
+# file that is compiled, so that -march=native, and what a wrapper around the compiler adds (Spack's), mean what they mean here.
+# runtime/machine/instruction_sets.cpp knows the same names and asks the processor.
+function(lockstep_instruction_sets result)
+  set(${result} "" PARENT_SCOPE)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    return()
+  endif()
+  set(text "extern const char lockstep_sets[];\nconst char lockstep_sets[] = \"lockstep_sets=\"\n")
+  foreach(name sse3 ssse3 fma sse4.1 sse4.2 movbe popcnt avx f16c lzcnt xop fma4 tbm bmi avx2 bmi2 avx512f avx512dq
+          avx512ifma avx512cd avx512bw avx512vl avx512vbmi avx512vbmi2 gfni avx512vnni avx512bitalg
+          avx512vpopcntdq avx512fp16 avxvnni avx512bf16)
+    string(TOUPPER "${name}" macro)
+    string(REPLACE "." "_" macro "${macro}")
+    string(APPEND text "#if defined(__${macro}__)\n\"${name},\"\n#endif\n")
+  endforeach()
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/instruction_sets)
+  file(WRITE ${folder}/sets.cpp "${text}\"=\";\n")
+  string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
+  separate_arguments(flags NATIVE_COMMAND "${CMAKE_CXX_FLAGS} ${CMAKE_CXX_FLAGS_${type}}")
+  execute_process(COMMAND ${CMAKE_CXX_COMPILER} ${flags} ${ARGN} -fno-lto -c ${folder}/sets.cpp -o ${folder}/sets.o
+    OUTPUT_VARIABLE error ERROR_VARIABLE error RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "${CMAKE_CXX_COMPILER} does not take ${ARGN} (LOCKSTEP_CPU_ARCH): ${error}")
+  endif()
+  file(STRINGS ${folder}/sets.o found REGEX "lockstep_sets=.*=")
+  string(REGEX REPLACE ".*lockstep_sets=([^=]*)=.*" "\\1" found "${found}")
+  string(REGEX REPLACE ",$" "" found "${found}")
+  set(${result} "${found}" PARENT_SCOPE)
+endfunction()

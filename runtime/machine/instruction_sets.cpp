@@ -1,0 +1,125 @@
+#include <lockstep/runtime/machine/instruction_sets.hpp>
+
+#include <array>
+
+#include <lockstep/runtime/base/error.hpp>
+
+// Compiled for the oldest x86-64 whatever the rest is compiled for (runtime/CMakeLists.txt).
+namespace lockstep {
+namespace {
+
+// Registers that the system has to keep, as bits of XCR0.
+constexpr std::uint32_t kNone = 0;
+constexpr std::uint32_t kYmm = 0x06;  // SSE, upper halves of YMM
+constexpr std::uint32_t kZmm = 0xe6;  // and opmasks, upper halves of ZMM, ZMM16 to 31
+
+struct Known {
+  std::string_view name;  ///< as GCC and clang have it behind -m; their macro is __NAME__, with _ for a point
+  std::uint32_t CpuidAnswers::*word;
+  int bit;
+  std::uint32_t registers;
+};
+
+// What compilers use on their own: not SSE4A, CLMUL or AES, which want intrinsics. Intel's Software Developer's Manual,
+// volume 2A, CPUID; AMD's volume 3, appendix E.
+constexpr std::array kKnown{
+    Known{"sse3", &CpuidAnswers::leaf1_ecx, 0, kNone},
+    Known{"ssse3", &CpuidAnswers::leaf1_ecx, 9, kNone},
+    Known{"fma", &CpuidAnswers::leaf1_ecx, 12, kYmm},
+    Known{"sse4.1", &CpuidAnswers::leaf1_ecx, 19, kNone},
+    Known{"sse4.2", &CpuidAnswers::leaf1_ecx, 20, kNone},
+    Known{"movbe", &CpuidAnswers::leaf1_ecx, 22, kNone},
+    Known{"popcnt", &CpuidAnswers::leaf1_ecx, 23, kNone},
+    Known{"avx", &CpuidAnswers::leaf1_ecx, 28, kYmm},
+    Known{"f16c", &CpuidAnswers::leaf1_ecx, 29, kYmm},
+    Known{"lzcnt", &CpuidAnswers::extended_ecx, 5, kNone},
+    Known{"xop", &CpuidAnswers::extended_ecx, 11, kYmm},
+    Known{"fma4", &CpuidAnswers::extended_ecx, 16, kYmm},
+    Known{"tbm", &CpuidAnswers::extended_ecx, 21, kNone},
+    Known{"bmi", &CpuidAnswers::leaf7_ebx, 3, kNone},
+    Known{"avx2", &CpuidAnswers::leaf7_ebx, 5, kYmm},
+    Known{"bmi2", &CpuidAnswers::leaf7_ebx, 8, kNone},
+    Known{"avx512f", &CpuidAnswers::leaf7_ebx, 16, kZmm},
+    Known{"avx512dq", &CpuidAnswers::leaf7_ebx, 17, kZmm},
+    Known{"avx512ifma", &CpuidAnswers::leaf7_ebx, 21, kZmm},
+    Known{"avx512cd", &CpuidAnswers::leaf7_ebx, 28, kZmm},
+    Known{"avx512bw", &CpuidAnswers::leaf7_ebx, 30, kZmm},
+    Known{"avx512vl", &CpuidAnswers::leaf7_ebx, 31, kZmm},
+    Known{"avx512vbmi", &CpuidAnswers::leaf7_ecx, 1, kZmm},
+    Known{"avx512vbmi2", &CpuidAnswers::leaf7_ecx, 6, kZmm},
+    Known{"gfni", &CpuidAnswers::leaf7_ecx, 8, kNone},
+    Known{"avx512vnni", &CpuidAnswers::leaf7_ecx, 11, kZmm},
+    Known{"avx512bitalg", &CpuidAnswers::leaf7_ecx, 12, kZmm},
+    Known{"avx512vpopcntdq", &CpuidAnswers::leaf7_ecx, 14, kZmm},
+    Known{"avx512fp16", &CpuidAnswers::leaf7_edx, 23, kZmm},
+    Known{"avxvnni", &CpuidAnswers::leaf7_1_eax, 4, kYmm},
+    Known{"avx512bf16", &CpuidAnswers::leaf7_1_eax, 5, kZmm},
+};
+
+bool runs(const CpuidAnswers& processor, const Known& set) {
+  return (processor.*set.word >> set.bit & 1U) != 0 && (processor.xcr0 & set.registers) == set.registers;
+}
+
+/// Calls use(name) for each of "a,b,c".
+template <class Use>
+void for_each_name(std::string_view names, Use&& use) {
+  while (!names.empty()) {
+    const std::size_t end = names.find(',');
+    use(names.substr(0, end));
+    names.remove_prefix(end == std::string_view::npos ? names.size() : end + 1);
+  }
+}
+
+}  // namespace
+
+BuiltFor built_for() noexcept {
+  return {.architecture = LOCKSTEP_CPU_ARCH, .instruction_sets = LOCKSTEP_INSTRUCTION_SETS};
+}
+
+std::vector<std::string_view> known_instruction_sets() {
+  std::vector<std::string_view> names;
+  names.reserve(kKnown.size());
+  for (const Known& set : kKnown) {
+    names.push_back(set.name);
+  }
+  return names;
+}
+
+bool has_instruction_set(const CpuidAnswers& processor, std::string_view name) {
+  for (const Known& set : kKnown) {
+    if (set.name == name) {
+      return runs(processor, set);
+    }
+  }
+  throw UsageError(concat("instruction set '", name, "' is not known"));
+}
+
+void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor) {
+  bool all = true;
+  for_each_name(built.instruction_sets,
+                [&](std::string_view name) { all = all && has_instruction_set(processor, name); });
+  if (all) [[likely]] {
+    return;
+  }
+  std::string missing;
+  for_each_name(built.instruction_sets, [&](std::string_view name) {
+    if (!has_instruction_set(processor, name)) {
+      missing.append(missing.empty() ? "" : ", ").append(name);
+    }
+  });
+  // Put together without concat(): what it instantiates may be the copy of an object with instructions that are missing
+  // here.
+  std::string text("built for ");
+  text.append(built.architecture.empty() ? "the compiler's default" : built.architecture);
+  text.append(built.architecture == "native" ? ", the processor of the machine that compiled it" : "");
+  text.append(": this processor lacks ").append(missing);
+  text.append("; expected a build with LOCKSTEP_CPU_ARCH for the oldest processor that it runs on");
+  throw UnsupportedError(text);
+}
+
+void require_processor() {
+  static const CpuidAnswers processor = ask_processor();
+  require_instruction_sets(built_for(), processor);
+}
+
+}  // namespace lockstep
