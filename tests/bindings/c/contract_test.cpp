@@ -8,8 +8,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "../../support/sanitized.hpp"
 #include "host.hpp"
-#include "tests/support/sanitized.hpp"
 
 namespace host {
 namespace {
