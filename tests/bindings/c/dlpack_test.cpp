@@ -1,6 +1,7 @@
 // DLPack in and out of the C interface, with a producer and a consumer that are this host program.
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>

@@ -1,6 +1,7 @@
 // The C interface on GPUs that are not there (tests/virtual_gpu): a host program with memory, streams and, where there
 // is NCCL, communicators of its own. Work is queued in every order that CUDA allows, so that a wait which is missing
 // gives a wrong result for some seed.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
