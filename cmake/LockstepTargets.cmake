@@ -144,7 +144,8 @@ function(lockstep_add_test)
       set(environment ${LOCKSTEP_RANKS_ENVIRONMENT})
     endif()
     add_test(NAME ${T_NAME} COMMAND ${target})
-    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
+    # The long ones begin first, so that none of them is left over for one processor.
+    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
       ENVIRONMENT "${environment}")
   endif()
 endfunction()
