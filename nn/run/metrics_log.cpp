@@ -49,7 +49,7 @@ void remove_cut_line(const std::string& path) {
 
 /// Returns the path after making its folder and, for append, removing an incomplete last line.
 std::string prepared(const std::string& path, bool append) {
-  const std::string made = with_folder(path);
+  std::string made = with_folder(path);
   if (append) {
     remove_cut_line(made);
   }

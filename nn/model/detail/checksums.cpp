@@ -41,7 +41,7 @@ Checksum checksum_of(const std::string& path) {
 std::string checksums_text(const std::string& folder, const std::vector<std::string>& names) {
   Json::Object files;
   for (const std::string& name : names) {
-    const Checksum sum = checksum_of(folder + "/" + name);
+    const Checksum sum = checksum_of(concat(folder, '/', name));
     files[name] = Json::Object{{"bytes", sum.bytes}, {"crc32", sum.crc32}};
   }
   return Json(Json::Object{{"files", files}}).text(2) + "\n";
@@ -59,7 +59,7 @@ void require_checksums(const std::string& folder, const std::vector<std::string>
     }
     const std::string source = concat(list, ": ", printable(name));
     require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");
-    const std::string path = folder + "/" + name;
+    const std::string path = concat(folder, '/', name);
     const auto bytes = entry.get<std::int64_t>("bytes", source);
     const auto crc32 = entry.get<std::int64_t>("crc32", source);
     const Checksum found = checksum_of(path);
