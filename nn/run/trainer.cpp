@@ -38,15 +38,15 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
 }
 
 /// Everything that must be equal on all ranks, one item a line.
-std::string contract(const Model& model, const TrainingData& data, const TrainerOptions& options,
-                     const Choices& choices) {
+std::string contract(const Model& model, const std::map<std::string, std::string>& layers, const TrainingData& data,
+                     const TrainerOptions& options, const Choices& choices) {
   std::ostringstream text;
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
     text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype
          << (parameter.spec.trainable ? "" : " frozen") << '\n';
   }
-  for (const auto& [name, layer] : model.layer_texts()) {
+  for (const auto& [name, layer] : layers) {
     text << "layer " << name << ' ' << layer << '\n';
   }
   for (const BufferSpec& buffer : model.buffers()) {
@@ -170,7 +170,7 @@ struct Trainer::Impl {
         capacity(partition_of(train_sampler.capacity(), o.accumulate, 0).count),
         layers(m.layer_texts()),
         step(ctx, {r.grad, r.comm_stream, r.watchdog}, m, step_options(o, capacity)),
-        contract(nn::contract(m, d, o, step.choices())),
+        contract(nn::contract(m, layers, d, o, step.choices())),
         idle(ctx.stream()) {}
 
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {

@@ -101,23 +101,32 @@ struct TrainingProgram::Impl {
            std::filesystem::equivalent(std::filesystem::path(find_folder(resume_from)).parent_path(), o.out, ignored);
   }
 
-  /// A checkpoint that cannot be read is an error that names those beside it that can.
+  /// The step of a checkpoint whose files are those that were written; none where one is missing or damaged.
+  static std::optional<std::int64_t> step_of_sound(const std::string& folder) {
+    try {
+      const std::int64_t step = read_checkpoint_state(folder).progress.position.step;
+      require_checksums(find_folder(folder));
+      return step;
+    } catch (const DataError&) {
+      return std::nullopt;
+    }
+  }
+
+  /// Reads a checkpoint. Where it is damaged, the error names those beside it that can be read; where it is only
+  /// another model's, say, they would not help.
   static void naming_others(const std::string& source, const std::function<void()>& read) {
     try {
       read();
     } catch (const DataError& error) {
+      if (step_of_sound(source)) {
+        throw;
+      }
       std::string others;
       const std::filesystem::path path(source);
       for (const char* name : {"last", "last.1", "best"}) {
         const std::string other = (path.parent_path() / name).string();
-        if (path.filename() == name || find_folder(other).empty()) {
-          continue;
-        }
-        try {
-          const std::int64_t step = read_checkpoint_state(other).progress.position.step;
-          require_checksums(find_folder(other));
-          others += concat("; ", other, " (step ", step, ") can be read");
-        } catch (const DataError&) {  // it is no help
+        if (const auto step = path.filename() == name ? std::nullopt : step_of_sound(other)) {
+          others += concat("; ", other, " (step ", *step, ") can be read");
         }
       }
       if (others.empty()) {
