@@ -76,6 +76,14 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   add("--reduce-dtype", o.reduce_dtype,
       "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add("--strategy", o.strategy,
+      "ddp: every rank keeps all of the optimizer's states; zero1: 1 / ranks of them; single: a job of one rank")
+      ->type_name("NAME");
+  add("--reproducible", o.reproducible,
+      "run: equal runs give equal bits; layout: bits do not depend on --bucket-mb, --strategy and --overlap, as "
+      "gradients "
+      "are added in rank order")
+      ->check(CLI::IsMember({"run", "layout"}));
   add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
              "Ranks");
   add_switch(app, "--overlap", o.overlap,

@@ -30,8 +30,11 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
     require<ShapeError>(!required || operand.view.given(), kOp, ": ", operand.name, " is not given");
     require<DTypeError>(!operand.view.given() || operand.view.dtype == dtype, kOp, ": ", operand.name, " is ",
                         operand.view.dtype, ", expected ", dtype);
-    require<ShapeError>(!operand.view.given() || operand.view.numel() == 1, kOp, ": ", operand.name, " is ",
-                        operand.view.shape, ", expected a scalar");
+    const bool several = &operand.view == &all[2].operand.view;
+    require<ShapeError>(!operand.view.given() || operand.view.numel() == 1 ||
+                            (several && operand.view.numel() > 1 && operand.view.is_contiguous()),
+                        kOp, ": ", operand.name, " is ", operand.view.shape, ", expected a scalar",
+                        several ? " or several numbers without gaps" : "");
   }
   require<DTypeError>(s.factor.dtype == DType::f32 || s.factor.dtype == DType::f64, kOp, ": factor is ", s.factor.dtype,
                       ", expected f32 or f64");

@@ -15,7 +15,8 @@ enum class Skip : std::int32_t {
 
 /// Scalars of clip_factor(), on the device.
 struct ClipScalars {
-  TensorView squared_norm;  ///< in, f64: sum of the squares of all gradients as stored, e.g. times a loss scale
+  TensorView squared_norm;  ///< in, f64, one or more (n): their sum, in order, is the sum of the squares of all
+                            ///< gradients as stored, e.g. times a loss scale
   TensorView loss_scale;    ///< in, of the type of factor: what the gradients were multiplied by; not given: 1
   TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
   TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
@@ -31,8 +32,8 @@ struct ClipScalars {
 /// as torch.nn.utils.clip_grad_norm_ does, in f64. With max_norm 0, factor = 1 / scale; squared_norm may then be
 /// missing: the divisor alone decides, and norm must not be given. A divisor that is 0, negative, NaN or infinite skips
 /// the update, whatever the norm is; otherwise a norm of NaN or infinity skips it. UsageError: max_norm is negative or
-/// not finite, or max_norm or norm is given without squared_norm. ShapeError: views are not scalars or share memory, or
-/// factor or skip is missing.
+/// not finite, or max_norm or norm is given without squared_norm. ShapeError: other views are not scalars, views share
+/// memory, or factor or skip is missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
 namespace backend {  // called after the checks of clip.cpp

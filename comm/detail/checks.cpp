@@ -40,19 +40,16 @@ void check_exchange(std::string_view op, const TensorView& in, const TensorView&
                       ", expected one type");
   require<ShapeError>(in.numel() == out.numel() && in.numel() % size == 0, op, ": in and out have ", in.numel(),
                       " and ", out.numel(), " elements, expected one multiple of ", size);
-  check_separate(op, in, out);
-}
-
-void check_separate(std::string_view op, const TensorView& in, const TensorView& out) {
   require<ShapeError>(!overlaps(in, out), op, ": in and out overlap");
 }
 
-bool check_in_place(std::string_view op, const TensorView& in, const TensorView& out, int rank) {
-  if (!overlaps(in, out)) {
+bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank) {
+  if (!overlaps(part, whole)) {
     return false;
   }
-  const std::byte* part = static_cast<const std::byte*>(out.data) + static_cast<std::size_t>(rank) * in.bytes();
-  require<ShapeError>(in.data == part, op, ": in overlaps out, but is not part ", rank, " of it");
+  const std::byte* place = static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(rank) * part.bytes();
+  require<ShapeError>(part.data == place, op, ": in and out overlap, but the smaller is not part ", rank,
+                      " of the other");
   return true;
 }
 

@@ -24,10 +24,8 @@ void check_summable(std::string_view op, DType dtype);
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size);
 /// Both have one type and one number of elements, a multiple of size, and share no byte: DTypeError, ShapeError.
 void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size);
-/// They share no byte: ShapeError.
-void check_separate(std::string_view op, const TensorView& in, const TensorView& out);
-/// True when in is the rank-th part of out; ShapeError when they overlap in any other way.
-[[nodiscard]] bool check_in_place(std::string_view op, const TensorView& in, const TensorView& out, int rank);
+/// True when part is the rank-th part of whole; ShapeError when they overlap in any other way.
+[[nodiscard]] bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank);
 /// 0 <= rank < size: UsageError.
 void check_rank(std::string_view op, int rank, int size);
 /// `peer` is a rank of the communicator other than this one: UsageError.

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/context.hpp>
@@ -97,14 +98,21 @@ class Stopwatch {
 
 struct Slot {
   Slot(const Bucket& b, const TensorView& view, const Stream& compute, const Stream& comm)
-      : bucket(b), data(view), ready(compute.device()), done(comm.device()), time(comm.device()) {}
+      : bucket(b),
+        data(view),
+        ready(compute.device()),
+        done(comm.device()),
+        time(comm.device()),
+        gather_time(comm.device()) {}
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
   TensorView sent;  ///< (end - begin): the tensor that is reduced, data or its place in Impl::rounded
+  Shards shards;    ///< elements of data; without ReducerOptions::shards the parts that ranks add, if they do
   Event ready;      ///< R: the last write of the bucket, on the compute stream
-  Event done;       ///< D: the end of its all-reduce, on the communication stream
+  Event done;       ///< D: the end of its sum or of its gather, on the communication stream
   Stopwatch time;
+  Stopwatch gather_time;
   int writes = 0;   ///< per step
   int pending = 0;  ///< of this step
 };
@@ -121,14 +129,22 @@ struct GradientReducer::Impl {
         gradients(std::move(g)),
         bucket_of(gradients.size()),
         pending(gradients.size()),
-        waited(compute_stream.device()) {}
+        waited(compute_stream.device()),
+        waited_for_gather(compute_stream.device()),
+        asked(compute_stream.device()),
+        answered(comm_stream.device()) {}
 
   Communicator& communicator;
   Stream& compute;
   Stream& comm;
   bool overlapped;
-  std::unique_ptr<Context> conversions;  ///< on the communication stream; for 16-bit buckets
-  Tensor rounded;  ///< (largest bucket): used by one bucket after the other, in the stream's order
+  std::unique_ptr<Context> context;  ///< on the communication stream; for 16-bit buckets and sums in rank order
+  // For the largest bucket, used by one bucket after the other, in the stream's order:
+  Tensor rounded;   ///< 16-bit gradients
+  Tensor received;  ///< gradients of all ranks, for sums in rank order
+  Tensor workspace;
+  SumOrder order = SumOrder::library;
+  bool sharded = false;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
@@ -136,6 +152,11 @@ struct GradientReducer::Impl {
   DType sent_as = DType::f32;
   std::vector<std::unique_ptr<Slot>> slots;  ///< one per bucket
   Stopwatch waited;
+  Stopwatch waited_for_gather;
+  Event asked;     ///< of sum(): its values are there, on the compute stream
+  Event answered;  ///< their sums are there, on the communication stream
+  std::size_t last_gather = 0;
+  bool gathers = false;  ///< gather() was called, and finish_gather() not
   std::size_t next = 0;  ///< the first bucket that has not started
   bool in_step = false;
   bool timed = true;  ///< whether this step is timed; a captured step is not
@@ -159,46 +180,153 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
+  void make_context() {
+    if (context != nullptr) {
+      return;
+    }
+    if (comm.device() == Device::cpu()) {
+      // A worker has one thread besides the compute threads; an inline stream uses the caller's threads.
+      context = std::make_unique<CpuContext>(CpuContextOptions{.threads = comm.is_inline() ? 0 : 1, .stream = &comm});
+    } else {
+      context = std::make_unique<CudaContext>(comm.device(), CudaContextOptions{.stream = comm.cuda_handle()});
+    }
+  }
+
   /// Makes buckets travel as 16-bit numbers.
-  void round_to(DType dtype, const TensorView& arena) {
+  void round_to(DType dtype, const TensorView& arena, std::int64_t largest) {
     require<DTypeError>(arena.dtype == DType::f32 && size_of(dtype) == 2, "gradient reducer: reduce_dtype is ", dtype,
                         " for an arena of ", arena.dtype, ", expected bf16 or f16 for f32, or the arena's own type");
     require<DeviceError>(arena.device == comm.device(), "gradient reducer: the arena is on ", arena.device,
                          ", the communication stream on ", comm.device());
-    if (comm.device() == Device::cpu()) {
-      // A worker has one thread besides the compute threads; an inline stream uses the caller's threads.
-      conversions =
-          std::make_unique<CpuContext>(CpuContextOptions{.threads = comm.is_inline() ? 0 : 1, .stream = &comm});
+    make_context();
+    sent_as = dtype;
+    rounded = Tensor::empty(*context, Shape{largest}, dtype);
+  }
+
+  /// Makes this rank add the gradients of all ranks.
+  void add_in_rank_order() {
+    require<DTypeError>(sent_as != DType::f16 || comm.device() != Device::cpu(),
+                        "gradient reducer: gradients travel as f16 and are added in the order of the ranks, expected "
+                        "bf16 or the arena's type: the host does not add f16");
+    make_context();
+    std::int64_t most = 0;
+    std::size_t bytes = 0;
+    for (const auto& slot : slots) {
+      const Shards& s = slot->shards;
+      for (const std::int64_t each : {s.part, s.end - s.rest}) {
+        most = std::max(most, ranks() * each);
+        const TensorView all(nullptr, sent_as, comm.device(), Shape{ranks(), each});
+        bytes = std::max(bytes, ops::reduce_rows_workspace_bytes(*context, all));
+      }
+    }
+    received = Tensor::empty(*context, Shape{most}, sent_as);
+    workspace = Tensor::empty(*context, Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
+  }
+
+  [[nodiscard]] std::int64_t ranks() const { return communicator.size(); }
+
+  /// This rank's part of a tensor of a bucket, and the rest.
+  [[nodiscard]] TensorView own(const Slot& slot, const TensorView& of) const {
+    const std::int64_t first = slot.shards.first_of(communicator.rank());
+    return of.slice(0, first, first + slot.shards.part);
+  }
+  static TensorView rest(const Slot& slot, const TensorView& of) {
+    return of.slice(0, slot.shards.rest, slot.shards.end);
+  }
+  static TensorView parts(const Slot& slot, const TensorView& of) { return of.slice(0, 0, slot.shards.rest); }
+
+  /// sums (n) = the sum over the ranks of received (ranks, n).
+  void add(const TensorView& sums) {
+    const TensorView all = received.view().slice(0, 0, ranks() * sums.numel()).reshape({ranks(), sums.numel()});
+    ops::reduce_rows(*context, all, ops::GradMode::overwrite, sums, workspace.view());
+  }
+
+  /// Copies what this rank has the sums of: its part and the rest.
+  void copy_sums(const Slot& slot, const TensorView& from, const TensorView& to) {
+    if (slot.shards.part > 0) {
+      ops::strided_copy(*context, own(slot, from), own(slot, to));
+    }
+    if (slot.shards.rest < slot.shards.end) {
+      ops::strided_copy(*context, rest(slot, from), rest(slot, to));
+    }
+  }
+
+  /// The sums of this rank's part, and of the rest, into `data`; with 16 bits rounded in `sent`, too.
+  void sum_in_rank_order(Slot& slot) {
+    if (slot.shards.part > 0) {
+      communicator.all_to_all(comm, parts(slot, slot.sent), received.view().slice(0, 0, slot.shards.rest));
+      add(own(slot, slot.data));
+    }
+    if (const TensorView tail = rest(slot, slot.sent); tail.numel() > 0) {
+      communicator.all_gather(comm, tail, received.view().slice(0, 0, ranks() * tail.numel()));
+      add(rest(slot, slot.data));
+    }
+    if (rounded.view().given()) {
+      copy_sums(slot, slot.data, slot.sent);
+    }
+  }
+
+  void reduce(Slot& slot) {
+    const bool rounds = rounded.view().given();
+    if (rounds) {
+      ops::strided_copy(*context, slot.data, slot.sent);
+    }
+    if (order == SumOrder::ranks) {
+      sum_in_rank_order(slot);
+      if (!sharded && slot.shards.part > 0) {
+        communicator.all_gather(comm, own(slot, slot.sent), parts(slot, slot.sent));
+      }
+    } else if (sharded) {
+      if (slot.shards.part > 0) {
+        communicator.reduce_scatter(comm, parts(slot, slot.sent), own(slot, slot.sent));
+      }
+      if (slot.shards.rest < slot.shards.end) {
+        communicator.all_reduce(comm, rest(slot, slot.sent));
+      }
     } else {
-      conversions = std::make_unique<CudaContext>(comm.device(), CudaContextOptions{.stream = comm.cuda_handle()});
+      communicator.all_reduce(comm, slot.sent);
     }
-    std::int64_t largest = 0;
-    for (const Bucket& b : buckets) {
-      largest = std::max(largest, b.end - b.begin);
+    if (rounds && sharded) {
+      copy_sums(slot, slot.sent, slot.data);
+    } else if (rounds) {
+      ops::strided_copy(*context, slot.sent, slot.data);
     }
-    rounded = Tensor::empty(*conversions, Shape{largest}, dtype);
+  }
+
+  /// Runs `work` on the communication stream behind what the compute stream has enqueued so far.
+  template <class Work>
+  void on_comm(Event& before, Event& after, Stopwatch* time, Work&& work) {
+    if (&compute != &comm) {
+      compute.record(before);
+      comm.wait(before);
+    }
+    if (timed && time != nullptr) {
+      time->start(comm);
+    }
+    work();
+    if (timed && time != nullptr) {
+      time->stop(comm);
+    }
+    if (&compute != &comm) {
+      comm.record(after);
+    }
   }
 
   void start(Slot& slot) {
-    if (&compute != &comm) {
-      compute.record(slot.ready);
-      comm.wait(slot.ready);
+    on_comm(slot.ready, slot.done, &slot.time, [&] { reduce(slot); });
+  }
+
+  /// The compute stream waits for work of the communication stream.
+  void wait_for(const Event& done, Stopwatch& time) {
+    if (&compute == &comm) {
+      return;
     }
     if (timed) {
-      slot.time.start(comm);
+      time.start(compute);
     }
-    if (conversions != nullptr) {
-      ops::strided_copy(*conversions, slot.data, slot.sent);
-    }
-    communicator.all_reduce(comm, slot.sent);
-    if (conversions != nullptr) {
-      ops::strided_copy(*conversions, slot.sent, slot.data);
-    }
+    compute.wait(done);
     if (timed) {
-      slot.time.stop(comm);
-    }
-    if (&compute != &comm) {
-      comm.record(slot.done);
+      time.stop(compute);
     }
   }
 
@@ -228,14 +356,32 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
   s.buckets = std::move(buckets);
   s.check_buckets(arena);
   s.sent_as = arena.dtype;
-  if (options.reduce_dtype != DType::f32 && options.reduce_dtype != arena.dtype) {
-    s.round_to(options.reduce_dtype, arena);
-    s.sent_as = options.reduce_dtype;
+  s.order = options.order;
+  s.sharded = !options.shards.empty();
+  std::int64_t largest = 0;
+  for (const Bucket& b : s.buckets) {
+    largest = std::max(largest, b.end - b.begin);
   }
+  if (options.reduce_dtype != DType::f32 && options.reduce_dtype != arena.dtype) {
+    s.round_to(options.reduce_dtype, arena, largest);
+  }
+  require<ShapeError>(!s.sharded || options.shards.size() == s.buckets.size(), "gradient reducer: there are shards of ",
+                      options.shards.size(), " buckets, expected of ", s.buckets.size());
   for (std::size_t k = 0; k < s.buckets.size(); ++k) {
     const Bucket& b = s.buckets[k];
     auto slot = std::make_unique<Slot>(b, arena.slice(0, b.begin, b.end), compute, comm);
-    slot->sent = s.conversions != nullptr ? s.rounded.view().slice(0, 0, b.end - b.begin) : slot->data;
+    slot->sent = s.rounded.view().given() ? s.rounded.view().slice(0, 0, b.end - b.begin) : slot->data;
+    if (s.sharded) {
+      const Shards& given = options.shards[k];
+      require<ShapeError>(given.begin == b.begin && given.part >= 0 &&
+                              given.rest == given.first_of(communicator.size()) && given.rest <= b.end,
+                          "gradient reducer: the shards of bucket ", k, " begin at ", given.begin, " with ",
+                          communicator.size(), " parts of ", given.part, ", which is not bucket [", b.begin, ", ",
+                          b.end, ")");
+      slot->shards = {.begin = 0, .part = given.part, .rest = given.rest - b.begin, .end = b.end - b.begin};
+    } else {
+      slot->shards = shards_of(0, b.end - b.begin, communicator.size());
+    }
     for (int i = b.first; i < b.last; ++i) {
       const GradientRange& g = s.gradients[static_cast<std::size_t>(i)];
       require<UsageError>(g.expected_writes >= 1, "gradient reducer: ", g.name, " expects ", g.expected_writes,
@@ -244,6 +390,9 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
       slot->writes += g.expected_writes;
     }
     s.slots.push_back(std::move(slot));
+  }
+  if (s.order == SumOrder::ranks) {
+    s.add_in_rank_order();
   }
 }
 
@@ -263,8 +412,11 @@ DType GradientReducer::sent_as() const {
 }
 
 std::size_t GradientReducer::bytes() const {
-  const TensorView& rounded = impl_->rounded.view();
-  return rounded.given() ? rounded.bytes() : 0;
+  std::size_t bytes = 0;
+  for (const Tensor* each : {&impl_->rounded, &impl_->received, &impl_->workspace}) {
+    bytes += each->view().given() ? each->view().bytes() : 0;
+  }
+  return bytes;
 }
 
 void GradientReducer::begin_step() {
@@ -303,21 +455,51 @@ void GradientReducer::finish() {
   if (s.next < s.slots.size()) {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
-  if (&s.compute != &s.comm && !s.slots.empty()) {
-    if (s.timed) {
-      s.waited.start(s.compute);
-    }
-    s.compute.wait(s.slots.back()->done);  // the communication stream runs in order: the last bucket is done last
-    if (s.timed) {
-      s.waited.stop(s.compute);
-    }
+  if (!s.slots.empty()) {
+    s.wait_for(s.slots.back()->done, s.waited);  // the communication stream runs in order: the last bucket is done last
   }
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
 }
 
+void GradientReducer::gather(int bucket, const TensorView& arena) {
+  Impl& s = *impl_;
+  require<StateError>(s.sharded && !s.in_step, "gradient reducer: gather() ",
+                      s.sharded ? "in a step" : "without shards", ", expected shards and finish() before");
+  const auto k = static_cast<std::size_t>(bucket);
+  require<UsageError>(k < s.slots.size(), "gradient reducer: bucket is ", bucket, ", expected 0 to ",
+                      s.slots.size() - 1);
+  Slot& slot = *s.slots[k];
+  if (slot.shards.part == 0) {
+    return;
+  }
+  const TensorView data = arena.slice(0, slot.bucket.begin, slot.bucket.begin + slot.shards.rest);
+  s.on_comm(slot.ready, slot.done, &slot.gather_time,
+            [&] { s.communicator.all_gather(s.comm, s.own(slot, data), data); });
+  s.last_gather = k;
+  s.gathers = true;
+}
+
+void GradientReducer::finish_gather() {
+  Impl& s = *impl_;
+  if (s.gathers) {
+    s.wait_for(s.slots[s.last_gather]->done, s.waited_for_gather);
+    s.gathers = false;
+  }
+}
+
+void GradientReducer::sum(const TensorView& values) {
+  Impl& s = *impl_;
+  require<StateError>(!s.in_step, "gradient reducer: sum() in a step, expected finish() before");
+  s.on_comm(s.asked, s.answered, nullptr, [&] { s.communicator.all_reduce(s.comm, values); });
+  if (&s.compute != &s.comm) {
+    s.compute.wait(s.answered);
+  }
+}
+
 void GradientReducer::abandon_step() {
   impl_->in_step = false;
+  impl_->gathers = false;
 }
 
 ReducerStatistics GradientReducer::statistics() const {
@@ -325,11 +507,11 @@ ReducerStatistics GradientReducer::statistics() const {
   ReducerStatistics result;
   result.steps = s.steps;
   for (const auto& slot : s.slots) {
-    const double seconds = slot->time.seconds();
+    const double seconds = slot->time.seconds() + slot->gather_time.seconds();
     result.buckets.push_back({static_cast<std::int64_t>(slot->sent.bytes()), seconds});
     result.total_s += seconds;
   }
-  result.exposed_s = s.overlapped ? s.waited.seconds() : result.total_s;
+  result.exposed_s = s.overlapped ? s.waited.seconds() + s.waited_for_gather.seconds() : result.total_s;
   return result;
 }
 
@@ -337,8 +519,10 @@ void GradientReducer::reset_statistics() {
   Impl& s = *impl_;
   s.steps = 0;
   s.waited.reset();
+  s.waited_for_gather.reset();
   for (const auto& slot : s.slots) {
     slot->time.reset();
+    slot->gather_time.reset();
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -15,8 +16,9 @@ namespace lockstep::comm {
 /// timed and do not count.
 struct ReducerStatistics {
   std::int64_t steps = 0;
-  double total_s = 0;    ///< from start to end of each all-reduce, with the conversions of 16-bit buckets
-  double exposed_s = 0;  ///< how long the compute stream waited in finish(); equals total_s when nothing overlaps
+  double total_s = 0;    ///< from start to end of each sum, with the conversions of 16-bit buckets; and of each gather
+  double exposed_s = 0;  ///< how long the compute stream waited in finish() and finish_gather(); equals total_s when
+                         ///< nothing overlaps
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
     std::int64_t bytes = 0;
@@ -25,12 +27,25 @@ struct ReducerStatistics {
   std::vector<PerBucket> buckets;
 };
 
+/// In which order the gradients of the ranks are added.
+enum class SumOrder : unsigned char {
+  library,  ///< that of the communicator's all-reduce or reduce-scatter: it depends on ranks, sizes, and the library
+  ranks     ///< rank 0, 1, 2, ..., for every element: the same bits whatever the buckets are. An all-to-all, a sum in
+            ///< f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather take the place of the
+            ///< all-reduce; memory for the largest bucket
+};
+
 struct ReducerOptions {
   /// The type in which gradients are sent and added. f32: as the arena is. bf16 or f16 (the arena is then f32):
-  /// elements are rounded to this type before the all-reduce, and so is each addition; every rank gets the same bits.
-  /// This halves the bytes and costs one pass before and one after. f16 ends at 65504: sums that may exceed it need a
-  /// loss scale.
+  /// elements are rounded to this type before the all-reduce, and so is each addition (with SumOrder::ranks, each sum
+  /// once); every rank gets the same bits. This halves the bytes and costs one pass before and one after. f16 ends at
+  /// 65504: sums that may exceed it need a loss scale.
   DType reduce_dtype = DType::f32;
+  SumOrder order = SumOrder::library;
+  /// One per bucket, or none. With shards every rank gets only the sums of its own part, and of the elements from
+  /// Shards::rest to the end of the bucket; the other parts of the gradients are then undefined (ZeRO's stage 1,
+  /// Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.1).
+  std::vector<Shards> shards{};
 };
 
 /// Sums gradients over ranks, bucket by bucket, while backward still computes (as PyTorch DDP does). It uses only
@@ -46,7 +61,8 @@ struct ReducerOptions {
 class GradientReducer {
  public:
   /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. With a 16-bit
-  /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32.
+  /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and for f16 on
+  /// a host with SumOrder::ranks. ShapeError for shards that are not those of the buckets.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.
@@ -62,6 +78,15 @@ class GradientReducer {
   void gradient_written(int index);
   /// The compute stream waits for all buckets. StateError naming the gradients that were never written.
   void finish();
+  /// Between finish() and the next step, with shards. The compute stream has written this rank's part of bucket k of
+  /// `arena`, which has the gradients' layout: all ranks get each other's parts, on the communication stream, so that
+  /// parts can be sent while later ones are computed. The same buckets in the same order on every rank.
+  void gather(int bucket, const TensorView& arena);
+  /// The compute stream waits for all gathers.
+  void finish_gather();
+  /// values (contiguous, on the compute stream's device) = their sums over the ranks, for the compute stream; between
+  /// finish() and the next step.
+  void sum(const TensorView& values);
   /// Ends a step after an error in the middle of it, so that the next one can begin; does nothing outside a step. Work
   /// that was enqueued stays enqueued: buckets that have started are reduced, the others are not. The ranks' calls must
   /// still match afterwards: all ranks abandon the step with the same buckets started, as when a capture fails, of

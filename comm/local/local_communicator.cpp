@@ -261,7 +261,8 @@ class LocalCommunicator final : public Communicator {
     detail::check_host("reduce_scatter", stream, out);
     detail::check_summable("reduce_scatter", in.dtype);
     detail::check_parts("reduce_scatter", in, out, size());
-    detail::check_separate("reduce_scatter", in, out);
+    // In place: a rank writes the part of its `in` that no other rank reads, and has read it before.
+    static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
         detail::visit_sum(in.dtype, [&](auto type) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstring>
 #include <exception>
 #include <mutex>
 #include <optional>
@@ -240,12 +241,17 @@ void all_reduce(const Link& link, const TensorView& data) {
   });
 }
 
-void reduce_scatter(const Link& link, const TensorView& in, const TensorView& out) {
+void reduce_scatter(const Link& link, const TensorView& in, const TensorView& out, bool in_place) {
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
-    check_mpi(MPI_Reduce_scatter_block(in.data, out.data, static_cast<int>(n), sum_type(in.dtype),
+    // In place MPI takes the input where the output begins, and writes the output there: the first part of `in`.
+    void* to = in_place ? in.data : out.data;
+    check_mpi(MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : in.data, to, static_cast<int>(n), sum_type(in.dtype),
                                        sum_of(link, in.dtype), link.comm),
               "reduce_scatter of ", n, " x ", in.dtype);
+    if (in_place && link.rank > 0) {
+      std::memcpy(out.data, to, out.bytes());
+    }
     return;
   }
   // Reductions take no derived types, so a piece of every part cannot travel in one call: one reduction per part and
@@ -253,9 +259,9 @@ void reduce_scatter(const Link& link, const TensorView& in, const TensorView& ou
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
-      check_mpi(
-          MPI_Reduce(at(in, root * n + i), to, count, sum_type(in.dtype), sum_of(link, in.dtype), root, link.comm),
-          "reduce_scatter of ", n, " x ", in.dtype);
+      const void* from = root == link.rank && in_place ? MPI_IN_PLACE : at(in, root * n + i);
+      check_mpi(MPI_Reduce(from, to, count, sum_type(in.dtype), sum_of(link, in.dtype), root, link.comm),
+                "reduce_scatter of ", n, " x ", in.dtype);
     });
   }
 }
@@ -353,8 +359,9 @@ class MpiCommunicator final : public Communicator {
     detail::check_host("reduce_scatter", stream, out);
     detail::check_summable("reduce_scatter", in.dtype);
     detail::check_parts("reduce_scatter", in, out, size());
-    detail::check_separate("reduce_scatter", in, out);
-    run(stream, "reduce_scatter", in.bytes(), [in, out](const Link& link) { comm::reduce_scatter(link, in, out); });
+    const bool in_place = detail::check_in_place("reduce_scatter", out, in, rank());
+    run(stream, "reduce_scatter", in.bytes(),
+        [in, out, in_place](const Link& link) { comm::reduce_scatter(link, in, out, in_place); });
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {

@@ -139,7 +139,7 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
   detail::check_on(device_, "reduce_scatter", stream, out);
   detail::check_summable("reduce_scatter", in.dtype);
   detail::check_parts("reduce_scatter", in, out, size());
-  detail::check_separate("reduce_scatter", in, out);
+  static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));  // NCCL compares the addresses itself
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
                                 stream.cuda_handle());
@@ -150,7 +150,7 @@ void NcclExchange::all_gather(Stream& stream, const TensorView& in, const Tensor
   detail::check_on(device_, "all_gather", stream, in);
   detail::check_on(device_, "all_gather", stream, out);
   detail::check_parts("all_gather", out, in, size());
-  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // NCCL compares the addresses itself
+  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // as above
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
   });

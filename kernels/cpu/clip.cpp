@@ -1,6 +1,7 @@
 #include <lockstep/kernels/clip.hpp>
 
 #include <cmath>
+#include <numeric>
 
 namespace lockstep::ops::backend {
 
@@ -18,7 +19,8 @@ void clip_factor(CpuContext& /*context*/, double max_norm, const ClipScalars& s)
         *s.norm.as<double>() = 0;
       }
     } else if (s.squared_norm.given()) {
-      const double norm = std::sqrt(*s.squared_norm.as<double>()) * inverse_scale;
+      const double* squares = s.squared_norm.as<double>();
+      const double norm = std::sqrt(std::accumulate(squares, squares + s.squared_norm.numel(), 0.0)) * inverse_scale;
       skip = std::isfinite(norm) ? Skip::no : Skip::not_finite;
       if (max_norm > 0 && max_norm < norm + 1e-6) {
         factor *= max_norm / (norm + 1e-6);

@@ -4,15 +4,20 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// One thread. Pointers to views that are not given are null.
+/// One thread. squared_norm (squares). Pointers to views that are not given are null.
 template <class T>
-__global__ void clip_kernel(double max_norm, const double* squared_norm, const T* loss_scale, const T* divisor,
-                            T* factor, std::int32_t* skip, std::int64_t* step, std::int64_t* skipped, double* norm) {
+__global__ void clip_kernel(double max_norm, const double* squared_norm, int squares, const T* loss_scale,
+                            const T* divisor, T* factor, std::int32_t* skip, std::int64_t* step, std::int64_t* skipped,
+                            double* norm) {
   const double by = divisor != nullptr ? static_cast<double>(*divisor) : 1.0;
   const bool weighs = by > 0 && by - by == 0;
   const double times = loss_scale != nullptr ? static_cast<double>(*loss_scale) : 1.0;
   const double scale = weighs ? 1.0 / (times * by) : 0.0;
-  const double length = squared_norm != nullptr && weighs ? sqrt(*squared_norm) * scale : 0.0;
+  double sum = 0;
+  for (int i = 0; squared_norm != nullptr && i < squares; ++i) {
+    sum += squared_norm[i];
+  }
+  const double length = weighs ? sqrt(sum) * scale : 0.0;
   const bool finite = length - length == 0;
   const double most = max_norm / (length + 1e-6);
   *factor = finite && weighs ? static_cast<T>(max_norm > 0 && most < 1 ? scale * most : scale) : T{0};
@@ -31,9 +36,9 @@ __global__ void clip_kernel(double max_norm, const double* squared_norm, const T
 template <class T>
 void run(CudaContext& context, double max_norm, const ClipScalars& s) {
   gpu::launch(clip_kernel<T>, dim3(1), dim3(1), 0, context.stream(), max_norm, gpu::data<const double>(s.squared_norm),
-              gpu::data<const T>(s.loss_scale), gpu::data<const T>(s.divisor), gpu::data<T>(s.factor),
-              gpu::data<std::int32_t>(s.skip), gpu::data<std::int64_t>(s.step), gpu::data<std::int64_t>(s.skipped),
-              gpu::data<double>(s.norm));
+              s.squared_norm.given() ? static_cast<int>(s.squared_norm.numel()) : 0, gpu::data<const T>(s.loss_scale),
+              gpu::data<const T>(s.divisor), gpu::data<T>(s.factor), gpu::data<std::int32_t>(s.skip),
+              gpu::data<std::int64_t>(s.step), gpu::data<std::int64_t>(s.skipped), gpu::data<double>(s.norm));
 }
 
 }  // namespace

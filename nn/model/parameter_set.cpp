@@ -172,7 +172,8 @@ std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
   using Kind = Persistent::Kind;
   std::vector<Persistent> all{{.kind = Kind::parameters, .name = "parameters", .view = values()}};
   for (const State& state : states_) {
-    all.push_back({.kind = Kind::state, .name = state.name, .view = this->state(state.name)});
+    all.push_back(
+        {.kind = Kind::state, .name = state.name, .view = this->state(state.name), .of_rank = !state_shards_.empty()});
   }
   for (const State& count : counters_) {
     all.push_back({.kind = Kind::counter, .name = count.name, .view = counter(count.name)});
@@ -272,14 +273,62 @@ const Buffer& ParameterSet::buffer_of(const std::vector<State>& states, const st
   throw StateError("there is no optimizer state '" + name + "'");
 }
 
+void ParameterSet::shard_states(std::vector<comm::Shards> ranges, int rank, int ranks) {
+  require<StateError>(states_.empty(), "parameters: the optimizer's states exist, expected shard_states() before them");
+  std::int64_t end = 0;
+  for (const comm::Shards& range : ranges) {
+    require<ShapeError>(
+        range.begin == end && range.part >= 0 && range.rest == range.first_of(ranks) && range.end >= range.rest,
+        "parameters: a range of divided states is [", range.begin, ", ", range.end, ") with ", ranks, " parts of ",
+        range.part, ", expected it to begin at ", end, " and to hold its parts");
+    end = range.end;
+  }
+  require<ShapeError>(end == trainable_numel_, "parameters: the ranges of divided states end at ", end, ", expected ",
+                      trainable_numel_);
+  state_shards_ = std::move(ranges);
+  shard_ = rank;
+  shard_ranks_ = ranks;
+}
+
+std::int64_t ParameterSet::state_numel() const {
+  if (state_shards_.empty()) {
+    return trainable_numel_;
+  }
+  std::int64_t numel = 0;
+  for (const comm::Shards& range : state_shards_) {
+    numel += range.part + range.end - range.rest;
+  }
+  return numel;
+}
+
+TensorView ParameterSet::state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const {
+  if (state_shards_.empty()) {
+    return state.slice(0, begin, end);
+  }
+  std::int64_t offset = 0;
+  for (const comm::Shards& range : state_shards_) {
+    const std::int64_t first = range.first_of(shard_);
+    if (begin >= first && end <= first + range.part) {
+      return state.slice(0, offset + begin - first, offset + end - first);
+    }
+    offset += range.part;
+    if (begin >= range.rest && end <= range.end) {
+      return state.slice(0, offset + begin - range.rest, offset + end - range.rest);
+    }
+    offset += range.end - range.rest;
+  }
+  throw ShapeError(concat("parameters: this rank has no states of elements [", begin, ", ", end,
+                          "), expected a range in its own part or in the rest of one bucket"));
+}
+
 TensorView ParameterSet::add_state(Context& context, const std::string& name) {
-  return add_to(states_, context, name, dtype_, trainable_numel_);
+  return add_to(states_, context, name, dtype_, state_numel());
 }
 std::vector<std::string> ParameterSet::state_names() const {
   return names_of(states_);
 }
 TensorView ParameterSet::state(const std::string& name) const {
-  return arena_view(buffer_of(states_, name), dtype_, trainable_numel_);
+  return arena_view(buffer_of(states_, name), dtype_, state_numel());
 }
 
 TensorView ParameterSet::add_counter(Context& context, const std::string& name) {
@@ -350,7 +399,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients());
   for (const State& state : states_) {
-    ops::fill(context, 0, arena_view(state.buffer, dtype_, trainable_numel_));
+    ops::fill(context, 0, arena_view(state.buffer, dtype_, state_numel()));
   }
   for (const State& counter : counters_) {
     ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
@@ -384,9 +433,13 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   }
 }
 
+std::size_t ParameterSet::state_bytes() const {
+  return states_.size() * static_cast<std::size_t>(state_numel()) * size_of(dtype_);
+}
+
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
-         states_.size() * gradients().bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+         state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
 }
 
 }  // namespace lockstep::nn

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
@@ -105,7 +106,18 @@ class ParameterSet {
   /// The same with one segment per parameter; biases and norm parameters do not adapt (kernels/lars.hpp).
   [[nodiscard]] std::span<const ops::ArenaSegment> tensor_segments() const { return tensor_segments_; }
 
-  /// An optimizer state arena like gradients(), zero when made. add_state() once per name (StateError otherwise).
+  /// Divides the optimizer states over ranks: of each range of the arena this rank keeps its part and the rest. The
+  /// ranges are consecutive and end at trainable_numel() (ShapeError). StateError after add_state().
+  void shard_states(std::vector<comm::Shards> ranges, int rank, int ranks);
+  /// Empty when this rank has the states of all parameters.
+  [[nodiscard]] std::span<const comm::Shards> state_shards() const { return state_shards_; }
+  [[nodiscard]] int shard() const { return shard_; }              ///< the part that is this rank's
+  [[nodiscard]] int shard_ranks() const { return shard_ranks_; }  ///< 1 unless the states are divided
+  /// The elements of a state() that belong to elements [begin, end) of the arena. With divided states [begin, end) is
+  /// in this rank's part, or in the rest, of one range (ShapeError).
+  [[nodiscard]] TensorView state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const;
+  /// An optimizer state arena, zero when made: like gradients(), or of divided states this rank's elements one after
+  /// the other. add_state() once per name (StateError otherwise).
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
@@ -141,7 +153,7 @@ class ParameterSet {
   struct Persistent {
     enum class Kind : unsigned char {
       parameters,
-      state,  ///< of the optimizer: an arena like values()
+      state,  ///< of the optimizer: of_rank when states are divided
       counter,
       loss_scale,
       good_updates,  ///< loss_scale_good()
@@ -158,7 +170,8 @@ class ParameterSet {
   /// Sets initial values from (seed, parameter name), buffers and loss scale to their initial values, and states,
   /// counters and gradients to zero.
   void initialise(Context& context, std::uint64_t seed);
-  [[nodiscard]] std::size_t bytes() const;  ///< of all arenas and counters
+  [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and counters
+  [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank
 
  private:
   struct State {
@@ -188,6 +201,10 @@ class ParameterSet {
   Buffer weights_;  ///< empty unless rounds()
   Buffer buffers_;
   Buffer evaluation_buffers_;
+  [[nodiscard]] std::int64_t state_numel() const;
+  std::vector<comm::Shards> state_shards_;
+  int shard_ = 0;
+  int shard_ranks_ = 1;
   std::vector<State> states_;
   std::vector<State> counters_;
   Buffer loss_scale_;  ///< the scale, and kScalar bytes later the count; empty without a loss scale

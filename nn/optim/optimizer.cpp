@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
+#include <utility>
 
 #include <lockstep/kernels/adam.hpp>
 #include <lockstep/kernels/clip.hpp>
@@ -13,6 +15,7 @@
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/sgd.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 
@@ -63,6 +66,10 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   if (options.loss_scale.scales()) {
     parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
   }
+  const bool divided = !parameters.state_shards().empty();
+  require<UsageError>(!divided || options.kind != OptimizerKind::lars || options.rule,
+                      "optimizer: lars with states that are divided over ranks, expected sgd, adam, adamw or a rule: "
+                      "lars needs the norms of whole parameters");
   std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
   if (options.rule) {
     const std::string name = options.rule->name();
@@ -92,25 +99,53 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
-  memory_ = Buffer(5 * kSlot + workspace, context);
+  const auto norms = static_cast<std::int64_t>(2 * parameters.state_shards().size());
+  const std::size_t squares = align_up(static_cast<std::size_t>(norms) * sizeof(double), kSlot);
+  memory_ = Buffer(5 * kSlot + squares + workspace, context);
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
   factor_ = scalar(0, parameters.dtype());
   skip_ = scalar(1, DType::i32);
   if (measures()) {
-    squared_norm_ = scalar(2, DType::f64);
+    squared_norm_ = divided ? TensorView(memory_.data() + 5 * kSlot, DType::f64, context.device(), Shape{norms})
+                            : scalar(2, DType::f64);
     norm_ = scalar(3, DType::f64);
     skipped_ = scalar(4, DType::i64);
     ops::fill(context, 0, skipped_);
   }
-  workspace_ =
-      TensorView(memory_.data() + 5 * kSlot, DType::u8, context.device(), Shape{static_cast<std::int64_t>(workspace)});
+  workspace_ = TensorView(memory_.data() + 5 * kSlot + squares, DType::u8, context.device(),
+                          Shape{static_cast<std::int64_t>(workspace)});
 }
 
-void Optimizer::begin(Context& context) {
-  if (measures()) {
+void Optimizer::measure(Context& context, const SumOverRanks& sum) {
+  const std::span<const comm::Shards> ranges = parameters_.state_shards();
+  if (ranges.empty()) {
     ops::squared_norm(context, parameters_.gradients(), squared_norm_, workspace_);
+    return;
+  }
+  // Two numbers a range: of the own part, and of the rest, which rank 0 counts.
+  std::int64_t place = 0;
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    const TensorView to = squared_norm_.slice(0, place, place + 1).reshape({});
+    if (begin < end) {
+      ops::squared_norm(context, parameters_.gradients().slice(0, begin, end), to, workspace_);
+    } else {
+      ops::fill(context, 0, to);
+    }
+    ++place;
+  };
+  for (const comm::Shards& range : ranges) {
+    const std::int64_t first = range.first_of(parameters_.shard());
+    add(first, first + range.part);
+    add(range.rest, parameters_.shard() == 0 ? range.end : range.rest);
+  }
+  sum(squared_norm_);
+}
+
+void Optimizer::begin(Context& context, const SumOverRanks& sum) {
+  if (measures()) {
+    measure(context, sum);
   }
   if (has_factor() || counts()) {
     ops::clip_factor(context, options_.clip_norm,
@@ -131,6 +166,9 @@ void Optimizer::begin(Context& context) {
 
 void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
   const auto range = [&](const TensorView& arena) { return arena.given() ? arena.slice(0, begin, end) : TensorView(); };
+  const auto state_range = [&](const TensorView& state) {
+    return state.given() ? parameters_.state_range(state, begin, end) : TensorView();
+  };
   const bool by_tensor = options_.kind == OptimizerKind::lars && !options_.rule;
   const ops::ArenaUpdate update{
       .segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
@@ -142,18 +180,36 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
       .gradients = range(parameters_.gradients()),
       .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView()};
   if (options_.rule) {
-    std::transform(rule_states_.begin(), rule_states_.end(), rule_range_.begin(), range);
+    std::transform(rule_states_.begin(), rule_states_.end(), rule_range_.begin(), state_range);
     ops::require_arena_update(context, options_.rule->name(), update, {});
     options_.rule->update(context, update, {.arenas = rule_range_, .step = step_});
     if (parameters_.rounds()) {
       ops::strided_copy(context, update.parameters, range(parameters_.weights()));
     }
   } else if (is_adam(options_.kind)) {
-    ops::adam_update(context, adam_options(options_), update, step_, range(first_moment_), range(second_moment_));
+    ops::adam_update(context, adam_options(options_), update, step_, state_range(first_moment_),
+                     state_range(second_moment_));
   } else if (by_tensor) {
-    ops::lars_update(context, lars_options(options_), update, range(momentum_), workspace_);
+    ops::lars_update(context, lars_options(options_), update, state_range(momentum_), workspace_);
   } else {
-    ops::sgd_update(context, {.momentum = options_.momentum, .nesterov = options_.nesterov}, update, range(momentum_));
+    ops::sgd_update(context, {.momentum = options_.momentum, .nesterov = options_.nesterov}, update,
+                    state_range(momentum_));
+  }
+}
+
+void Optimizer::update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
+                              const std::function<void(int range)>& updated) {
+  begin(context, sum);
+  const std::span<const comm::Shards> ranges = parameters_.state_shards();
+  for (auto k = static_cast<int>(ranges.size()) - 1; k >= 0; --k) {
+    const comm::Shards& range = ranges[static_cast<std::size_t>(k)];
+    const std::int64_t first = range.first_of(parameters_.shard());
+    for (const auto& [begin, end] : {std::pair{first, first + range.part}, std::pair{range.rest, range.end}}) {
+      if (begin < end) {
+        update(context, learning_rate, begin, end);
+      }
+    }
+    updated(k);
   }
 }
 

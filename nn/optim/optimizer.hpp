@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,16 +49,27 @@ struct OptimizerOptions {
 /// norm is not finite is skipped as a whole, including the step count. Results of the forward pass are not undone: a
 /// batch that is not finite before a batch norm leaves its running statistics not finite. Nothing waits for the device,
 /// and nothing is allocated after the constructor.
+///
+/// Where the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the
+/// rests, and the norm is summed over the ranks, in another order than without.
 class Optimizer {
  public:
-  /// Adds the states and the loss scale. UsageError for options out of range. divisor: a scalar of parameters.dtype()
+  /// Adds the states and the loss scale. UsageError for options out of range, and for lars with divided states, as it
+  /// needs the norms of whole parameters. divisor: a scalar of parameters.dtype()
   /// on the device, by which the updating pass divides the gradients; not given: 1. When it is not a positive, finite
   /// number, the update is skipped as a whole and the loss scale does not change.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
 
-  /// Begins an update, when the gradients of the whole arena are complete. Once before update() of its ranges.
-  void begin(Context& context);
+  /// values (contiguous, f64, on the device) = their sums over the ranks, for the stream of the context.
+  using SumOverRanks = std::function<void(const TensorView& values)>;
+  /// Begins an update, when the gradients of the whole arena are complete. Once before update() of its ranges. With
+  /// divided states `sum` is required.
+  void begin(Context& context, const SumOverRanks& sum = {});
+  /// begin(), then update() of this rank's parts and of the rests, from the last range of the arena to the first:
+  /// forward reads the last first. updated(k) follows the update of range k.
+  void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
+                     const std::function<void(int range)>& updated);
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. lars takes whole parameters only
   /// (ShapeError). learning_rate: f64 scalar on the device.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
@@ -80,6 +92,7 @@ class Optimizer {
   [[nodiscard]] bool measures() const {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
+  void measure(Context& context, const SumOverRanks& sum);
   [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
   ParameterSet& parameters_;
   OptimizerOptions options_;
@@ -93,7 +106,7 @@ class Optimizer {
   Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;
+  TensorView squared_norm_;  ///< scalar, or one number per range of divided states and one for all rests
   TensorView norm_;
   TensorView skipped_;
   TensorView workspace_;  ///< for the norm of all gradients, and for those of lars after it

@@ -131,6 +131,12 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.reduce_dtype != DType::f32) {
     texts["reduce_dtype"] = text(options.reduce_dtype);
   }
+  if (options.sum_order == comm::SumOrder::ranks) {
+    texts["gradient_sums"] = "in rank order";
+  }
+  if (options.strategy != Strategy::ddp) {
+    texts["strategy"] = std::string(name_of(options.strategy));
+  }
   if (options.plan.weights != LossWeights::none) {
     texts["loss_weights"] = text(name_of(options.plan.weights));
   }
@@ -184,6 +190,8 @@ struct Trainer::Impl {
             .decay_all = o.decay_all,
             .buckets = o.buckets,
             .reduce_dtype = o.reduce_dtype,
+            .sum_order = o.sum_order,
+            .strategy = o.strategy,
             .cuda_graph = o.cuda_graph};
   }
 

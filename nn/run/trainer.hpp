@@ -45,7 +45,9 @@ struct TrainerOptions {
   Schedule schedule{};
   comm::BucketOptions buckets{};
   DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
-  bool keep_last = false;           ///< train on the partial last batch of an epoch too
+  comm::SumOrder sum_order = comm::SumOrder::library;  ///< comm::ReducerOptions
+  Strategy strategy = Strategy::ddp;                   ///< zero1: the optimizer's states are divided over the ranks
+  bool keep_last = false;                              ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be

@@ -6,11 +6,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
@@ -37,6 +40,80 @@ constexpr const char* kRankBuffers = "rank_buffers";
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
+/// The optimizer's states as whole arenas (trainable_numel): those of the set or, where ranks have divided them, copies
+/// on the host.
+class WholeStates {
+ public:
+  /// keep: whether this rank needs the whole arenas.
+  WholeStates(Context& context, const ParameterSet& parameters, bool keep)
+      : context_(context), parameters_(parameters) {
+    if (divided() && keep) {
+      for (const std::string& name : parameters.state_names()) {
+        copies_[name].resize(static_cast<std::size_t>(parameters.trainable_numel()) * size_of(parameters.dtype()));
+      }
+    }
+  }
+  [[nodiscard]] TensorView of(const std::string& name) {
+    if (!divided()) {
+      return parameters_.state(name);
+    }
+    return {copies_.at(name).data(), parameters_.dtype(), Device::cpu(), {parameters_.trainable_numel()}};
+  }
+  /// Fills the arenas of rank 0. Collective.
+  void gather(comm::Communicator& control) {
+    if (!divided()) {
+      return;
+    }
+    Stream stream = Stream::host_inline();
+    std::vector<std::byte> sent;
+    for (const std::string& name : parameters_.state_names()) {
+      for (const comm::Shards& range : parameters_.state_shards()) {
+        const std::int64_t first = range.first_of(control.rank());
+        if (control.rank() == 0) {
+          const TensorView whole = of(name);
+          own(name, first, first + range.part, whole.slice(0, first, first + range.part));
+          own(name, range.rest, range.end, whole.slice(0, range.rest, range.end));
+          for (int rank = 1; rank < control.size() && range.part > 0; ++rank) {
+            control.recv(stream, whole.slice(0, range.first_of(rank), range.first_of(rank) + range.part), rank);
+          }
+        } else if (range.part > 0) {
+          sent.resize(static_cast<std::size_t>(range.part) * size_of(parameters_.dtype()));
+          const TensorView view(sent.data(), parameters_.dtype(), Device::cpu(), {range.part});
+          own(name, first, first + range.part, view);
+          control.send(stream, view, 0);
+        }
+      }
+    }
+  }
+  /// Copies this rank's elements from the arenas into the set.
+  void scatter() {
+    for (const auto& [name, bytes] : copies_) {
+      const TensorView whole = of(name);
+      for (const comm::Shards& range : parameters_.state_shards()) {
+        const std::int64_t first = range.first_of(parameters_.shard());
+        for (const auto& [begin, end] : {std::pair{first, first + range.part}, std::pair{range.rest, range.end}}) {
+          if (begin < end) {
+            copy_now(context_, whole.slice(0, begin, end),
+                     parameters_.state_range(parameters_.state(name), begin, end));
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] bool divided() const { return !parameters_.state_shards().empty(); }
+  /// Copies elements [begin, end) of the arena that this rank has to the host.
+  void own(const std::string& name, std::int64_t begin, std::int64_t end, const TensorView& to) {
+    if (begin < end) {
+      copy_now(context_, parameters_.state_range(parameters_.state(name), begin, end), to);
+    }
+  }
+  Context& context_;
+  const ParameterSet& parameters_;
+  std::map<std::string, std::vector<std::byte>> copies_;
+};
+
 /// A number of the optimizer in the file: a counter, the loss scale, or its good updates.
 struct Number {
   std::string name;  ///< in the file
@@ -51,12 +128,12 @@ struct OptimizerParts {
   std::vector<Number> numbers;
 };
 
-OptimizerParts optimizer_parts(const ParameterSet& parameters) {
+OptimizerParts optimizer_parts(const ParameterSet& parameters, WholeStates& states) {
   OptimizerParts parts;
   for (const ParameterSet::Persistent& each : parameters.persistent()) {
     switch (each.kind) {
       case Kind::state:
-        add_parameter_pieces(parts.pieces, parameters, each.view, "." + each.name);
+        add_parameter_pieces(parts.pieces, parameters, states.of(each.name), "." + each.name);
         break;
       case Kind::counter:
         parts.numbers.push_back({.name = each.name, .view = each.view.reshape({})});
@@ -108,9 +185,9 @@ HostNumber read_number(const SafetensorsFile& file, const Number& number) {
   return value;
 }
 
-void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, int ranks,
-                     const std::vector<double>& rank_buffers) {
-  const OptimizerParts parts = optimizer_parts(parameters);
+void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
+                     int ranks, const std::vector<double>& rank_buffers) {
+  const OptimizerParts parts = optimizer_parts(parameters, states);
   // Each rank's own statistics as they lie in the arena.
   std::vector<SafetensorsTensor> more{{.name = kRankBuffers,
                                        .dtype = DType::f64,
@@ -160,10 +237,11 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
 /// Checks everything in a folder, then reads it.
 class StateFolder {
  public:
-  StateFolder(const std::string& folder, const ParameterSet& parameters, int ranks)
+  StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)
       : model_(open_model_file(existing(folder))),
         optimizer_(existing(folder) + "/" + kOptimizerFile),
-        parts_(optimizer_parts(parameters)) {
+        states_(context, parameters, true),
+        parts_(optimizer_parts(parameters, states_)) {
     require_model(model_, parameters);
     require_pieces(optimizer_, parts_.pieces, kModelOrOptimizer);
     for (const Number& number : parts_.numbers) {
@@ -183,9 +261,10 @@ class StateFolder {
     require_checksums(existing(folder));
   }
 
-  [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) const {
+  [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) {
     read_model(model_, context, parameters);
     read_pieces(optimizer_, context, parts_.pieces);
+    states_.scatter();
     for (std::size_t i = 0; i < parts_.numbers.size(); ++i) {
       if (std::optional<HostNumber> value = values_[i]) {
         copy_now(context, value->view(parts_.numbers[i].floating), parts_.numbers[i].view);
@@ -211,6 +290,7 @@ class StateFolder {
   }
   SafetensorsFile model_;
   SafetensorsFile optimizer_;
+  WholeStates states_;
   OptimizerParts parts_;
   std::vector<std::optional<HostNumber>> values_;
   int ranks_ = 1;
@@ -268,13 +348,20 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
 
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 comm::Communicator& control, const StateExtras& extras) {
+  require<UsageError>(parameters.state_shards().empty() || parameters.shard_ranks() == control.size(),
+                      "state of a train step: ", parameters.shard_ranks(),
+                      " ranks have divided the optimizer's states, "
+                      "and the communicator has ",
+                      control.size(), ", expected all of them");
   const std::vector<double> rank_buffers = gather_statistics(context, parameters, control);
+  WholeStates states(context, parameters, control.rank() == 0);
+  states.gather(control);
   std::string failure;
   if (control.rank() == 0) {
     try {
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
-      write_optimizer(made.file(kOptimizerFile), context, parameters, control.size(), rank_buffers);
+      write_optimizer(made.file(kOptimizerFile), context, parameters, states, control.size(), rank_buffers);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
       for (const auto& [name, text] : extras.files) {
         write_file(made.file(name), text);
@@ -314,7 +401,7 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
 }
 
 void require_state(const std::string& folder, TrainStep& step) {
-  StateFolder saved(folder, step.parameters(), 0);
+  StateFolder saved(folder, step.context(), step.parameters(), 0);
   static_cast<void>(take_count(saved.metadata(), kSteps, folder));
   static_cast<void>(take_count(saved.metadata(), kMicrobatches, folder));
 }
@@ -325,7 +412,7 @@ LoadedState load_state(const std::string& folder, Context& context, ParameterSet
 
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks) {
-  return StateFolder(folder, parameters, ranks).read(context, parameters, control.rank(), control.size());
+  return StateFolder(folder, context, parameters, ranks).read(context, parameters, control.rank(), control.size());
 }
 
 LoadedState load_state(const std::string& folder, TrainStep& step) {
@@ -334,7 +421,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step) {
 
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control) {
   require_ranks(step, control.size());
-  StateFolder saved(folder, step.parameters(), 0);
+  StateFolder saved(folder, step.context(), step.parameters(), 0);
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);
   step.synchronize();

@@ -27,7 +27,8 @@ struct StateExtras {
 /// bytes.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
-/// gets the same error (WriteError). Without control: for a rank that trains alone.
+/// gets the same error (WriteError). Without control: for a rank that trains alone. Where ranks have divided the states
+/// (Strategy::zero1) rank 0 collects them in host memory, and the files are the same.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,

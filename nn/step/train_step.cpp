@@ -79,6 +79,23 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   return o.max_batch;
 }
 
+/// The buckets of the gradients, and how the ranks divide them.
+struct Division {
+  Division(ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
+      : gradients(reduced_ranges(set, o.count_samples)), buckets(comm::plan_buckets(gradients, with_element_bytes(o))) {
+    if (o.strategy != Strategy::zero1) {
+      return;
+    }
+    for (const comm::Bucket& bucket : buckets) {  // the weight sum, behind the parameters, is for all ranks
+      shards.push_back(comm::shards_of(bucket.begin, std::min(bucket.end, set.trainable_numel()), ranks.size()));
+    }
+    set.shard_states(shards, ranks.rank(), ranks.size());
+  }
+  std::vector<comm::GradientRange> gradients;
+  std::vector<comm::Bucket> buckets;
+  std::vector<comm::Shards> shards;  ///< one per bucket with zero1
+};
+
 /// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
 /// gradients have about the size of those of the mean.
 double power_of_two_weight(std::int64_t max_batch, int ranks) {
@@ -86,6 +103,15 @@ double power_of_two_weight(std::int64_t max_batch, int ranks) {
 }
 
 }  // namespace
+
+std::string_view name_of(Strategy strategy) {
+  return strategy == Strategy::zero1 ? "zero1" : "ddp";
+}
+
+Strategy parse_strategy(std::string_view name) {
+  require<UsageError>(name == "ddp" || name == "zero1", "strategy is '", name, "', expected ddp or zero1");
+  return name == "zero1" ? Strategy::zero1 : Strategy::ddp;
+}
 
 std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted) {
   if (wanted == CudaGraph::off) {
@@ -121,20 +147,22 @@ struct TrainStep::Impl {
         parameters(ctx, model, o.plan.dtype,
                    {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .lent = o.lent}),
         idle_parameters(ctx.stream()),
+        division(parameters, ranks.grad, o),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
                  2 * std::max<std::int64_t>(o.microbatches, 1)),
         plans(ctx, model, o.max_batch, o.microbatches == 0 ? 2 : o.microbatches, plan_options(o)),
         workspace(plans.workspace_bytes(), ctx),
-        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, reduced_ranges(parameters, o.count_samples),
-                comm::plan_buckets(reduced_ranges(parameters, o.count_samples), with_element_bytes(o)),
+        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets,
                 o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
-                {.reduce_dtype = o.reduce_dtype}),
+                {.reduce_dtype = o.reduce_dtype, .order = o.sum_order, .shards = division.shards}),
         gradient_written([this](int parameter) {
           doing("reducing gradients of step", steps + 1);
           reducer.gradient_written(parameter);
           doing("computing step", steps + 1);
         }),
+        sum_over_ranks([this](const TensorView& values) { reducer.sum(values); }),
+        shard_updated([this](int bucket) { reducer.gather(bucket, parameters.values()); }),
         graph_obstacle(nn::graph_obstacle(ctx.device(), ranks.grad, o.cuda_graph)),
         graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
         choices(plans.choices()),
@@ -194,7 +222,19 @@ struct TrainStep::Impl {
       reducer.abandon_step();
       throw;
     }
-    optimizer.update(context, pipeline.state(state).view(StateField::learning_rate));
+    update_parameters(pipeline.state(state).view(StateField::learning_rate));
+  }
+
+  /// Enqueues the update from summed gradients.
+  void update_parameters(const TensorView& learning_rate) {
+    if (division.shards.empty()) {
+      optimizer.update(context, learning_rate);
+      return;
+    }
+    doing("exchanging the parameters of step", steps + 1);
+    optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated);
+    reducer.finish_gather();
+    parameters.round_weights(context);
   }
 
   /// The same as one launch, where steps are captured. The first run of each place is not captured, so that libraries
@@ -298,7 +338,7 @@ struct TrainStep::Impl {
         }
       }
       reducer.finish();
-      optimizer.update(context, learning_rate);
+      update_parameters(learning_rate);
       pipeline.end_step(*weight_sum());
     } catch (...) {
       reducer.abandon_step();
@@ -326,12 +366,15 @@ struct TrainStep::Impl {
   double weight;  ///< of a sample, when the step counts
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
+  Division division;
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
   MicrobatchPlans plans;
   Buffer workspace;
   comm::GradientReducer reducer;
   std::function<void(int)> gradient_written;
+  Optimizer::SumOverRanks sum_over_ranks;
+  std::function<void(int)> shard_updated;
   std::string graph_obstacle;
   std::vector<Graph> graphs;   ///< by state and place in the step; empty when steps are not captured
   std::array<bool, 4> warm{};  ///< by place in the step: has run once
@@ -439,7 +482,8 @@ int TrainStep::steps_under_way() const {
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
-    if (each.view.numel() > 0) {
+    const bool divided = each.kind == ParameterSet::Persistent::Kind::state && each.of_rank;
+    if (each.view.numel() > 0 && !divided) {
       s.ranks.grad.broadcast(s.context.stream(), each.view, root);
     }
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
@@ -31,6 +32,17 @@ struct StepRanks {
   comm::Watchdog* watchdog = nullptr;
 };
 
+/// What each rank keeps of the training state.
+enum class Strategy : unsigned char {
+  ddp,   ///< everything: gradients are summed on all ranks, and all ranks make the same update
+  zero1  ///< of the optimizer's states its share, 1 / ranks: gradients are summed on the rank that updates them
+         ///< (reduce-scatter), which sends the new parameters to the others (all-gather). ZeRO's stage 1,
+         ///< Rajbhandari et al. 2020, section 5.1. Checkpoints are the same files; clipping sums the norm in another
+         ///< order
+};
+[[nodiscard]] std::string_view name_of(Strategy strategy);     ///< "ddp", "zero1"
+[[nodiscard]] Strategy parse_strategy(std::string_view name);  ///< inverse of name_of; UsageError otherwise
+
 /// Whether a step is captured once into a CUDA graph and launched from then on. The numbers are the same.
 enum class CudaGraph : unsigned char { automatic, on, off };
 /// Why steps of this device and communicator are not captured; empty when they are. With `on`, UsageError naming the
@@ -54,6 +66,10 @@ struct TrainStepOptions {
   comm::BucketOptions buckets{};  ///< element_bytes follows from the arena
   /// As comm::ReducerOptions: gradients travel rounded to bf16 or f16; count_samples is off then.
   DType reduce_dtype = DType::f32;
+  /// comm::ReducerOptions. With `ranks` and equal ranks the bits depend neither on buckets nor on the strategy (the
+  /// norm of clipping aside).
+  comm::SumOrder sum_order = comm::SumOrder::library;
+  Strategy strategy = Strategy::ddp;
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
 };
 
@@ -132,10 +148,11 @@ class TrainStep {
   /// metrics_of() has the steps before them.
   [[nodiscard]] int steps_under_way() const;
 
-  /// Sends one rank's parameters, optimizer state and statistics to all ranks.
+  /// Sends one rank's parameters, optimizer state (with zero1 each rank keeps its own) and statistics to all ranks.
   void broadcast(int root = 0);
-  /// Compares parameters, optimizer state and averaged statistics over the ranks of `control`, a communicator for host
-  /// tensors. UsageError on every rank, naming what differs. `more`: further lines that must be equal.
+  /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
+  /// communicator for host tensors. UsageError on every rank, naming what differs. `more`: further lines that must be
+  /// equal.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
   /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
   void synchronize();

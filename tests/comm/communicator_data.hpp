@@ -80,10 +80,15 @@ class Data {
 
   template <class Expected>
   void expect(const char* what, int rank, Expected&& expected) const {
+    expect_in(what, rank, 0, view().numel(), expected);
+  }
+  /// Elements [begin, end); the others may be anything.
+  template <class Expected>
+  void expect_in(const char* what, int rank, std::int64_t begin, std::int64_t end, Expected&& expected) const {
     place_.download(there_, tensor_.image());
     ASSERT_EQ(tensor_.check(), "") << what;
     const std::vector<double> values = tensor_.values();
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
       ASSERT_EQ(values[i], expected(static_cast<std::int64_t>(i)))
           << what << " of " << view() << ", rank " << rank << ": element " << i;
     }

@@ -51,6 +51,16 @@ float rounded_sum(int size, int step, std::int64_t i) {
   return static_cast<float>(sum);
 }
 
+/// The sum in f64 of gradients rounded to T, rounded to f32 and then to T: with SumOrder::ranks.
+template <class T>
+float sum_in_rank_order(int size, int step, std::int64_t i) {
+  double sum = 0;
+  for (int r = 0; r < size; ++r) {
+    sum += static_cast<double>(static_cast<float>(T(gradient(r, step, i))));
+  }
+  return static_cast<float>(T(static_cast<float>(sum)));
+}
+
 inline const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};
 
 }  // namespace lockstep::comm

@@ -1,9 +1,13 @@
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <latch>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -229,6 +233,169 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
       EXPECT_EQ(failures, none_failed(3));
     }
   }
+}
+
+/// A reducer over kSizes, and steps of it.
+struct Reduction {
+  Reduction(Communicator& communicator, Streams kind, std::int64_t bucket_bytes, ReducerOptions options, bool divided)
+      : rank(communicator.rank()), streams(kind), gradients(ranges(kSizes)), arena(elements()) {
+    const auto buckets = plan_buckets(gradients, {.bucket_bytes = bucket_bytes});
+    for (const Bucket& b : buckets) {
+      shards.push_back(shards_of(b.begin, b.end, communicator.size()));
+    }
+    options.shards = divided ? shards : std::vector<Shards>();
+    reducer.emplace(communicator, streams.compute(), streams.comm(), gradients, buckets, view_of(arena), options);
+  }
+  [[nodiscard]] std::size_t elements() const { return static_cast<std::size_t>(gradients.back().end); }
+  void run(int step) {
+    reducer->begin_step();
+    for (std::size_t g = 0; g < gradients.size(); ++g) {
+      streams.compute().enqueue([this, g, step] {
+        for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+          arena[static_cast<std::size_t>(i)] = gradient(rank, step, i);
+        }
+      });
+      reducer->gradient_written(static_cast<int>(g));
+    }
+    reducer->finish();
+    streams.compute().synchronize();
+  }
+  /// Calls f(i) for the elements whose sums this rank has when buckets are divided.
+  template <class F>
+  void for_own(F&& f) const {
+    for (const Shards& s : shards) {
+      for (std::int64_t i = s.begin; i < s.end; ++i) {
+        const std::int64_t first = s.first_of(rank);
+        if (i >= s.rest || (i >= first && i < first + s.part)) {
+          f(i);
+        }
+      }
+    }
+  }
+  int rank;
+  Pair streams;
+  std::vector<GradientRange> gradients;
+  std::vector<float> arena;
+  std::vector<Shards> shards;
+  std::optional<GradientReducer> reducer;
+};
+
+constexpr std::int64_t kBucketBytes[] = {4000, 1 << 20};
+
+float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
+  if (order == SumOrder::ranks) {
+    return dtype == DType::bf16 ? sum_in_rank_order<BFloat16>(size, step, i) : sum_in_rank_order<float>(size, step, i);
+  }
+  return dtype == DType::bf16 ? rounded_sum<BFloat16>(size, step, i) : reduced(size, step, i);
+}
+
+// The oracle knows no buckets.
+TEST(GradientReducer, InRankOrderTheBitsDoNotDependOnBuckets) {
+  int different = 0;
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        for (const std::int64_t bytes : kBucketBytes) {
+          std::atomic<int> unlike{0};
+          const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
+            Reduction r(communicator, kind, bytes, {.reduce_dtype = dtype, .order = SumOrder::ranks}, false);
+            for (int step = 0; step < 3; ++step) {
+              r.run(step);
+              for (std::int64_t i = 0; i < r.gradients.back().end; ++i) {
+                const float sum = r.arena[static_cast<std::size_t>(i)];
+                ASSERT_EQ(sum, expected_sum(SumOrder::ranks, dtype, ranks, step, i)) << "element " << i;
+                unlike += sum == reduced(ranks, step, i) ? 0 : 1;
+              }
+            }
+          });
+          EXPECT_EQ(failures, none_failed(ranks));
+          different += unlike;
+        }
+      }
+    }
+  }
+  EXPECT_GT(different, 0) << "the sum in f32 is another one";
+}
+
+TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
+      for (const SumOrder order : {SumOrder::library, SumOrder::ranks}) {
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          for (const std::int64_t bytes : kBucketBytes) {
+            const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
+              Reduction r(communicator, kind, bytes, {.reduce_dtype = dtype, .order = order}, true);
+              std::vector<float> parameters(r.elements(), kPoison);
+              for (int step = 0; step < 3; ++step) {
+                r.run(step);
+                std::int64_t own = 0;
+                r.for_own([&](std::int64_t i) {
+                  ++own;
+                  ASSERT_EQ(r.arena[static_cast<std::size_t>(i)], expected_sum(order, dtype, ranks, step, i)) << i;
+                });
+                EXPECT_LT(own, r.gradients.back().end / ranks + 6 * ranks * kShardStep);
+                // Each rank updates what is its own; then all have everything.
+                r.streams.compute().enqueue([&] {
+                  r.for_own([&](std::int64_t i) {
+                    parameters[static_cast<std::size_t>(i)] = static_cast<float>(i * (step + 1));
+                  });
+                });
+                for (int k = static_cast<int>(r.shards.size()) - 1; k >= 0; --k) {
+                  r.reducer->gather(k, view_of(parameters));
+                }
+                r.reducer->finish_gather();
+                double mine = r.rank + 1 + 10 * step;
+                r.reducer->sum(TensorView(std::span(&mine, 1), Shape{1}));
+                r.streams.compute().synchronize();
+                EXPECT_EQ(mine, ranks * (ranks + 1) / 2.0 + 10 * step * ranks);
+                for (std::size_t i = 0; i < parameters.size(); ++i) {
+                  ASSERT_EQ(parameters[i], static_cast<float>(i) * static_cast<float>(step + 1)) << "element " << i;
+                }
+              }
+              r.streams.comm().synchronize();
+              EXPECT_EQ(r.reducer->statistics().steps, 3);
+            });
+            EXPECT_EQ(failures, none_failed(ranks));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(GradientReducer, ShardsThatDoNotFitAreRefused) {
+  LocalGroup group(1);
+  const auto communicator = group.communicator(0);
+  Stream stream = Stream::host_inline();
+  const auto gradients = ranges({300, 400});
+  const auto buckets = plan_buckets(gradients, {});
+  ASSERT_EQ(buckets.size(), 1U);
+  std::vector<float> arena(700);
+  const auto make = [&](ReducerOptions options) {
+    return std::make_unique<GradientReducer>(*communicator, stream, stream, gradients, buckets, view_of(arena),
+                                             std::move(options));
+  };
+  const Shards whole = shards_of(0, 700, 1);
+  EXPECT_EQ(whole.part, 640);
+  EXPECT_EQ(error_of<ShapeError>([&] {
+              make({.shards = {whole, whole}});
+            }),
+            "gradient reducer: there are shards of 2 buckets, expected of 1");
+  EXPECT_NE(
+      error_of<ShapeError>([&] { make({.shards = {shards_of(128, 700, 1)}}); }).find("which is not bucket [0, 700)"),
+      std::string::npos);
+  EXPECT_NE(error_of<ShapeError>([&] { make({.shards = {shards_of(0, 900, 1)}}); }).find("1 parts of 896"),
+            std::string::npos);
+  EXPECT_NE(error_of<DTypeError>([&] { make({.reduce_dtype = DType::f16, .order = SumOrder::ranks}); }).find("f16"),
+            std::string::npos);
+  const auto divided = make({.shards = {whole}});
+  EXPECT_EQ(error_of<UsageError>([&] { divided->gather(1, view_of(arena)); }),
+            "gradient reducer: bucket is 1, expected 0 to 0");
+  divided->begin_step();
+  EXPECT_NE(error_of<StateError>([&] { divided->gather(0, view_of(arena)); }).find("in a step"), std::string::npos);
+  const auto undivided = make({});
+  EXPECT_NE(error_of<StateError>([&] { undivided->gather(0, view_of(arena)); }).find("without shards"),
+            std::string::npos);
 }
 
 TEST(GradientReducer, ATiedWeightIsReadyAfterItsLastWrite) {

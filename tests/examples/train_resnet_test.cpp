@@ -383,6 +383,30 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
                  {"adam/last", "the state of optimizer adam", "expected sgd"});
 }
 
+TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
+  const Ended horovod = train_resnet(0, kTiny + "--strategy horovod --dry-run");
+  EXPECT_EQ(horovod.code, 0) << horovod.output;
+  EXPECT_NE(horovod.output.find("  strategy   'horovod' is ddp here: "), std::string::npos) << horovod.output;
+  expect_refused(train_resnet(0, "--strategy fsdp"), {"--strategy", "'fsdp'", "ddp, zero1 or single"});
+  expect_refused(train_resnet(0, "--strategy zero1 --optimizer lars"), {"--strategy", "lars", "whole parameters"});
+  expect_refused(train_resnet(0, "--reproducible always"), {"--reproducible", "always", "layout"});
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  expect_refused(train_resnet(2, kTiny + "--strategy single"), {"--strategy is single", "2 ranks", "ddp"});
+  const std::string adam = kTiny + "--optimizer adam --reproducible layout ";
+  ASSERT_EQ(train_resnet(3, adam + out("ddp")).code, 0);
+  const Ended divided = train_resnet(3, adam + "--strategy deepspeed_stage_1 --overlap on --bucket-mb 0.3" + out("zero1"));
+  ASSERT_EQ(divided.code, 0) << divided.output;
+  EXPECT_NE(divided.output.find("  strategy   zero1: each rank keeps 0.73 MB of the 2.19 MB of optimizer states"),
+            std::string::npos)
+      << divided.output;
+  EXPECT_NE(divided.output.find("added in rank order"), std::string::npos) << divided.output;
+  for (const char* file : {"last/model.safetensors", "last/optimizer.safetensors"}) {
+    EXPECT_TRUE(read_file(path("ddp/") + file, 1 << 24) == read_file(path("zero1/") + file, 1 << 24)) << file;
+  }
+}
+
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // Found in the run: a checkpoint that cannot be written.

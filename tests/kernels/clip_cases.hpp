@@ -16,17 +16,20 @@ struct ClipParams {
   double loss_scale = 1;
   bool all = true;  ///< false: only what must be given
   double divisor = 1;
+  int squares = 1;  ///< numbers whose sum squared_norm is: a power of two
 };
 
 /// inputs: squared_norm, loss_scale, divisor; outputs: factor, skip, step, norm, skipped.
 inline OpCase clip_case(const ClipParams& p) {
   OpCase item;
-  item.name = concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " loss scale ",
-                     p.loss_scale, " divisor ", p.divisor, p.all ? "" : " alone");
+  item.name =
+      concat("clip_factor ", p.dtype, " max ", p.max_norm, " squared ", p.squared_norm, " loss scale ", p.loss_scale,
+             " divisor ", p.divisor, p.all ? "" : " alone", p.squares > 1 ? concat(" of ", p.squares) : "");
   item.dtype = p.dtype;
-  item.inputs = {{"squared_norm", Shape{}, DType::f64, constant(p.squared_norm)},
-                 {"loss_scale", Shape{}, p.dtype, constant(p.loss_scale)},
-                 {"divisor", Shape{}, p.dtype, constant(p.divisor)}};
+  item.inputs = {
+      {"squared_norm", p.squares > 1 ? Shape{p.squares} : Shape{}, DType::f64, constant(p.squared_norm / p.squares)},
+      {"loss_scale", Shape{}, p.dtype, constant(p.loss_scale)},
+      {"divisor", Shape{}, p.dtype, constant(p.divisor)}};
   item.outputs = {{"factor", Shape{}, p.dtype, {}},
                   {"skip", Shape{}, DType::i32, {}},
                   {"step", Shape{}, DType::i64, constant(41)},
@@ -60,6 +63,7 @@ inline std::vector<ClipParams> clip_params() {
         all.push_back({dtype, max_norm, squared, 4, true, 0.375});
         all.push_back({dtype, max_norm, squared, 4, true, -0.375});
         all.push_back({dtype, max_norm, squared, 1, false});
+        all.push_back({dtype, max_norm, squared, 2, true, 1, 8});
       }
     }
   }

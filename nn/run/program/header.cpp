@@ -61,6 +61,19 @@ std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
                 "\n             ", place.share().description(), "; ", place.binding());
 }
 
+/// Only for what is not the default.
+void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& trainer) {
+  const ParameterSet& set = trainer.parameters();
+  const std::size_t whole = set.state_names().size() * set.gradients().bytes();
+  if (strategy.strategy == Strategy::zero1) {
+    out << "  strategy   zero1: each rank keeps " << decimal_bytes(static_cast<double>(set.state_bytes())) << " of the "
+        << decimal_bytes(static_cast<double>(whole)) << " of optimizer states\n";
+  }
+  if (!strategy.note.empty()) {
+    out << "  strategy   " << strategy.note << '\n';
+  }
+}
+
 }  // namespace
 
 std::optional<MemorySummary> memory_now(Context& context) {
@@ -108,8 +121,10 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                          static_cast<double>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
+      << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
+  print_strategy(out, strategy_named(o.strategy), trainer);
   for (const std::string& warning : resolved.warnings) {
     out << "  warning    " << warning << '\n';
   }

@@ -1,8 +1,10 @@
 #include <lockstep/nn/run/program/training_options.hpp>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
@@ -32,6 +34,12 @@ double bucket_megabytes(const std::string& text) {
 DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
+
+/// Names that other tools have for what is ddp or zero1 here.
+constexpr std::array<std::string_view, 7> kDdpElsewhere{"auto",      "dp",       "ddp2",   "ddp_cpu",
+                                                        "ddp_spawn", "ddp_fork", "horovod"};
+constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
+                                                          "zero"};
 
 template <class T>
 void at_least(const char* name, T value, T least) {
@@ -68,6 +76,23 @@ bool buckets_by_cost(const TrainingOptions& o) {
 
 }  // namespace
 
+NamedStrategy strategy_named(const std::string& name) {
+  const auto among = [&](const auto& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+  if (name == "ddp" || name == "zero1") {
+    return {.strategy = parse_strategy(name)};
+  }
+  if (name == "single") {
+    return {.one_rank = true};
+  }
+  if (among(kDdpElsewhere)) {
+    return {.note = concat("'", name, "' is ddp here: one process a device, gradients are summed on all ranks")};
+  }
+  if (among(kZero1Elsewhere)) {
+    return {.strategy = Strategy::zero1, .note = concat("'", name, "' is zero1 here: optimizer states are divided")};
+  }
+  throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single"));
+}
+
 void require_training_options(const TrainingOptions& o) {
   at_least<std::int64_t>("--epochs", o.epochs, 1);
   at_least<std::int64_t>("--steps", o.steps, 0);
@@ -103,6 +128,11 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
   require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
   require_optimizer(o);
+  const NamedStrategy strategy = strategy_named(o.strategy);
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars", "--strategy is ", o.strategy,
+                      " beside --optimizer lars, expected ddp: lars needs the norms of whole parameters");
+  require<UsageError>(o.reproducible == "run" || o.reproducible == "layout", "--reproducible is '", o.reproducible,
+                      "', expected run or layout");
   require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
                       " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
@@ -168,6 +198,11 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
   t.reduce_dtype = sent_as(o.reduce_dtype);
+  t.sum_order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::library;
+  const NamedStrategy strategy = strategy_named(o.strategy);
+  require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
+                      " ranks, expected 1, or ddp");
+  t.strategy = strategy.strategy;
   t.buckets.bucket_bytes = buckets_by_cost(o) || o.bucket_mb.empty()
                                ? 0
                                : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));

@@ -51,6 +51,8 @@ struct TrainingOptions {
   std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
   std::string cost;       ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
+  std::string strategy = "ddp";      ///< a name of strategy_named()
+  std::string reproducible = "run";  ///< or "layout": gradients are added in rank order
   Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of timed choices; empty: none
@@ -69,6 +71,16 @@ struct TrainingOptions {
   std::string evaluate;
   bool dry_run = false;
 };
+
+/// A strategy as --strategy names it: ddp, zero1, single (ddp on one rank), or the name that other tools have for one
+/// of them.
+struct NamedStrategy {
+  Strategy strategy = Strategy::ddp;
+  bool one_rank = false;  ///< expects a job of one rank
+  std::string note{};     ///< what a name of other tools means here, one line; empty for the three names above
+};
+/// UsageError for other names.
+[[nodiscard]] NamedStrategy strategy_named(const std::string& name);
 
 /// The checks that need neither data nor ranks. UsageError that names the option and what was expected.
 void require_training_options(const TrainingOptions& options);

@@ -46,6 +46,8 @@ struct RunSetup {
   int top_k = 0;
   DType dtype = DType::f32;
   std::int64_t accumulate = 1;
+  Strategy strategy = Strategy::ddp;
+  comm::SumOrder sum_order = comm::SumOrder::library;
 };
 
 inline DataSplit small_data() {
@@ -106,6 +108,8 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.schedule.total_steps = setup.total_steps;
     options.buckets.bucket_bytes = 20000;
     options.optimizer = setup.optimizer;
+    options.strategy = setup.strategy;
+    options.sum_order = setup.sum_order;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;
     }

@@ -80,6 +80,9 @@ struct RunSetup {
   OptimizerOptions optimizer{};
   DType dtype = DType::f32;
   std::int64_t accumulate = 1;
+  Strategy strategy = Strategy::ddp;
+  comm::SumOrder sum_order = comm::SumOrder::library;
+  std::int64_t bucket_bytes = 1000;  ///< several buckets
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -93,7 +96,9 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.optimizer = setup.optimizer;
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;
-  options.buckets.bucket_bytes = 1000;  // several buckets
+  options.buckets.bucket_bytes = setup.bucket_bytes;
+  options.strategy = setup.strategy;
+  options.sum_order = setup.sum_order;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -558,38 +563,73 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
 }
 
 #if LOCKSTEP_HAS_NCCL
+/// What two ranks come to on two devices, in captured steps.
+void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&outcomes)[2]) {
+  new_machine(schedule, 2);
+  nccl_standin::reset();
+  const DataSplit data = small_data();
+  const Model model = setup.model();
+  const Texts failures = comm::run_ranks(2, [&](comm::Communicator& world) {
+    const Device device = Device::cuda(world.rank());
+    cudaSetDevice(device.index);
+    const auto control = world.split(0, world.rank());
+    const auto grad = comm::make_nccl_communicator(world, device);
+    CudaContext context(device);
+    Stream communication = Stream::cuda(device, -1);
+    Trainer trainer(context, {*grad, *control, communication}, model, data, options_of(setup, data, device));
+    EXPECT_EQ(trainer.graph_obstacle(), "");
+    trainer.start();
+    steps(trainer, setup.steps);
+    trainer.require_same_state();
+    outcomes[world.rank()] = outcome_of(trainer);
+  });
+  EXPECT_EQ(failures, comm::none_failed(2));
+  EXPECT_EQ(standin::violations(), Texts{});
+  EXPECT_EQ(nccl_standin::leaks(), Texts{});
+}
+
 /// Without batch norm, which sees a rank's share, two ranks come to what one comes to.
 TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   const RunSetup setup{.model = mlp, .graph = CudaGraph::on};
   const Outcome one = train_on_gpu(setup);
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
-    new_machine(seed, 2);
-    nccl_standin::reset();
-    const DataSplit data = small_data();
-    const Model model = setup.model();
     Outcome outcomes[2];
-    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& world) {
-      const Device device = Device::cuda(world.rank());
-      cudaSetDevice(device.index);
-      const auto control = world.split(0, world.rank());
-      const auto grad = comm::make_nccl_communicator(world, device);
-      CudaContext context(device);
-      Stream communication = Stream::cuda(device, -1);
-      Trainer trainer(context, {*grad, *control, communication}, model, data, options_of(setup, data, device));
-      EXPECT_EQ(trainer.graph_obstacle(), "");
-      trainer.start();
-      steps(trainer, setup.steps);
-      trainer.require_same_state();
-      outcomes[world.rank()] = outcome_of(trainer);
-    });
-    EXPECT_EQ(failures, comm::none_failed(2));
+    train_on_two_gpus(setup, seed, outcomes);
     EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
     EXPECT_LT(distance(outcomes[0].parameters, one.parameters), 1e-5);
     EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);
     EXPECT_NEAR(outcomes[0].trained.loss(), one.trained.loss(), 1e-5 * one.trained.loss());
-    EXPECT_EQ(standin::violations(), Texts{});
-    EXPECT_EQ(nccl_standin::leaks(), Texts{});
   }
+}
+
+/// Two numbers have one sum, whatever the order: gradients in rank order, summed where they are updated, clipped by a
+/// norm that the ranks add.
+TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
+  RunSetup setup{.model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}};
+  setup.bucket_bytes = 1 << 20;  // so that there is something to divide
+  Outcome whole[2];
+  train_on_two_gpus(setup, 0, whole);
+  setup.strategy = Strategy::zero1;
+  for (const comm::SumOrder order : {comm::SumOrder::library, comm::SumOrder::ranks}) {
+    setup.sum_order = order;
+    for (std::uint64_t seed = 0; seed < 3; ++seed) {
+      Outcome outcomes[2];
+      train_on_two_gpus(setup, seed, outcomes);
+      for (const Outcome& outcome : outcomes) {
+        EXPECT_TRUE(outcome.bits.at("values") == whole[0].bits.at("values")) << seed;
+        EXPECT_LT(outcome.bits.at("exp_avg").size(), whole[0].bits.at("exp_avg").size());
+      }
+    }
+  }
+  setup.optimizer.clip_norm = 1e-3;
+  Outcome clipped[2];
+  train_on_two_gpus(setup, 0, clipped);
+  EXPECT_TRUE(clipped[0].bits.at("values") == clipped[1].bits.at("values"));
+  EXPECT_GT(distance(clipped[0].parameters, whole[0].parameters), 1e-6);
+  setup.strategy = Strategy::ddp;
+  Outcome clipped_whole[2];
+  train_on_two_gpus(setup, 0, clipped_whole);
+  EXPECT_LT(distance(clipped[0].parameters, clipped_whole[0].parameters), 1e-5);
 }
 #endif
 
