@@ -98,7 +98,12 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
 constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
 
 /// What an all-reduce of buckets of this type gives.
-float expected_sum(DType dtype, int size, int step, std::int64_t i) {
+float expected_sum(DType dtype, SumOrder order, int size, int step, std::int64_t i) {
+  if (order == SumOrder::ranks) {
+    return dtype == DType::bf16  ? sum_in_rank_order<BFloat16>(size, step, i)
+           : dtype == DType::f16 ? sum_in_rank_order<Float16>(size, step, i)
+                                 : sum_in_rank_order<float>(size, step, i);
+  }
   return dtype == DType::bf16  ? rounded_sum<BFloat16>(size, step, i)
          : dtype == DType::f16 ? rounded_sum<Float16>(size, step, i)
                                : reduced(size, step, i);
@@ -111,7 +116,7 @@ int waits_of_a_step(const std::vector<Bucket>& buckets) {
 
 /// Steps of the reducer on a device: elements that are wrong after them. forget: this wait of rank 0's second step, of
 /// one stream for another, is left out.
-int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32) {
+int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, SumOrder order = SumOrder::library) {
   constexpr std::int64_t kKernels = 8;
   const Device device = Device::cuda(nccl.rank());
   int wrong = 0;
@@ -122,7 +127,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32) {
   const Tensor seen = Tensor::zeros(compute, arena.shape(), DType::f32);
   compute.synchronize();
   GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
-                          {.reduce_dtype = dtype});
+                          {.reduce_dtype = dtype, .order = order});
   Event over(device);
   for (int step = 0; step < 3; ++step) {
     if (step == 1 && forget > 0 && nccl.rank() == 0) {
@@ -153,7 +158,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32) {
     copy(compute, seen, TensorView(std::span(values), seen.shape()));
     compute.synchronize();
     for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-      const float sum = expected_sum(dtype, nccl.size(), step, i);
+      const float sum = expected_sum(dtype, order, nccl.size(), step, i);
       wrong += values[static_cast<std::size_t>(i)] == sum ? 0 : 1;
     }
   }
@@ -167,8 +172,9 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   for (const DType dtype : kReduceTypes) {
     for (std::uint64_t seed = 0; seed < (dtype == DType::f32 ? 8 : 4); ++seed) {
       reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
+      const SumOrder order = seed % 2 == 0 ? SumOrder::library : SumOrder::ranks;
       const Texts failures = run_gpu_ranks(
-          GetParam(), [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype), 0); });
+          GetParam(), [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
       EXPECT_EQ(failures, none_failed(GetParam()));
       expect_clean(concat(dtype, ", seed ", seed));
     }
@@ -213,7 +219,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
         copy(compute, arena, TensorView(std::span(values), arena.shape()));
         compute.synchronize();
         for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(dtype, nccl.size(), step, i))
+          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(dtype, SumOrder::library, nccl.size(), step, i))
               << dtype << ", step " << step << ", " << i;
         }
       }

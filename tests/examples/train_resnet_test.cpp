@@ -396,7 +396,8 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
   expect_refused(train_resnet(2, kTiny + "--strategy single"), {"--strategy is single", "2 ranks", "ddp"});
   const std::string adam = kTiny + "--optimizer adam --reproducible layout ";
   ASSERT_EQ(train_resnet(3, adam + out("ddp")).code, 0);
-  const Ended divided = train_resnet(3, adam + "--strategy deepspeed_stage_1 --overlap on --bucket-mb 0.3" + out("zero1"));
+  const Ended divided =
+      train_resnet(3, adam + "--strategy deepspeed_stage_1 --overlap on --bucket-mb 0.3" + out("zero1"));
   ASSERT_EQ(divided.code, 0) << divided.output;
   EXPECT_NE(divided.output.find("  strategy   zero1: each rank keeps 0.73 MB of the 2.19 MB of optimizer states"),
             std::string::npos)

@@ -1,5 +1,6 @@
 // What the gradient reducer needs of kernels/, as work of the stand-in's streams: the floor's own kernels are nvcc's
 // and cannot be linked here. They are tested by themselves.
+#include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -30,6 +31,28 @@ void strided_copy(Context& context, const TensorView& src, const TensorView& dst
       narrows ? convert<float, BFloat16>(src, dst) : convert<BFloat16, float>(src, dst);
     } else {
       narrows ? convert<float, Float16>(src, dst) : convert<Float16, float>(src, dst);
+    }
+  });
+}
+
+std::size_t reduce_rows_workspace_bytes(const Context& /*context*/, const TensorView& /*x*/) {
+  return 0;
+}
+
+void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
+                 const TensorView& /*workspace*/) {
+  require<UsageError>(mode == GradMode::overwrite && sums.dtype == DType::f32, "stand-in for reduce_rows: other sums");
+  standin::launch(context.stream().cuda_handle(), [=](std::span<const standin::DeviceMemory>) {
+    const std::int64_t n = sums.numel();
+    for (std::int64_t i = 0; i < n; ++i) {
+      double sum = 0;
+      for (std::int64_t row = 0; row < x.shape[0]; ++row) {
+        const std::int64_t at = row * n + i;
+        sum += x.dtype == DType::f32    ? static_cast<const float*>(x.data)[at]
+               : x.dtype == DType::bf16 ? static_cast<float>(static_cast<const BFloat16*>(x.data)[at])
+                                        : static_cast<float>(static_cast<const Float16*>(x.data)[at]);
+      }
+      static_cast<float*>(sums.data)[i] = static_cast<float>(sum);
     }
   });
 }
