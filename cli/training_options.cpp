@@ -84,6 +84,8 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       "gradients "
       "are added in rank order")
       ->check(CLI::IsMember({"run", "layout"}));
+  add("--check-replicas", o.check_replicas,
+      "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never");
   add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
              "Ranks");
   add_switch(app, "--overlap", o.overlap,

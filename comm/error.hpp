@@ -13,6 +13,11 @@ class FoundTogether {
   virtual ~FoundTogether() = default;
 };
 
+/// Parameters that must be equal on all ranks are not.
+class ReplicaError : public Error {
+  using Error::Error;
+};
+
 template <class E>
 class CollectiveError final : public E, public FoundTogether {
  public:

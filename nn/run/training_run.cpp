@@ -181,7 +181,8 @@ class Run {
                               progress_.best ? exact_text(*progress_.best) : std::string("none"), '\n');
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
-          Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0}}) {
+          Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0},
+          Amount{"check_replicas", options_.check_replicas, 0}}) {
       require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
                           ", expected at least ", amount.least);
       same += concat(amount.name, ' ', amount.value, '\n');
@@ -233,6 +234,10 @@ class Run {
       collect();
       while (waiting_ > 0 && (last || due_[first_due_].step + lag_ <= at().step)) {
         report(epoch);
+      }
+      if (options_.check_replicas > 0 && at().step % options_.check_replicas == 0) {
+        trainer_.doing("comparing the parameters of all ranks after step");
+        trainer_.train_step().check_replicas(control_);
       }
       look_for_stop();
       if (stopped_ && !last) {

@@ -25,6 +25,7 @@ struct RunOptions {
   std::int64_t log_every = 10;        ///< steps between reports
   std::string checkpoint_dir{};       ///< "last" and "best" are kept there; empty: no checkpoints
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
+  std::int64_t check_replicas = 0;    ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 0;                       ///< earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};   ///< of one's own; the same names on all ranks
   BestBy best{};
@@ -42,7 +43,9 @@ struct RunOptions {
 /// rank has them, which is Trainer::steps_under_way() steps after the step that it ends with. Only evaluations and
 /// checkpoints wait.
 ///
-/// Collective. UsageError for options out of range, and on every rank when the ranks differ in them or in the position.
+/// Collective. comm::ReplicaError on every rank when a comparison of the parameters finds a difference; the checkpoints
+/// stay as they are. UsageError for options out of range, and on every rank when the ranks differ in them or in the
+/// position.
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer);
 

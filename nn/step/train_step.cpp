@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -36,6 +37,14 @@ std::uint64_t hash_of(Context& context, const TensorView& arena) {
   copy(context, result, TensorView(std::span(&hash, 1), Shape{}));
   context.synchronize();
   return hash;
+}
+
+/// Every rank's number, in rank order.
+std::vector<std::uint64_t> gathered(comm::Communicator& control, std::uint64_t number) {
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(control.size()));
+  Stream stream = Stream::host_inline();
+  control.all_gather(stream, TensorView(std::span(&number, 1), {1}), TensorView(std::span(all), {control.size()}));
+  return all;
 }
 
 PlanOptions plan_options(const TrainStepOptions& o) {
@@ -502,6 +511,30 @@ void TrainStep::require_same_state(comm::Communicator& control, const std::strin
     }
   }
   comm::require_same_on_all_ranks(control, text.str());
+}
+
+void TrainStep::check_replicas(comm::Communicator& control) {
+  Impl& s = *impl_;
+  s.synchronize();
+  const auto differing = [&](const TensorView& view) {  // ranks that have other bits than rank 0
+    const std::vector<std::uint64_t> hashes = gathered(control, hash_of(s.context, view));
+    std::string ranks;
+    for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+      ranks += hashes[rank] == hashes[0] ? "" : concat(ranks.empty() ? "" : ", ", rank);
+    }
+    return ranks;
+  };
+  if (differing(s.parameters.values()).empty()) {
+    return;
+  }
+  for (std::size_t i = 0; i < s.parameters.parameters().size(); ++i) {
+    const std::string ranks = differing(s.parameters.value(static_cast<int>(i)));
+    require<comm::CollectiveError<comm::ReplicaError>>(ranks.empty(), "the replicas differ after step ", s.steps,
+                                                       ": parameter '", s.parameters.parameters()[i].spec.name,
+                                                       "' of rank(s) ", ranks, " is not that of rank 0");
+  }
+  throw comm::CollectiveError<comm::ReplicaError>(
+      concat("the replicas differ after step ", s.steps, ": in the padding behind a parameter"));
 }
 
 void TrainStep::synchronize() {

@@ -99,10 +99,10 @@ struct StepLoss {
 /// lags behind. For where batches may lie and how long their memory must not change see ingest(); on a GPU, page-locked
 /// memory is read until the step after the next begins.
 ///
-/// With several ranks update, broadcast and require_same_state are collective; everything else is local. A batch is
-/// refused on the rank that gives it; the others then wait in update() until that rank ends the job, as
-/// comm::run_program() does for an error that nobody catches. A program that continues after a refused batch asks the
-/// others before update() (Session::agree()) and calls abandon() on all ranks. One thread at a time.
+/// With several ranks update, broadcast, check_replicas and require_same_state are collective; everything else is
+/// local. A batch is refused on the rank that gives it; the others then wait in update() until that rank ends the job,
+/// as comm::run_program() does for an error that nobody catches. A program that continues after a refused batch asks
+/// the others before update() (Session::agree()) and calls abandon() on all ranks. One thread at a time.
 class TrainStep {
  public:
   /// For one rank. Plans, allocates and initialises from the seed. UsageError for options out of range.
@@ -154,6 +154,9 @@ class TrainStep {
   /// communicator for host tensors. UsageError on every rank, naming what differs. `more`: further lines that must be
   /// equal.
   void require_same_state(comm::Communicator& control, const std::string& more = {});
+  /// Compares the bits of the parameters over the ranks of `control`, after waiting for the device; 8 bytes travel.
+  /// Collective. comm::ReplicaError on every rank, naming the first parameter that differs and the ranks.
+  void check_replicas(comm::Communicator& control);
   /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
   void synchronize();
 

@@ -106,6 +106,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least("--top-k", o.top_k, 0);
   at_least<std::int64_t>("--log-every", o.log_every, 1);
   at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
+  at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
   at_least("--keep", o.keep, 0);
   at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
   at_least<std::int64_t>("--report-waits", o.report_waits, 0);

@@ -63,8 +63,9 @@ struct TrainingOptions {
   std::string out = "out";
   std::int64_t log_every = 10;
   std::int64_t checkpoint_every = 0;
-  int keep = 1;                   ///< number of earlier checkpoints that stay as OUT/last.1, ...
-  std::int64_t report_waits = 0;  ///< number of first steps in the report; 0: no report
+  std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
+  int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...
+  std::int64_t report_waits = 0;    ///< number of first steps in the report; 0: no report
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`

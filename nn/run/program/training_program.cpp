@@ -429,6 +429,7 @@ struct TrainingProgram::Impl {
                            .log_every = o.log_every,
                            .checkpoint_dir = o.out,
                            .checkpoint_every = o.checkpoint_every,
+                           .check_replicas = o.check_replicas,
                            .keep = o.keep,
                            .metrics = recipe.metrics,
                            .best = recipe.best,

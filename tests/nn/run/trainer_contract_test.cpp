@@ -1,4 +1,5 @@
 // What every rank must do alike, and what is refused.
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -205,6 +206,45 @@ TEST_F(TrainerTest, WhatRanksHaveReadThemselvesIsCompared) {
         }
       });
   EXPECT_EQ(failures, comm::none_failed(3));
+}
+
+/// Changes a bit of one parameter on rank 1 after a step.
+class FlipABit final : public RunObserver {
+ public:
+  FlipABit(Trainer& trainer, int rank) : trainer_(trainer), rank_(rank) {}
+  void on_step_end(const StepEvent& event) override {
+    if (event.step == 3 && rank_ == 1) {
+      const ParameterSet& set = trainer_.parameters();
+      float& weight = set.value(set.find("fc.weight")).span<float>()[5];
+      weight = std::nextafter(weight, 1e9F);
+    }
+  }
+
+ private:
+  Trainer& trainer_;
+  int rank_;
+};
+
+TEST_F(TrainerTest, AReplicaThatDriftsIsNamedWithItsParameter) {
+  for (const std::int64_t every : {0, 1, 2, 5}) {
+    const auto failures = with_trainers(
+        3, [](TrainerOptions& o, int) { o.schedule.base = 0; },  // the bit stays
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          FlipABit observer(trainer, control.rank());
+          const RunOptions options{.steps = 6, .check_replicas = every};
+          try {
+            run_training(trainer, control, {}, options, {}, observer);
+            EXPECT_EQ(every, 0) << "nothing was found";
+          } catch (const comm::ReplicaError& error) {
+            const std::int64_t found = every == 1 ? 3 : every == 2 ? 4 : 5;
+            EXPECT_EQ(std::string(error.what()), concat("the replicas differ after step ", found,
+                                                        ": parameter 'fc.weight' of rank(s) 1 is not that of rank 0"));
+            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+          }
+        });
+    EXPECT_EQ(failures, comm::none_failed(3));
+  }
 }
 
 TEST_F(TrainerTest, AStepBeforeTheStartIsRefused) {
