@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Runs of a training program in turns, each a line of options: how many samples a second, and the ratio to the first.
+
+  compare_runs.py --program build/bin/train_resnet --ranks 2 --rounds 7 --common '--model resnet20 --steps 24 --threads 1' \\
+      'ddp=' 'zero1=--strategy zero1' 'in rank order=--reproducible layout'
+  compare_runs.py --rounds 7 --common '...' 'before=PROGRAM: ' 'after=build/bin/train_resnet: '
+
+A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS for another program. Each round runs all of them once, one after the other. The
+figure of a run is the median of images_per_second over its reports but the first; of a name, the median over the rounds. The
+last column is the ratio of medians, of the name's over the first name's. Threads wait passively; with --ranks N by mpirun.
+"""
+import argparse
+import datetime
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def parse(text, program):
+    name, found, options = text.partition("=")
+    if not found:
+        sys.exit(f"compare_runs.py: '{text}' is no run, expected NAME=OPTIONS")
+    own, colon, rest = options.partition(": ")
+    return (name, own, rest) if colon else (name, program, options)
+
+
+def rate(a, program, options):
+    with tempfile.TemporaryDirectory() as out:
+        command = [program] + shlex.split(a.common) + shlex.split(options) + ["--devices", "cpu", "--out", os.path.join(out, "run")]
+        if a.ranks > 1:
+            command = ["mpirun", "-np", str(a.ranks)] + command
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+        if done.returncode != 0:
+            sys.exit(f"compare_runs.py: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+        with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
+            events = [json.loads(line) for line in lines]
+    rates = [e["images_per_second"] for e in events if e["event"] == "step"]
+    if len(rates) < 3:
+        sys.exit(f"compare_runs.py: {shlex.join(command)} reported {len(rates)} times, expected at least 3: more --steps, or a "
+                 "smaller --log-every")
+    return statistics.median(rates[1:])
+
+
+def processor():
+    with open("/proc/cpuinfo") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else "a processor without a name"
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--program", default="build/bin/train_resnet")
+    p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--common", default="", help="options of all runs")
+    p.add_argument("runs", nargs="+", metavar="NAME=[PROGRAM: ]OPTIONS")
+    a = p.parse_args()
+    runs = [parse(text, a.program) for text in a.runs]
+    figures = [[] for _ in runs]
+    load = os.getloadavg()[0]
+    for i in range(a.rounds):
+        for run, (_, program, options) in zip(figures, runs):
+            run.append(rate(a, program, options))
+        print(f"round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
+    print(f"{datetime.date.today()}, {processor()}, load before {load:.2f}; {a.ranks} rank(s), {a.rounds} rounds in turns; {a.common}\n")
+    width = max(len(name) for name, _, _ in runs)
+    print(f"{'':{width}}  images/s: median [least, most]   of the first")
+    first = statistics.median(figures[0])
+    for (name, _, options), run in zip(runs, figures):
+        middle = statistics.median(run)
+        print(f"{name:{width}}  {middle:9.1f} [{min(run):.1f}, {max(run):.1f}]  {middle / first:14.3f}    {options}".rstrip())
+
+
+main()
