@@ -44,6 +44,7 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   add("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw");
   add("--epsilon", o.epsilon, "added to the denominator; lars: to the norm of the gradients");
   add("--trust-coefficient", o.trust_coefficient, "lars: norm of an update relative to the norm of its tensor");
+  add("--clip-value", o.clip_value, "bring each gradient into [-value, value], behind --clip-norm; 0: off");
   add("--clip-norm", o.clip_norm, "scale gradients down to this norm, skip steps whose norm is not finite; 0: off");
   app.add_flag("--skip-non-finite", o.skip_non_finite, "leave out updates from gradients that are not finite")
       ->group("Training");

@@ -100,6 +100,8 @@ void require_arena_update(const Context& context, std::string_view op, const Are
   require<ShapeError>(
       update.begin >= 0 && update.begin <= std::numeric_limits<std::int64_t>::max() - parameters.numel(), op,
       ": begin is ", update.begin, ", expected the place of ", parameters.numel(), " elements in an arena");
+  require<UsageError>(std::isfinite(update.clip_value) && update.clip_value >= 0, op, ": clip_value is ",
+                      update.clip_value, ", expected a number of at least 0");
   check_segments(op, update.segments);
 }
 

@@ -38,11 +38,14 @@ struct ArenaUpdate {
   /// (n) bf16 or f16 beside f32 parameters (the type of 16-bit gradients): the updated parameters rounded to nearest
   /// even. Written where parameters are updated. Optional.
   TensorView copy;
+  /// Gradients are then brought into [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does; NaN stays NaN.
+  /// 0: left as they are.
+  double clip_value = 0;
 };
 
 /// Checks `update` and the optimizer's states, which have the type and shape of the parameters; states that are not
 /// given are skipped. DeviceError, DTypeError and ShapeError when the above does not hold; UsageError for a scale or
-/// decay that is not finite.
+/// decay that is not finite, and for a clip_value that is negative or not finite.
 void require_arena_update(const Context& context, std::string_view op, const ArenaUpdate& update,
                           std::initializer_list<Operand> states);
 

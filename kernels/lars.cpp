@@ -29,6 +29,8 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
   require_on(context.device(), kOp, {&workspace});
   require_arena_update(context, kOp, update, {{velocity, "velocity"}});
   require_lars_options(kOp, options);
+  require<UsageError>(update.clip_value == 0, kOp, ": clip_value is ", update.clip_value,
+                      ", expected 0: the trust ratio takes the norms of gradients that are not clipped by value");
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
                       ", but velocity is not given");
   const std::int64_t n = update.parameters.numel();

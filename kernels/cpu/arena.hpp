@@ -22,7 +22,7 @@ template <class T>
   return update.factor.given() ? *update.factor.as<T>() : T{1};
 }
 
-/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients.
+/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients; clipped by value.
 template <class T>
 void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, std::int64_t count, T* scaled) {
   const auto from = [&]<class G>(const G* gradients) {
@@ -36,11 +36,18 @@ void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, st
   };
   switch (update.gradients.dtype) {
     case DType::bf16:
-      return from(update.gradients.as<BFloat16>());
+      from(update.gradients.as<BFloat16>());
+      break;
     case DType::f16:
-      return from(update.gradients.as<Float16>());
+      from(update.gradients.as<Float16>());
+      break;
     default:
-      return from(update.gradients.as<T>());
+      from(update.gradients.as<T>());
+  }
+  if (const T limit = static_cast<T>(update.clip_value); limit > 0) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      scaled[i] = std::clamp(scaled[i], -limit, limit);  // NaN compares false and stays
+    }
   }
 }
 
@@ -53,8 +60,8 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
 
 /// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
 /// trainable segment. first: the run's position in the views; parameters, gradients: T* and const T* to the run,
-/// gradients times factor; learning_rate (double): with the segment's scale. Then writes the copy. Does nothing when
-/// the call skips.
+/// gradients times factor, clipped; learning_rate (double): with the segment's scale. Then writes the copy. Does
+/// nothing when the call skips.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
   constexpr std::int64_t kRun = 1024;  // of gradients that are converted or scaled, on the stack
@@ -64,7 +71,7 @@ void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rul
   const std::int64_t n = update.parameters.numel();
   const double rate = *update.learning_rate.as<double>();
   const T factor = factor_of<T>(update);
-  const bool as_they_are = update.gradients.dtype == dtype_of<T> && !update.factor.given();
+  const bool as_they_are = update.gradients.dtype == dtype_of<T> && !update.factor.given() && update.clip_value == 0;
   T* parameters = update.parameters.as<T>();
   parallel_ranges(context, n, kArenaGrain, [&](std::int64_t begin, std::int64_t end) {
     std::array<T, static_cast<std::size_t>(kRun)> scaled;

@@ -14,7 +14,13 @@ struct ArenaScalars {
   const double* learning_rate;
   const float* factor;
   const std::int32_t* skip;
+  float limit;  ///< of gradients times factor; infinite: none
 };
+
+/// Brings x into [-limit, limit]; NaN stays, unlike with fminf.
+__device__ inline float clipped(float x, float limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
 
 /// The memory of an update, (n) each. With H float there is no copy; otherwise copy may be null.
 template <class G, class H, int kStates>
@@ -27,8 +33,8 @@ struct ArenaMemory {
 
 /// Updates kCount elements from `first` on: one element, or whole 16-byte accesses of every tensor.
 template <class Rule, int kCount, class G, class H>
-__device__ void update_elements(const typename Rule::Part& k, float factor, const ArenaMemory<G, H, Rule::kStates>& at,
-                                std::int64_t first) {
+__device__ void update_elements(const typename Rule::Part& k, float factor, float limit,
+                                const ArenaMemory<G, H, Rule::kStates>& at, std::int64_t first) {
   constexpr int kStates = Rule::kStates;
   Pack<float, kCount> parameters = load<kCount>(at.parameters + first);
   const Pack<G, kCount> gradients = load<kCount>(at.gradients + first);
@@ -44,7 +50,7 @@ __device__ void update_elements(const typename Rule::Part& k, float factor, cons
     for (int s = 0; s < kStates; ++s) {
       own[s] = states[s].at[j];
     }
-    Rule::update(k, parameters.at[j], factor * to_float(gradients.at[j]), own);
+    Rule::update(k, parameters.at[j], clipped(factor * to_float(gradients.at[j]), limit), own);
 #pragma unroll
     for (int s = 0; s < kStates; ++s) {
       states[s].at[j] = own[s];
@@ -111,10 +117,10 @@ __global__ void __launch_bounds__(kArenaBlock)
     for (int i = 0; i < kPieces; ++i) {
       const std::int64_t first = base + (i * kArenaBlock + static_cast<int>(threadIdx.x)) * kWidth;
       if (vectors && first >= begin && first + kWidth <= end) {
-        update_elements<Rule, kWidth>(k, factor, at, first);
+        update_elements<Rule, kWidth>(k, factor, scalars.limit, at, first);
       } else {
         for (std::int64_t e = first < begin ? begin : first; e < first + kWidth && e < end; ++e) {
-          update_elements<Rule, 1>(k, factor, at, e);
+          update_elements<Rule, 1>(k, factor, scalars.limit, at, e);
         }
       }
     }
@@ -133,7 +139,8 @@ void update_arena_of(CudaContext& context, const ops::ArenaUpdate& update, const
     vectors = vectors && aligned_to_vectors(at.states[s]);
   }
   const ArenaScalars scalars{data<const double>(update.learning_rate), data<const float>(update.factor),
-                             data<const std::int32_t>(update.skip)};
+                             data<const std::int32_t>(update.skip),
+                             update.clip_value > 0 ? static_cast<float>(update.clip_value) : INFINITY};
   for_each_table(update, kWidth, [&](const ArenaTable& table) {
     launch(arena_kernel<Rule, G, H>, dim3(blocks_for(table.chunks, 1)), dim3(kArenaBlock), 0, context.stream(), table,
            rule, scalars, vectors, at);

@@ -62,6 +62,11 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     : parameters_(parameters), options_(options), divisor_(divisor) {
   require<UsageError>(std::isfinite(options.clip_norm) && options.clip_norm >= 0, "optimizer: clip_norm is ",
                       options.clip_norm, ", expected a number of at least 0");
+  require<UsageError>(std::isfinite(options.clip_value) && options.clip_value >= 0, "optimizer: clip_value is ",
+                      options.clip_value, ", expected a number of at least 0");
+  require<UsageError>(options.clip_value == 0 || options.kind != OptimizerKind::lars || options.rule,
+                      "optimizer: clip_value is ", options.clip_value,
+                      " with lars, expected 0: lars takes the norms of gradients that are not clipped by value");
   require_loss_scale(options.loss_scale);
   if (options.loss_scale.scales()) {
     parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
@@ -178,7 +183,8 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
       .skip = has_factor() ? skip_ : TensorView(),
       .parameters = range(parameters_.values()),
       .gradients = range(parameters_.gradients()),
-      .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView()};
+      .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView(),
+      .clip_value = options_.clip_value};
   if (options_.rule) {
     std::transform(rule_states_.begin(), rule_states_.end(), rule_range_.begin(), state_range);
     ops::require_arena_update(context, options_.rule->name(), update, {});

@@ -30,6 +30,7 @@ struct OptimizerOptions {
   double epsilon = 1e-8;             ///< adam, adamw, lars
   double trust_coefficient = 0.001;  ///< lars
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
+  double clip_value = 0;             ///< largest size of one gradient, behind clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;      ///< also without clip_norm: skips an update whose gradients have NaN or infinity
   LossScale loss_scale{};            ///< of the plan; unless off, it also skips such updates
   std::shared_ptr<const UpdateRule> rule{};  ///< a rule of your own, instead of `kind` and its numbers

@@ -41,7 +41,7 @@ class UpdateRule {
   };
   /// Enqueues the update of a range of the arena on the context's stream. It must not wait or allocate, and must read
   /// what changes from step to step on the device: the call may be captured once and replayed. `update` is a checked
-  /// ops::ArenaUpdate: factor and skip may be given and must be respected; copy is not given.
+  /// ops::ArenaUpdate: factor, skip and clip_value may be given and must be respected; copy is not given.
   virtual void update(Context& context, const ops::ArenaUpdate& update, const States& states) const = 0;
 };
 

@@ -128,6 +128,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.optimizer.loss_scale.scales()) {
     texts["loss_scale"] = text_of(options.optimizer.loss_scale);
   }
+  if (options.optimizer.clip_value > 0) {
+    texts["clip_value"] = text(options.optimizer.clip_value);
+  }
   if (options.reduce_dtype != DType::f32) {
     texts["reduce_dtype"] = text(options.reduce_dtype);
   }

@@ -606,6 +606,8 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--epsilon 0"), {"--epsilon", "0"});
   expect_refused(train_resnet(0, "--trust-coefficient 0"), {"--trust-coefficient", "0", "above 0"});
   expect_refused(train_resnet(0, "--clip-norm -1"), {"--clip-norm", "-1", "at least 0"});
+  expect_refused(train_resnet(0, "--clip-value -1"), {"--clip-value", "-1", "at least 0"});
+  expect_refused(train_resnet(0, "--clip-value 1 --optimizer lars"), {"--clip-value", "1", "lars"});
   expect_refused(train_resnet(0, "--top-k -1"), {"--top-k", "-1", "at least 0"});
   expect_refused(train_resnet(ranks, kTiny + "--top-k 200"), {"top_k is 200"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});

@@ -79,7 +79,7 @@ void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, doubl
 TEST(Adam, MatchesTheNaiveFormula) {
   CpuContext context({.threads = 2});
   for (const AdamOptions& options : testing::adam_options()) {
-    for (const ArenaParams& p : testing::arena_params()) {
+    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
       testing::expect_matches(
           adam_case(p, options), context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
             testing::arena_oracle(

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -35,7 +36,11 @@ inline void arena_oracle(const ArenaParams& p, std::span<const GuardedTensor> in
         for (std::size_t t = 1; t < tensors.size(); ++t) {
           states.push_back(tensors[t][i]);
         }
-        rule(s, rate * s.learning_rate_scale, p.factor.value_or(1) * gradients[i], tensors[0][i], states);
+        double gradient = p.factor.value_or(1) * gradients[i];
+        if (p.clip_value > 0) {
+          gradient = std::max(-p.clip_value, std::min(p.clip_value, gradient));
+        }
+        rule(s, rate * s.learning_rate_scale, gradient, tensors[0][i], states);
         for (std::size_t t = 1; t < tensors.size(); ++t) {
           tensors[t][i] = states[t - 1];
         }
@@ -182,6 +187,9 @@ inline void expect_arena_update_checked(std::size_t states, const std::function<
   EXPECT_NO_THROW(with([](ArenaArguments&) {}));
   EXPECT_NO_THROW(with([](ArenaArguments& a) { a.update.factor = a.update.skip = a.update.copy = {}; }));
   EXPECT_NO_THROW(with([](ArenaArguments& a) { a.update.gradients.dtype = DType::bf16; }));
+  for (const double clip_value : {-1.0, HUGE_VAL, std::nan("")}) {
+    EXPECT_THROW(with([&](ArenaArguments& a) { a.update.clip_value = clip_value; }), UsageError) << clip_value;
+  }
 
   using Pick = std::function<TensorView&(ArenaArguments&)>;
   const std::vector<Pick> scalars{[](ArenaArguments& a) -> TensorView& { return a.update.learning_rate; },

@@ -21,6 +21,7 @@ struct ArenaParams {
   std::optional<int> skip{};
   std::optional<DType> gradients{};  ///< their type; that of the parameters otherwise
   std::optional<DType> copy{};
+  double clip_value = 0;
   std::vector<std::int64_t> cuts{};  ///< ends of ranges that are updated one after another; none: the whole
 };
 
@@ -30,6 +31,7 @@ inline std::string to_text(const ArenaParams& p) {
   text += p.skip ? concat(" skip ", *p.skip) : "";
   text += p.gradients ? concat(" gradients ", *p.gradients) : "";
   text += p.copy ? concat(" copy ", *p.copy) : "";
+  text += p.clip_value > 0 ? concat(" clipped at ", p.clip_value) : "";
   return text;
 }
 
@@ -98,7 +100,8 @@ inline OpCase arena_case(const std::string& op, const ArenaParams& p, const std:
            .skip = p.skip ? in[3] : TensorView(),
            .parameters = out[0].slice(0, begin, end),
            .gradients = in[1].slice(0, begin, end),
-           .copy = p.copy ? out[1 + number].slice(0, begin, end) : TensorView()},
+           .copy = p.copy ? out[1 + number].slice(0, begin, end) : TensorView(),
+           .clip_value = p.clip_value},
           own, in.subspan(4), workspace);
       begin = end;
     }
@@ -125,6 +128,25 @@ inline std::vector<ArenaParams> arena_params() {
   }
   for (const DType half : {DType::bf16, DType::f16}) {
     all.push_back({4099, DType::f32, mixed_segments(4200, 3), 29, 0.5, 0, half});
+  }
+  return all;
+}
+
+/// arena_params(), and some that are clipped by value, on both sides: with and without a factor, in 16 bits.
+inline std::vector<ArenaParams> arena_params_and_clipped() {
+  std::vector<ArenaParams> all = arena_params();
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const double clip_value : {0.0625, 0.5, 100.0}) {
+      ArenaParams p{4099, dtype, mixed_segments(4200, 3), 29};
+      p.clip_value = clip_value;
+      all.push_back(p);
+      p.factor = 0.25;
+      all.push_back(p);
+      if (dtype == DType::f32) {
+        p.gradients = DType::bf16;
+        all.push_back(p);
+      }
+    }
   }
   return all;
 }
@@ -158,7 +180,7 @@ inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(con
 }
 inline std::vector<DeviceCase> arena_device_cases(const std::function<OpCase(const ArenaParams&)>& make,
                                                   double tolerance) {
-  return arena_device_cases(make, arena_params(), arena_params_with_copy(), tolerance);
+  return arena_device_cases(make, arena_params_and_clipped(), arena_params_with_copy(), tolerance);
 }
 
 }  // namespace lockstep::testing

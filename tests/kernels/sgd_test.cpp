@@ -1,6 +1,8 @@
 #include "tests/kernels/sgd_cases.hpp"
 
+#include <array>
 #include <cmath>
+#include <span>
 
 #include "tests/kernels/arena_checks.hpp"
 
@@ -72,13 +74,31 @@ TEST(Sgd, MatchesTheNaiveFormula) {
       }
       p -= rate * (options.nesterov ? g + mu * velocity : velocity);
     };
-    for (const ArenaParams& p : testing::arena_params()) {
+    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
       testing::expect_matches(sgd_case(p, options), context,
                               [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
                                 testing::arena_oracle(p, in, expected, rule);
                               });
     }
   }
+}
+
+TEST(Sgd, WhatIsNotANumberIsNotClipped) {
+  CpuContext context;
+  const ArenaSegment segment{0, 3};
+  double rate = 1;
+  std::array<float, 3> p{};
+  std::array<float, 3> gradients{std::nanf(""), HUGE_VALF, -HUGE_VALF};
+  ops::sgd_update(context, {},
+                  {.segments = std::span(&segment, 1),
+                   .learning_rate = TensorView(std::span(&rate, 1), Shape{}),
+                   .parameters = TensorView(std::span(p), Shape{3}),
+                   .gradients = TensorView(std::span(gradients), Shape{3}),
+                   .clip_value = 2},
+                  {});
+  EXPECT_TRUE(std::isnan(p[0]));
+  EXPECT_EQ(p[1], -2);
+  EXPECT_EQ(p[2], 2);
 }
 
 TEST(Sgd, KeepsWhatItMustNotTouch) {

@@ -42,6 +42,9 @@ std::string optimizer_text(const OptimizerOptions& o) {
   if (o.clip_norm > 0) {
     out << ", clip norm " << o.clip_norm;
   }
+  if (o.clip_value > 0) {
+    out << ", gradients clipped at " << o.clip_value;
+  }
   if (o.loss_scale.scales()) {
     out << ", loss scale " << text_of(o.loss_scale);
   }

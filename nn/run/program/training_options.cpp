@@ -63,6 +63,10 @@ void require_optimizer(const TrainingOptions& o) {
   require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
   require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
                       ", expected at least 0");
+  require<UsageError>(std::isfinite(o.clip_value) && o.clip_value >= 0, "--clip-value is ", o.clip_value,
+                      ", expected at least 0");
+  require<UsageError>(o.clip_value == 0 || optimizer != OptimizerKind::lars, "--clip-value is ", o.clip_value,
+                      " beside --optimizer lars, expected 0: lars takes the norms of gradients as they are");
   require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
                       ", expected a number of at least 0");
   (void)given_learning_rate(o);
@@ -188,6 +192,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                  .epsilon = o.epsilon,
                  .trust_coefficient = o.trust_coefficient,
                  .clip_norm = o.clip_norm,
+                 .clip_value = o.clip_value,
                  .skip_non_finite = o.skip_non_finite,
                  .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
   t.weight_decay = o.weight_decay;

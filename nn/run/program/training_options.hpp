@@ -35,6 +35,7 @@ struct TrainingOptions {
   double epsilon = 1e-8;
   double trust_coefficient = 0.001;
   double clip_norm = 0;
+  double clip_value = 0;
   bool skip_non_finite = false;
   std::string loss_scale = "auto";
   double weight_decay = 1e-4;

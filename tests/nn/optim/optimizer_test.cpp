@@ -1,4 +1,5 @@
 // Optimizers over a ParameterSet: the states they keep, their numbers over several steps, clipping.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -158,6 +159,29 @@ TEST(Optimizer, ClippedGradientsHaveTheLargestNormAllowed) {
     plain.step(0.1);
     EXPECT_NEAR(small.optimizer.gradient_norm().span<double>()[0], small.gradient_norm(), 1e-12);
     testing::expect_close(set.values(), plain.set.values(), 1e-14);
+  }
+}
+
+TEST(Optimizer, ClipsGradientsByValue) {
+  for (const double clip_norm : {0.0, 0.5}) {
+    Small small({.momentum = 0, .clip_norm = clip_norm, .clip_value = 0.01});
+    small.fill_gradients(1, 3);
+    const double factor = clip_norm > 0 ? clip_norm / (small.gradient_norm() + 1e-6) : 1;
+    const std::vector<double> before = testing::to_doubles(small.set.values());
+    const std::vector<double> gradients = testing::to_doubles(small.set.gradients());
+    small.step(0.1);
+    const std::vector<double> after = testing::to_doubles(small.set.values());
+    int clipped = 0;
+    for (const ParameterInfo& info : small.set.parameters()) {
+      const double decay = info.spec.role == ParameterRole::weight ? 0.1 : 0;
+      for (std::int64_t i = info.offset; i < info.offset + info.numel; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const double g = std::max(-0.01, std::min(0.01, factor * gradients[at]));
+        clipped += g == factor * gradients[at] ? 0 : 1;
+        ASSERT_NEAR(after[at], before[at] - 0.1 * (g + decay * before[at]), 1e-15) << info.spec.name;
+      }
+    }
+    EXPECT_GT(clipped, 10);
   }
 }
 
@@ -355,6 +379,7 @@ TEST(Optimizer, RefusesWhatItCannotDo) {
         OptimizerOptions{.kind = OptimizerKind::adam, .beta1 = 1},
         OptimizerOptions{.kind = OptimizerKind::adamw, .beta2 = -0.5},
         OptimizerOptions{.kind = OptimizerKind::adam, .epsilon = 0},
+        OptimizerOptions{.kind = OptimizerKind::lars, .clip_value = 1}, OptimizerOptions{.clip_value = -1},
         OptimizerOptions{.kind = OptimizerKind::lars, .trust_coefficient = 0}, OptimizerOptions{.clip_norm = -1},
         OptimizerOptions{.clip_norm = nan}, OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::automatic}},
         OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::fixed, .initial = nan}}}) {
