@@ -111,6 +111,20 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
   });
 }
 
+void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats) {
+  constexpr std::string_view kOp = "batch_norm_merge_stats";
+  require_on(context.device(), kOp, {&parts, &stats});
+  check_parameters(kOp, {parts, "parts"});
+  require<ShapeError>(parts.shape.rank() == 2 && parts.shape[0] >= 1 && parts.shape[1] >= 3 && parts.shape[1] % 2 == 1,
+                      kOp, ": parts is ", parts.shape, ", expected (P, 2C + 1) with P and C of at least 1");
+  require_tensor(kOp, {parts, "parts"}, parts.dtype, Shape{parts.shape[0], parts.shape[1]});
+  require_tensor(kOp, {stats, "stats"}, parts.dtype, Shape{parts.shape[1]});
+  check_apart(kOp, {{stats, "stats"}}, {{parts, "parts"}});
+  dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_merge_stats(c, parts, stats)) {
+    backend::batch_norm_merge_stats(c, parts, stats);
+  });
+}
+
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients) {

@@ -36,7 +36,13 @@ namespace lockstep::ops {
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
                       const TensorView& workspace);
 
-/// Per-channel numbers of the forward pass from stats (which may have been merged over ranks before):
+/// The statistics of P parts of a batch together: row p of parts (P, 2C + 1), contiguous, P >= 1, is the stats of part
+/// p, such as the share of rank p. The parts are joined in this order, by the formula above, in f64; those with count 0
+/// take no part, and only such parts give zeros. With P == 1 stats are the part, bit for bit. In f32 a count beyond
+/// 2^24 is rounded.
+void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
+
+/// Per-channel numbers of the forward pass from stats (of this batch, or merged):
 ///   coefficients: (4, C): scale = weight * inv_std, shift = bias - mean * scale, mean, inv_std
 /// with inv_std = 1 / sqrt(M2 / count + epsilon). When given, running_mean and running_var (C) become
 /// (1 - momentum) * running + momentum * batch, the variance unbiased (M2 / (count - 1); count 1 counts as 2); they
@@ -64,8 +70,8 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
                                 const TensorView& dbias, const TensorView& workspace);
 
 /// dx = scale * (g - sums[0] / count - xhat * sums[1] / count), 0 in padding rows; dresidual (when given) = g, 0 in
-/// padding rows. count is the last element of stats. dx and dresidual may each be dy or dy2, but not x and not each
-/// other.
+/// padding rows. count is the last element of stats; with stats merged over parts of a batch, sums are the sums over
+/// the same parts. dx and dresidual may each be dy or dy2, but not x and not each other.
 void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                const TensorView& x, const TensorView& coefficients, const TensorView& sums,
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
@@ -74,6 +80,7 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
 namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
 OnContext<CpuContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
 OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CpuContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
 OnContext<CpuContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
 OnContext<CpuContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
 OnContext<CpuContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
@@ -82,6 +89,7 @@ OnContext<CpuContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backw
 
 OnContext<CudaContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
 OnContext<CudaContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CudaContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
 OnContext<CudaContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
 OnContext<CudaContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
 OnContext<CudaContext, decltype(ops::batch_norm_apply)> batch_norm_apply;

@@ -3,7 +3,8 @@
 namespace lockstep::bench {
 
 /// The batch norms of ResNet-20 (batch 128) and of the first and last stage of ResNet-50 (batch 32): statistics,
-/// forward with ReLU and mask, with and without a residual, and both halves of backward; in f32 and bf16.
+/// forward with ReLU and mask, with and without a residual, and both halves of backward; in f32 and bf16. The
+/// statistics of 8 ranks.
 std::vector<testing::OpCase> batch_norm_bench() {
   using testing::BatchNormParams;
   std::vector<testing::OpCase> items;
@@ -20,6 +21,9 @@ std::vector<testing::OpCase> batch_norm_bench() {
         items.push_back(testing::batch_norm_backward_apply_case(p));
       }
     }
+  }
+  for (const std::int64_t channels : {16, 64, 2048}) {
+    items.push_back(testing::batch_norm_merge_stats_case(channels, DType::f32, std::vector<std::int64_t>(8, 1000)));
   }
   return items;
 }

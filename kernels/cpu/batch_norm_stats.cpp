@@ -155,4 +155,32 @@ void batch_norm_stats(CpuContext& context, const TensorView& x, const TensorView
   });
 }
 
+void batch_norm_merge_stats(CpuContext& /*context*/, const TensorView& parts, const TensorView& stats) {
+  visit_compute(parts.dtype, "batch_norm_merge_stats", [&]<class T>(std::type_identity<T>) {
+    const int64_t width = parts.shape[1];
+    const int64_t channels = width / 2;
+    T* const merged = stats.as<T>();
+    double rows = 0;
+    for (int64_t c = 0; c < channels; ++c) {
+      double mean = 0;
+      double m2 = 0;
+      rows = 0;
+      const T* part = parts.as<T>();
+      for (int64_t p = 0; p < parts.shape[0]; ++p, part += width) {
+        const auto part_rows = static_cast<double>(part[2 * channels]);
+        if (part_rows > 0) {
+          const double share = part_rows / (rows + part_rows);
+          const double delta = static_cast<double>(part[c]) - mean;
+          mean += delta * share;
+          m2 += static_cast<double>(part[channels + c]) + delta * delta * (rows * share);
+          rows += part_rows;
+        }
+      }
+      merged[c] = static_cast<T>(mean);
+      merged[channels + c] = static_cast<T>(m2);
+    }
+    merged[2 * channels] = static_cast<T>(rows);
+  });
+}
+
 }  // namespace lockstep::ops::backend

@@ -286,6 +286,29 @@ __global__ void __launch_bounds__(kBlock) stats_merge_kernel(Tiling tiling, Batc
   }
 }
 
+/// parts: (count, 2C + 1); stats: (2C + 1). In double and in the order of the parts. Reads every part once; a thread
+/// takes a channel.
+__global__ void __launch_bounds__(kBlock)
+    merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
+  const int64_t width = 2 * channels + 1;
+  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
+       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    Moments<double, 1> merged{};
+    for (int64_t p = 0; p < count; ++p) {
+      Moments<double, 1> part;
+      part.at[0] = static_cast<double>(parts[p * width + c]);
+      part.at[1] = static_cast<double>(parts[p * width + channels + c]);
+      part.at[2] = static_cast<double>(parts[p * width + 2 * channels]);
+      JoinMoments{}(merged, part);
+    }
+    stats[c] = static_cast<float>(merged.at[0]);
+    stats[channels + c] = static_cast<float>(merged.at[1]);
+    if (c == 0) {
+      stats[2 * channels] = static_cast<float>(merged.at[2]);
+    }
+  }
+}
+
 /// dy, dy2 (or null), x: (rows, C); mask or null; coefficients: (4, C); partial: (2, chunks, C): sum g and sum g * (x -
 /// mean). Reads the valid rows of dy, dy2 and x once and one bit of the mask per element; writes 8 bytes per chunk and
 /// channel.
@@ -648,6 +671,12 @@ void batch_norm_stats(CudaContext& context, const TensorView& x, const TensorVie
       stats_of<T, count()>(context, x, pointer<const int64_t>(valid), gpu::data<float>(stats), workspace.data);
     });
   });
+}
+
+void batch_norm_merge_stats(CudaContext& context, const TensorView& parts, const TensorView& stats) {
+  const int64_t channels = parts.shape[1] / 2;
+  gpu::launch(merge_parts_kernel, dim3(gpu::blocks_for(channels, kBlock)), dim3(kBlock), 0, context.stream(),
+              parts.shape[0], channels, gpu::data<const float>(parts), gpu::data<float>(stats));
 }
 
 void batch_norm_finalize(CudaContext& context, const TensorView& stats, const TensorView& weight,

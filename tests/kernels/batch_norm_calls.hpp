@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -88,6 +90,37 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   item.bytes = tensor_bytes(item);
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
+  return item;
+}
+
+/// inputs: parts; outputs: stats. rows: of each part; a part without rows is zeros, as batch_norm_stats makes it.
+inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, const std::vector<std::int64_t>& rows) {
+  OpCase item;
+  item.name = concat("batch_norm_merge_stats ", dtype, " (", channels, ") of");
+  for (const std::int64_t count : rows) {
+    item.name += concat(' ', count);
+  }
+  item.dtype = dtype;
+  const std::int64_t width = 2 * channels + 1;
+  item.inputs = {{"parts", Shape{static_cast<std::int64_t>(rows.size()), width}, dtype, [=](GuardedTensor& t) {
+                    t.uniform(12, 1, 2);
+                    std::vector<double> values = t.values();
+                    for (std::size_t p = 0; p < rows.size(); ++p) {
+                      const auto part = values.begin() + static_cast<std::ptrdiff_t>(p) * width;
+                      part[width - 1] = static_cast<double>(rows[p]);
+                      if (rows[p] == 0) {
+                        std::fill_n(part, width, 0.0);
+                      }
+                    }
+                    t.assign(values);
+                  }}};
+  item.outputs = {{"stats", Shape{width}, dtype, {}}};
+  item.run = [](Context& context, Views in, Views out, const TensorView&) {
+    ops::batch_norm_merge_stats(context, in[0], out[0]);
+  };
+  item.plain = [](Context&, Views in, Views out, const TensorView&) { plain::batch_norm_merge_stats(in[0], out[0]); };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
 

@@ -34,6 +34,11 @@ inline std::vector<BatchNormParams> batch_norm_params() {
   return all;
 }
 
+/// Rows of parts: one part, parts of unequal size, without rows at the beginning, at the end, everywhere.
+inline std::vector<std::vector<std::int64_t>> batch_norm_parts() {
+  return {{7}, {0}, {5, 3}, {0, 4}, {4, 0, 1}, {1, 1, 1}, {9, 0, 2, 1000}, {0, 0, 0}};
+}
+
 inline std::vector<OpCase> batch_norm_cases() {
   std::vector<OpCase> items;
   int turn = 0;
@@ -50,6 +55,9 @@ inline std::vector<OpCase> batch_norm_cases() {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       items.push_back(batch_norm_finalize_case(17, dtype, rows, true));
+    }
+    for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
+      items.push_back(batch_norm_merge_stats_case(17, dtype, rows));
     }
   }
   return items;
@@ -106,6 +114,10 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
   for (const std::int64_t channels : {1, 17, 2048}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       const OpCase item = batch_norm_finalize_case(channels, DType::f32, rows, rows != 2);
+      items.push_back(device_case(item, item));
+    }
+    for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
+      const OpCase item = batch_norm_merge_stats_case(channels, DType::f32, rows);
       items.push_back(device_case(item, item));
     }
     const OpCase item = batch_norm_finalize_inference_case(channels, DType::f32);

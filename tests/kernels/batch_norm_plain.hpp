@@ -54,6 +54,32 @@ inline void batch_norm_stats(const TensorView& x, const TensorView& valid, const
   from_doubles(out, stats);
 }
 
+/// Two passes over the parts: the mean of all their rows, then each part's squares and those of its mean around that.
+inline void batch_norm_merge_stats(const TensorView& parts, const TensorView& stats) {
+  const std::vector<double> in = to_doubles(parts);
+  const auto width = static_cast<std::size_t>(parts.shape[1]);
+  const std::size_t channels = width / 2;
+  std::vector<double> out(width, 0.0);
+  for (std::size_t p = 0; p < in.size(); p += width) {
+    out.back() += in[p + width - 1];
+  }
+  for (std::size_t c = 0; c < channels && out.back() > 0; ++c) {
+    long double sum = 0;
+    for (std::size_t p = 0; p < in.size(); p += width) {
+      sum += static_cast<long double>(in[p + width - 1]) * in[p + c];
+    }
+    const long double mean = sum / out.back();
+    long double squares = 0;
+    for (std::size_t p = 0; p < in.size(); p += width) {
+      const double rows = in[p + width - 1];
+      squares += rows > 0 ? in[p + channels + c] + rows * (in[p + c] - mean) * (in[p + c] - mean) : 0;
+    }
+    out[c] = static_cast<double>(mean);
+    out[channels + c] = static_cast<double>(squares);
+  }
+  from_doubles(out, stats);
+}
+
 /// Scale, shift, mean and inverse deviation of every channel.
 inline void write_coefficients(const std::vector<double>& mean, const std::vector<double>& variance,
                                const TensorView& weight, const TensorView& bias, double epsilon,

@@ -1,7 +1,12 @@
 #include "tests/kernels/batch_norm_cases.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <memory>
+
+#include <lockstep/kernels/reduce.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
@@ -181,6 +186,18 @@ TEST(BatchNorm, FinalizeMatchesTheFormulas) {
       }
     }
     expect_as_in_plain_loops(testing::batch_norm_finalize_inference_case(17, dtype), context);
+  }
+}
+
+TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
+  CpuContext context;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
+      expect_as_in_plain_loops(testing::batch_norm_merge_stats_case(17, dtype, rows), context);
+    }
+    testing::OpInstance alone(testing::batch_norm_merge_stats_case(5, dtype, {7}), context);
+    testing::run_checked(alone);
+    testing::expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
   }
 }
 
@@ -478,18 +495,182 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
   }
 }
 
+// ---- a batch in parts, as ranks have it ----------------------------------------------------------------------------
+
+/// A batch whose samples are divided into parts, each padded by two samples of NaN. Forward and backward are what ranks
+/// compute that synchronise their statistics; the exchange is a tensor that all parts write to.
+struct Parts {
+  struct Part {
+    Part(const Layer& whole, std::int64_t begin, std::int64_t samples)
+        : shape(padded(whole.shape, samples)), valid_samples(samples) {
+      const auto take = [&](const GuardedTensor& to, const TensorView& from) {
+        std::vector<double> values = testing::to_doubles(from.slice(0, begin, begin + samples));
+        values.resize(static_cast<std::size_t>(shape.numel()), NAN);
+        testing::from_doubles(values, to);
+      };
+      take(x, whole.x);
+      take(residual, whole.residual);
+      take(dy, whole.dy);
+      take(dy2, whole.dy2);
+      valid.constant(static_cast<double>(samples));
+    }
+    static Shape padded(Shape extents, std::int64_t samples) {
+      extents[0] = samples + 2;
+      return extents;
+    }
+    Shape shape;
+    std::int64_t valid_samples;
+    GuardedTensor x{shape, DType::f64}, residual{shape, DType::f64}, y{shape, DType::f64}, dy{shape, DType::f64},
+        dy2{shape, DType::f64}, dx{shape, DType::f64}, dresidual{shape, DType::f64};
+    GuardedTensor dweight{Shape{shape.back()}, DType::f64}, dbias{Shape{shape.back()}, DType::f64};
+    GuardedTensor k{Shape{4, shape.back()}, DType::f64}, mean{Shape{shape.back()}, DType::f64},
+        var{Shape{shape.back()}, DType::f64};
+    GuardedTensor valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+  };
+
+  Parts(Layer& of_whole, const std::vector<std::int64_t>& samples) : whole(of_whole) {
+    std::int64_t begin = 0;
+    for (const std::int64_t count : samples) {
+      parts.push_back(std::make_unique<Part>(whole, begin, count));
+      begin += count;
+    }
+    EXPECT_EQ(begin, whole.shape[0]);
+  }
+
+  /// merged: with the statistics of all parts; the negative control goes on with those of the first part.
+  void run(bool merged) {
+    const auto count = static_cast<std::int64_t>(parts.size());
+    const std::int64_t channels = whole.channels[0];
+    const GuardedTensor all(Shape{count, 2 * channels + 1}, DType::f64), stats(Shape{2 * channels + 1}, DType::f64);
+    const GuardedTensor all_sums(Shape{count, 2 * channels}, DType::f64), sums(Shape{2, channels}, DType::f64);
+    const auto row = [](const TensorView& of, std::int64_t p) { return of.slice(0, p, p + 1).reshape({of.shape[1]}); };
+    for (std::int64_t p = 0; p < count; ++p) {
+      const Part& part = *parts[static_cast<std::size_t>(p)];
+      const Workspace workspace(whole.context, part.x);
+      ops::batch_norm_stats(whole.context, part.x, part.valid, row(all, p), workspace.tensor);
+    }
+    ops::batch_norm_merge_stats(whole.context, merged ? all.view() : all.view().slice(0, 0, 1), stats);
+    for (std::int64_t p = 0; p < count; ++p) {
+      Part& part = *parts[static_cast<std::size_t>(p)];
+      part.mean.constant(8);
+      part.var.constant(2);
+      ops::batch_norm_finalize(whole.context, stats, whole.weight, whole.bias, 1e-3, 0.1, part.mean, part.var, part.k);
+      ops::batch_norm_apply(whole.context, part.x, part.k, part.residual, true, part.y, part.mask);
+      const Workspace workspace(whole.context, part.x);
+      ops::batch_norm_backward_reduce(whole.context, part.dy, part.dy2, part.mask, part.x, part.k, part.valid,
+                                      GradMode::overwrite, row(all_sums, p).reshape({2, channels}), part.dweight,
+                                      part.dbias, workspace.tensor);
+    }
+    ops::reduce_rows(whole.context, all_sums, GradMode::overwrite, sums.view().reshape({2 * channels}), {});
+    for (const std::unique_ptr<Part>& part : parts) {
+      ops::batch_norm_backward_apply(whole.context, part->dy, part->dy2, part->mask, part->x, part->k, sums, stats,
+                                     part->valid, part->dx, part->dresidual);
+    }
+  }
+
+  /// The samples of all parts one behind the other.
+  [[nodiscard]] GuardedTensor joined(GuardedTensor Part::*tensor) const {
+    std::vector<double> values;
+    for (const std::unique_ptr<Part>& part : parts) {
+      const std::vector<double> own = testing::to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
+      values.insert(values.end(), own.begin(), own.end());
+    }
+    GuardedTensor result(whole.shape, DType::f64);
+    result.assign(values);
+    return result;
+  }
+
+  [[nodiscard]] GuardedTensor sum(GuardedTensor Part::*tensor) const {
+    std::vector<double> values(static_cast<std::size_t>(whole.channels[0]), 0.0);
+    for (const std::unique_ptr<Part>& part : parts) {
+      const std::vector<double> own = ((*part).*tensor).values();
+      std::transform(values.begin(), values.end(), own.begin(), values.begin(), std::plus<>());
+    }
+    GuardedTensor result(whole.channels, DType::f64);
+    result.assign(values);
+    return result;
+  }
+
+  Layer& whole;
+  std::vector<std::unique_ptr<Part>> parts;
+};
+
+/// The largest relative error of outputs, gradients and running statistics of the parts against the plain loops over
+/// the whole batch.
+double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& samples, bool merged = true) {
+  namespace plain = testing::plain;
+  Layer whole(shape, shape[0]);
+  Parts parts(whole, samples);
+  parts.run(merged);
+  const GuardedTensor mean(whole.channels, DType::f64), var(whole.channels, DType::f64);
+  testing::from_doubles(std::vector<double>(static_cast<std::size_t>(shape.back()), 8), mean);
+  testing::from_doubles(std::vector<double>(static_cast<std::size_t>(shape.back()), 2), var);
+  plain::batch_norm_stats(whole.x, {}, whole.stats);
+  plain::batch_norm_finalize(whole.stats, whole.weight, whole.bias, 1e-3, 0.1, mean, var, whole.k);
+  plain::batch_norm_apply(whole.x, whole.k, whole.residual, true, whole.y, whole.mask);
+  plain::batch_norm_backward_reduce(whole.dy, whole.dy2, whole.mask, whole.x, whole.k, {}, GradMode::overwrite,
+                                    whole.sums, whole.dweight, whole.dbias);
+  plain::batch_norm_backward_apply(whole.dy, whole.dy2, whole.mask, whole.x, whole.k, whole.sums, whole.stats, {},
+                                   whole.dx, whole.dresidual);
+  using Part = Parts::Part;
+  double worst = 0;
+  const auto compare = [&](const TensorView& got, const TensorView& expected) {
+    const double error = testing::relative_error(got, expected);
+    worst = error <= worst ? worst : error;  // NaN stays
+  };
+  compare(parts.joined(&Part::y), whole.y);
+  compare(parts.joined(&Part::dx), whole.dx);
+  compare(parts.joined(&Part::dresidual), whole.dresidual);
+  compare(parts.sum(&Part::dweight), whole.dweight);
+  compare(parts.sum(&Part::dbias), whole.dbias);
+  for (const std::unique_ptr<Part>& part : parts.parts) {
+    compare(part->mean, mean);
+    compare(part->var, var);
+  }
+  return worst;
+}
+
+TEST(BatchNorm, PartsOfABatchAreTheWholeBatch) {
+  for (const Shape& shape : {Shape{11, 3, 5, 3}, Shape{11, 17}, Shape{11, 2, 2, 32}, Shape{11, 33}, Shape{11, 1}}) {
+    for (const std::vector<std::int64_t>& samples : std::vector<std::vector<std::int64_t>>{
+             {11}, {6, 5}, {4, 4, 3}, {3, 3, 3, 2}, {0, 11}, {10, 1, 0}, {0, 5, 0, 6}}) {
+      const double error = error_of_parts(shape, samples);
+      EXPECT_TRUE(error <= 1e-12) << shape << " in " << samples.size() << " parts: " << error;
+    }
+    const double unmerged = error_of_parts(shape, {6, 5}, false);
+    EXPECT_GT(unmerged, 1e-2) << "statistics of one part must show";
+  }
+}
+
+TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
+  const Shape shape{7, 2, 3, 5};
+  Layer whole(shape, shape[0]);
+  whole.forward();
+  Parts parts(whole, {4, 0, 3});
+  parts.run(true);
+  whole.dx.assign(parts.joined(&Parts::Part::dx).values());
+  whole.dresidual.assign(parts.joined(&Parts::Part::dresidual).values());
+  whole.dweight.assign(parts.sum(&Parts::Part::dweight).values());
+  whole.dbias.assign(parts.sum(&Parts::Part::dbias).values());
+  EXPECT_LE(whole.error(), 1e-6);
+  parts.run(false);
+  whole.dx.assign(parts.joined(&Parts::Part::dx).values());
+  EXPECT_GT(whole.error(), 1e-3) << "statistics of one part must show";
+}
+
 // ---- errors --------------------------------------------------------------------------------------------------------
 
 struct Arguments {
-  GuardedTensor memory[16] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
+  GuardedTensor memory[17] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
                               {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{8}, DType::u8},
                               {Shape{}, DType::i64},        {Shape{11}, DType::f32},      {Shape{4, 5}, DType::f32},
                               {Shape{2, 5}, DType::f32},    {Shape{5}, DType::f32},       {Shape{5}, DType::f32},
                               {Shape{5}, DType::f32},       {Shape{5}, DType::f32},       {Shape{1 << 18}, DType::u8},
-                              {Shape{4, 3, 5}, DType::f32}};
+                              {Shape{4, 3, 5}, DType::f32}, {Shape{3, 11}, DType::f32}};
   TensorView x = memory[0], dy = memory[1], dy2 = memory[2], dx = memory[3], dresidual = memory[4], mask = memory[5],
              valid = memory[6], stats = memory[7], k = memory[8], sums = memory[9], weight = memory[10],
-             bias = memory[11], mean = memory[12], var = memory[13], workspace = memory[14], y = memory[15];
+             bias = memory[11], mean = memory[12], var = memory[13], workspace = memory[14], y = memory[15],
+             parts = memory[16];
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool relu = true;
@@ -571,6 +752,19 @@ TEST(BatchNormErrors, Stats) {
         a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
       },
       "no channels");
+}
+
+TEST(BatchNormErrors, MergeStats) {
+  const Call call = [](Context& c, const A& a) { ops::batch_norm_merge_stats(c, a.parts, a.stats); };
+  expect_views_checked(call, {&A::parts, &A::stats});
+  expect_strides_checked(call, {&A::parts, &A::stats});
+  expect_apart(call, &A::stats, &A::parts);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.stats = {}; }, "stats not given");
+  for (const Shape& bad : {Shape{0, 11}, Shape{3, 10}, Shape{33, 1}, Shape{33}}) {
+    expect_refused<ShapeError>(
+        call, [=](A& a) { a.parts = TensorView(a.parts.data, DType::f32, Device::cpu(), bad); }, "parts");
+  }
 }
 
 TEST(BatchNormErrors, Finalize) {
