@@ -103,7 +103,8 @@ struct Slot {
         ready(compute.device()),
         done(comm.device()),
         time(comm.device()),
-        gather_time(comm.device()) {}
+        gather_time(comm.device()),
+        waited(compute.device()) {}
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
@@ -113,8 +114,9 @@ struct Slot {
   Event done;       ///< D: the end of its sum or of its gather, on the communication stream
   Stopwatch time;
   Stopwatch gather_time;
-  int writes = 0;   ///< per step
-  int pending = 0;  ///< of this step
+  Stopwatch waited;  ///< of the compute stream, for `done`
+  int writes = 0;    ///< per step
+  int pending = 0;   ///< of this step
 };
 
 }  // namespace
@@ -129,7 +131,6 @@ struct GradientReducer::Impl {
         gradients(std::move(g)),
         bucket_of(gradients.size()),
         pending(gradients.size()),
-        waited(compute_stream.device()),
         waited_for_gather(compute_stream.device()),
         asked(compute_stream.device()),
         answered(comm_stream.device()) {}
@@ -151,13 +152,14 @@ struct GradientReducer::Impl {
   std::vector<Bucket> buckets;
   DType sent_as = DType::f32;
   std::vector<std::unique_ptr<Slot>> slots;  ///< one per bucket
-  Stopwatch waited;
   Stopwatch waited_for_gather;
   Event asked;     ///< of sum(): its values are there, on the compute stream
   Event answered;  ///< their sums are there, on the communication stream
   std::size_t last_gather = 0;
-  bool gathers = false;  ///< gather() was called, and finish_gather() not
-  std::size_t next = 0;  ///< the first bucket that has not started
+  bool gathers = false;    ///< gather() was called, and finish_gather() not
+  std::size_t next = 0;    ///< the first bucket that has not started
+  std::size_t passed = 0;  ///< the first bucket that the compute stream has not waited for
+  Slot* left = nullptr;    ///< the last bucket that an abandoned step has started, until the compute stream waits
   bool in_step = false;
   bool timed = true;  ///< whether this step is timed; a captured step is not
   std::int64_t steps = 0;
@@ -330,6 +332,15 @@ struct GradientReducer::Impl {
     }
   }
 
+  /// The compute stream waits for the buckets of this step that have started.
+  void wait_for_started() {
+    if (passed < next) {
+      Slot& last = *slots[next - 1];  // the communication stream runs in order: this bucket is done last
+      wait_for(last.done, last.waited);
+      passed = next;
+    }
+  }
+
   [[nodiscard]] std::string unwritten() const {
     constexpr int kNamed = 8;
     std::string names;
@@ -428,7 +439,7 @@ void GradientReducer::begin_step() {
   for (const auto& slot : s.slots) {
     slot->pending = slot->writes;
   }
-  s.next = 0;
+  s.next = s.passed = 0;
   s.timed = !is_capturing(s.compute);
   s.in_step = true;
 }
@@ -449,15 +460,26 @@ void GradientReducer::gradient_written(int index) {
   }
 }
 
+void GradientReducer::wait_for_started() {
+  Impl& s = *impl_;
+  if (s.left != nullptr && !is_capturing(s.compute)) {  // a capture cannot wait for what came before it
+    s.compute.wait(s.left->done);
+    s.left = nullptr;
+  }
+  if (s.in_step) {
+    s.wait_for_started();
+  }
+  finish_gather();
+}
+
 void GradientReducer::finish() {
   Impl& s = *impl_;
   require<StateError>(s.in_step, "gradient reducer: finish() outside a step");
   if (s.next < s.slots.size()) {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
-  if (!s.slots.empty()) {
-    s.wait_for(s.slots.back()->done, s.waited);  // the communication stream runs in order: the last bucket is done last
-  }
+  s.wait_for_started();
+  s.left = nullptr;  // that bucket was before this step's
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
 }
@@ -498,8 +520,12 @@ void GradientReducer::sum(const TensorView& values) {
 }
 
 void GradientReducer::abandon_step() {
-  impl_->in_step = false;
-  impl_->gathers = false;
+  Impl& s = *impl_;
+  if (s.in_step && s.timed && &s.compute != &s.comm && s.passed < s.next) {
+    s.left = s.slots[s.next - 1].get();
+  }
+  s.in_step = false;
+  s.gathers = false;
 }
 
 ReducerStatistics GradientReducer::statistics() const {
@@ -510,19 +536,20 @@ ReducerStatistics GradientReducer::statistics() const {
     const double seconds = slot->time.seconds() + slot->gather_time.seconds();
     result.buckets.push_back({static_cast<std::int64_t>(slot->sent.bytes()), seconds});
     result.total_s += seconds;
+    result.exposed_s += slot->waited.seconds();
   }
-  result.exposed_s = s.overlapped ? s.waited.seconds() + s.waited_for_gather.seconds() : result.total_s;
+  result.exposed_s = s.overlapped ? result.exposed_s + s.waited_for_gather.seconds() : result.total_s;
   return result;
 }
 
 void GradientReducer::reset_statistics() {
   Impl& s = *impl_;
   s.steps = 0;
-  s.waited.reset();
   s.waited_for_gather.reset();
   for (const auto& slot : s.slots) {
     slot->time.reset();
     slot->gather_time.reset();
+    slot->waited.reset();
   }
 }
 

@@ -16,9 +16,10 @@ namespace lockstep::comm {
 /// timed and do not count.
 struct ReducerStatistics {
   std::int64_t steps = 0;
-  double total_s = 0;    ///< from start to end of each sum, with the conversions of 16-bit buckets; and of each gather
-  double exposed_s = 0;  ///< how long the compute stream waited in finish() and finish_gather(); equals total_s when
-                         ///< nothing overlaps
+  double total_s = 0;  ///< from start to end of each sum, with the conversions of 16-bit buckets; and of each gather
+  /// How long the compute stream waited in finish(), wait_for_started() and finish_gather(); equals total_s when
+  /// nothing overlaps.
+  double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
     std::int64_t bytes = 0;
@@ -76,6 +77,10 @@ class GradientReducer {
   /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError naming the
   /// tensor when it was written more often than declared, or outside a step.
   void gradient_written(int index);
+  /// The compute stream waits for what has started: buckets of this step or of one that was abandoned, and gathers.
+  /// What is enqueued on it afterwards may use this reducer's communicator: on every rank it lies between the same
+  /// buckets, and no two operations of the communicator are under way at once.
+  void wait_for_started();
   /// The compute stream waits for all buckets. StateError naming the gradients that were never written.
   void finish();
   /// Between finish() and the next step, with shards. The compute stream has written this rank's part of bucket k of

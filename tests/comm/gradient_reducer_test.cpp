@@ -147,7 +147,68 @@ TEST_P(GradientReducerTest, SameBitsWithRandomDelays) {
   EXPECT_EQ(failures, none_failed(ranks));
 }
 
-// Control for the test above: without the event R[k] the all-reduce reads what was in the arena before.
+// What the compute stream exchanges between the layers of backward, over the reducer's own communicator: in the order
+// of the calls on every rank, and with no bucket under way.
+TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
+  const auto [ranks, kind] = GetParam();
+  const auto failures = run_ranks(ranks, [kind = kind](Communicator& communicator) {
+    Pair streams(kind);
+    const auto gradients = ranges(kSizes);
+    std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
+    GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
+                            view_of(arena));
+    Random random(13, RandomUse::test, static_cast<std::uint64_t>(communicator.rank()));
+    const int me = communicator.rank();
+    std::vector<float> own(3), all(3 * static_cast<std::size_t>(communicator.size()));
+    int wrong = 0;
+    for (int step = 0; step < 6; ++step) {
+      const bool abandoned = step == 3;  // what it has started is under way in the next step
+      reducer.begin_step();
+      for (std::size_t g = 0; g < gradients.size() - (abandoned ? 1 : 0); ++g) {
+        const std::uint32_t delay = random.below(30000);
+        streams.compute().enqueue([&, g, step, delay] {
+          busy(delay);
+          for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+            arena[static_cast<std::size_t>(i)] = gradient(me, step, i);
+          }
+          std::fill(own.begin(), own.end(), static_cast<float>(100 * me + 10 * step) + static_cast<float>(g));
+        });
+        reducer.gradient_written(static_cast<int>(g));
+        if (kind != Streams::worker_inline) {
+          streams.comm().enqueue([delay] { busy(delay / 2); });
+        }
+        if (abandoned) {
+          continue;
+        }
+        reducer.wait_for_started();
+        communicator.all_gather(streams.compute(), view_of(own), view_of(all));
+        streams.compute().enqueue([&, g, step] {
+          for (std::size_t i = 0; i < all.size(); ++i) {
+            wrong += all[i] == static_cast<float>(100 * (i / 3) + 10 * static_cast<std::size_t>(step) + g) ? 0 : 1;
+          }
+        });
+      }
+      if (abandoned) {
+        reducer.abandon_step();
+      } else {
+        reducer.finish();
+      }
+      streams.compute().enqueue([&, step] {
+        for (std::int64_t i = 0; i < gradients.back().end && step != 3; ++i) {
+          wrong += arena[static_cast<std::size_t>(i)] == reduced(communicator.size(), step, i) ? 0 : 1;
+        }
+      });
+      reducer.wait_for_started();  // outside a step: for what was abandoned
+    }
+    streams.compute().synchronize();
+    streams.comm().synchronize();
+    EXPECT_EQ(wrong, 0);
+    EXPECT_GE(reducer.statistics().exposed_s, 0);
+  });
+  EXPECT_EQ(failures, none_failed(ranks));
+}
+
+// Control for the tests above: without the event R[k] the all-reduce reads what was in the arena before.
 TEST(GradientReducer, WithoutTheEventTheResultIsWrong) {
   std::latch reduced_early(2);
   const auto failures = run_ranks(2, [&](Communicator& communicator) {
