@@ -87,6 +87,9 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->check(CLI::IsMember({"run", "layout"}));
   add("--check-replicas", o.check_replicas,
       "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never");
+  app.add_flag("--sync-batch-norm", o.sync_batch_norm,
+               "batch norm computes with the samples of all ranks in training, not with each rank's own")
+      ->group("Ranks");
   add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
              "Ranks");
   add_switch(app, "--overlap", o.overlap,

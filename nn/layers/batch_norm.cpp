@@ -1,9 +1,25 @@
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
+
+namespace {
+
+/// Appends the exchange of SharedStatistics: the tensor `own` of every rank, (ranks, its elements).
+SlotId gathered(PlanBuilder& builder, SlotId own, const std::string& name) {
+  const SharedStatistics& shared = builder.options().statistics;
+  const SlotId all = builder.statistics(name, {shared.ranks, builder.prototype(own).numel()});
+  builder.call("batch_norm gather", {own}, {all}, 0,
+               [own, all, gather = shared.gather](Context& context, const Frame& frame) {
+                 gather(context.stream(), frame[own], frame[all]);
+               });
+  return all;
+}
+
+}  // namespace
 
 Shape BatchNormLayer::output_shape(std::span<const Shape> inputs) const {
   require<ShapeError>(inputs.size() == 1 || inputs[0] == inputs[1], name(), ": residual ", inputs.back(),
@@ -49,6 +65,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   const double epsilon = options_.epsilon;
   const double momentum = options_.momentum;
   const bool relu = options_.relu;
+  const bool shared = builder.options().statistics.given();
   const bool has_residual = options_.residual.index >= 0;
 
   const SlotId x = builder.input(0);
@@ -65,11 +82,19 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   SlotId mask;
   if (builder.training()) {
     valid = builder.state(StateField::valid);
-    stats = builder.statistics(name() + ".stats", {2 * channels + 1});
+    const SlotId own = builder.statistics(name() + ".stats", {2 * channels + 1});
     const SlotId scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
-    builder.call("batch_norm stats", {x, valid}, {stats, scratch}, 0, [=](Context& context, const Frame& frame) {
-      ops::batch_norm_stats(context, frame[x], frame[valid], frame[stats], frame[scratch]);
+    builder.call("batch_norm stats", {x, valid}, {own, scratch}, 0, [=](Context& context, const Frame& frame) {
+      ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[scratch]);
     });
+    stats = own;
+    if (shared) {
+      const SlotId all = gathered(builder, own, name() + ".stats of all ranks");
+      stats = builder.statistics(name() + ".shared stats", {2 * channels + 1});
+      builder.call("batch_norm merge_stats", {all}, {stats}, 0, [=](Context& context, const Frame& frame) {
+        ops::batch_norm_merge_stats(context, frame[all], frame[stats]);
+      });
+    }
     builder.call("batch_norm finalize", {stats, weight, bias, running_mean, running_var},
                  {coefficients, running_mean, running_var}, 0, [=](Context& context, const Frame& frame) {
                    ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
@@ -98,16 +123,26 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
-    const SlotId sums = b.statistics("d(" + name() + ").sums", {2, channels});
+    const SlotId own = b.statistics("d(" + name() + ").sums", {2, channels});
     const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
     const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
     b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
-           {sums, dweight.slot, dbias.slot, scratch}, 0,
+           {own, dweight.slot, dbias.slot, scratch}, 0,
            [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
              ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
-                                             frame[valid], dweight.mode, frame[sums], frame[dweight.slot],
+                                             frame[valid], dweight.mode, frame[own], frame[dweight.slot],
                                              frame[dbias.slot], frame[scratch]);
            });
+    SlotId sums = own;
+    if (shared) {  // before input_gradient(), whose gradient the next call writes
+      const SlotId all = gathered(b, own, "d(" + name() + ").sums of all ranks");
+      const SlotId workspace = b.scratch(ops::reduce_rows_workspace_bytes(b.context(), b.prototype(all)));
+      sums = b.statistics("d(" + name() + ").shared sums", {2, channels});
+      b.call("batch_norm merge_sums", {all}, {sums, workspace}, 0, [=](Context& context, const Frame& frame) {
+        ops::reduce_rows(context, frame[all], ops::GradMode::overwrite, frame[sums].reshape({2 * channels}),
+                         frame[workspace]);
+      });
+    }
     // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
     const GradientTarget dx = b.input_gradient(0, dy, false);
     const GradientTarget dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};

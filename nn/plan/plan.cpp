@@ -69,6 +69,8 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");
+  require<UsageError>(options.statistics.ranks >= 1, "plan: statistics of ", options.statistics.ranks,
+                      " ranks, expected at least 1");
   require_computed_on(context.device(), options.dtype);
   contents_ = PlanBuilder(context, model, mode, batch, options).build();
 }

@@ -87,6 +87,19 @@ using Choices = std::map<std::string, std::string>;
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
+/// How the batch norms of a training plan take their statistics over the batches of several ranks, as if these were one
+/// batch (SyncBatchNorm). A plan gathers what each rank has computed, once a layer in forward (mean, M2 and count of
+/// each channel) and once in backward (two sums a channel), and joins it in rank order: every rank has the same bits.
+/// The gradients of weight and bias stay those of the rank's own samples, as all gradients are before they are reduced;
+/// running statistics become those of all ranks. All ranks run plans of one model, equally often.
+struct SharedStatistics {
+  int ranks = 1;
+  /// Enqueues on the plan's stream: all (ranks, n) = every rank's own (n elements), in rank order. Empty: statistics
+  /// are those of the plan's batch.
+  std::function<void(Stream& stream, const TensorView& own, const TensorView& all)> gather{};
+  [[nodiscard]] bool given() const { return static_cast<bool>(gather); }
+};
+
 struct PlanOptions {
   /// The type of activations, their gradients, and weights as convolutions and products read them. Parameters of norms,
   /// biases, statistics and the gradients of parameters have accumulation_dtype(dtype): f32 beside bf16 and f16.
@@ -112,7 +125,8 @@ struct PlanOptions {
   /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several
   /// micro-batches, the first one's plan has this off and the others' plan has it on.
   bool accumulate = false;
-  Choices choices = {};  ///< a call without one uses the provider's first guess
+  SharedStatistics statistics{};  ///< of batch norm, in training
+  Choices choices = {};           ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
   /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;

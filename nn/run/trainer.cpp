@@ -125,6 +125,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
+  if (options.sync_batch_norm) {
+    texts["sync_batch_norm"] = text(options.sync_batch_norm);
+  }
   if (options.optimizer.loss_scale.scales()) {
     texts["loss_scale"] = text_of(options.optimizer.loss_scale);
   }
@@ -178,7 +181,7 @@ struct Trainer::Impl {
                      Loader::memory_bytes(d.test, test_sampler, loader_options())),
         capacity(partition_of(train_sampler.capacity(), o.accumulate, 0).count),
         layers(m.layer_texts()),
-        step(ctx, {r.grad, r.comm_stream, r.watchdog}, m, step_options(o, capacity)),
+        step(ctx, {r.grad, r.comm_stream, r.watchdog, r.statistics}, m, step_options(o, capacity)),
         contract(nn::contract(m, layers, d, o, step.choices())),
         idle(ctx.stream()) {}
 
@@ -186,6 +189,7 @@ struct Trainer::Impl {
     return {.max_batch = capacity,
             .microbatches = o.accumulate,
             .count_samples = o.plan.weights != LossWeights::none,
+            .sync_batch_norm = o.sync_batch_norm,
             .seed = o.seed,
             .plan = o.plan,
             .optimizer = o.optimizer,

@@ -24,12 +24,13 @@ namespace lockstep::nn {
 
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
 /// Everything outlives the trainer. comm_stream may be an inline stream: then nothing overlaps. The watchdog, if there
-/// is one, is told what the trainer is doing.
+/// is one, is told what the trainer is doing. statistics: as in StepRanks.
 struct Ranks {
   comm::Communicator& grad;
   comm::Communicator& control;
   Stream& comm_stream;
   comm::Watchdog* watchdog = nullptr;
+  comm::Communicator* statistics = nullptr;
 };
 
 struct TrainerOptions {
@@ -37,6 +38,7 @@ struct TrainerOptions {
   /// A step runs a rank's share in so many micro-batches, whose gradients add up; memory is planned for one of them.
   /// Batch norm sees one at a time; without it the gradient is that of the whole share at once, up to rounding.
   std::int64_t accumulate = 1;
+  bool sync_batch_norm = false;  ///< TrainStepOptions::sync_batch_norm: over the micro-batches of all ranks
   std::uint64_t seed = 1;
   PlanOptions plan{};
   OptimizerOptions optimizer{};

@@ -47,12 +47,6 @@ std::vector<std::uint64_t> gathered(comm::Communicator& control, std::uint64_t n
   return all;
 }
 
-PlanOptions plan_options(const TrainStepOptions& o) {
-  PlanOptions plan = o.plan;
-  plan.scaled_loss = o.optimizer.loss_scale.scales();
-  return plan;
-}
-
 comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
   comm::BucketOptions buckets = o.buckets;
   const DType travels = o.reduce_dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.reduce_dtype;
@@ -85,6 +79,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       "divisor");
   require<UsageError>(!o.plan.accumulate,
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
+  require<UsageError>(!o.plan.statistics.given(),
+                      "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
   return o.max_batch;
 }
 
@@ -160,7 +156,7 @@ struct TrainStep::Impl {
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
                  2 * std::max<std::int64_t>(o.microbatches, 1)),
-        plans(ctx, model, o.max_batch, o.microbatches == 0 ? 2 : o.microbatches, plan_options(o)),
+        plans(ctx, model, o.max_batch, o.microbatches == 0 ? 2 : o.microbatches, plan_options()),
         workspace(plans.workspace_bytes(), ctx),
         reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets,
                 o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
@@ -185,6 +181,33 @@ struct TrainStep::Impl {
     if (ranks.watchdog != nullptr) {
       ranks.watchdog->begin(what, number);
     }
+  }
+
+  [[nodiscard]] PlanOptions plan_options() {
+    PlanOptions plan = options.plan;
+    plan.scaled_loss = options.optimizer.loss_scale.scales();
+    if (options.sync_batch_norm && ranks.grad.size() > 1) {
+      const comm::Communicator* own = ranks.statistics;
+      require<UsageError>(own == nullptr || (own->size() == ranks.grad.size() && own->rank() == ranks.grad.rank()),
+                          "train step: statistics is rank ", own != nullptr ? own->rank() : 0, " of ",
+                          own != nullptr ? own->size() : 0, ", expected rank ", ranks.grad.rank(), " of ",
+                          ranks.grad.size(), " as grad");
+      plan.statistics = {.ranks = ranks.grad.size(),
+                         .gather = [this](Stream& stream, const TensorView& mine, const TensorView& all) {
+                           gather_statistics(stream, mine, all);
+                         }};
+    }
+    return plan;
+  }
+
+  /// Enqueues the exchange of a batch norm's statistics (StepRanks::statistics).
+  void gather_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
+    doing("exchanging the statistics of batch norm in step", steps + 1);
+    if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
+      reducer.wait_for_started();
+    }
+    (ranks.statistics != nullptr ? *ranks.statistics : ranks.grad).all_gather(stream, mine, all);
+    doing("computing step", steps + 1);
   }
 
   void synchronize() {

@@ -26,10 +26,17 @@ namespace lockstep::nn {
 
 /// The ranks that train together, for a step: `grad` sums gradients on `comm_stream` (with an inline stream nothing
 /// overlaps). Both must outlive the step. The watchdog, if given, is told what the step is doing.
+///
+/// `statistics` carries those of batch norm (TrainStepOptions::sync_batch_norm) on the context's stream, in forward and
+/// between the layers of backward, where `grad` may be under way on comm_stream: on a host, give one of the same ranks
+/// beside `grad` (Session::inline_ops(), a split), which nothing else uses during steps. Without it `grad` carries
+/// them, after the buckets that have started. On a GPU the stream waits for those in any case: two communicators whose
+/// kernels wait for each other's place on the device would hang, and the order of one stream is the same on all ranks.
 struct StepRanks {
   comm::Communicator& grad;
   Stream& comm_stream;
   comm::Watchdog* watchdog = nullptr;
+  comm::Communicator* statistics = nullptr;
 };
 
 /// What each rank keeps of the training state.
@@ -57,6 +64,10 @@ struct TrainStepOptions {
   /// true: the step counts its samples over all ranks; the count is reduced with the gradients. false: each batch gives
   /// the number (Batch::global_valid), and there are no weights of the loss (PlanOptions::weights).
   bool count_samples = true;
+  /// Batch norm takes its statistics over the micro-batches that all ranks run at a time, as if these were one batch of
+  /// one rank (SharedStatistics). add() is collective then, and all ranks give a step equally many micro-batches, of
+  /// which some may have no sample that counts. Nothing changes with one rank, in evaluation, or without batch norm.
+  bool sync_batch_norm = false;
   std::uint64_t seed = 1;  ///< of the parameters
   ParameterArenas lent{};  ///< memory for the parameters, which must outlive the step and is overwritten
   PlanOptions plan{};
@@ -99,10 +110,11 @@ struct StepLoss {
 /// lags behind. For where batches may lie and how long their memory must not change see ingest(); on a GPU, page-locked
 /// memory is read until the step after the next begins.
 ///
-/// With several ranks update, broadcast, check_replicas and require_same_state are collective; everything else is
-/// local. A batch is refused on the rank that gives it; the others then wait in update() until that rank ends the job,
-/// as comm::run_program() does for an error that nobody catches. A program that continues after a refused batch asks
-/// the others before update() (Session::agree()) and calls abandon() on all ranks. One thread at a time.
+/// With several ranks update, broadcast, check_replicas and require_same_state are collective, with sync_batch_norm add
+/// too; everything else is local. A batch is refused on the rank that gives it; the others then wait in update() or
+/// add() until that rank ends the job, as comm::run_program() does for an error that nobody catches. A program that
+/// continues after a refused batch asks the others before (Session::agree()) and calls abandon() on all ranks. One
+/// thread at a time.
 class TrainStep {
  public:
   /// For one rank. Plans, allocates and initialises from the seed. UsageError for options out of range.

@@ -546,6 +546,26 @@ TEST_F(TrainResNet, TheHeaderShowsTheRules) {
   expect_refused(train_resnet(0, images + "--batch-size 16 --batch-per-rank 7"), {"given twice", "16", "7"});
 }
 
+TEST_F(TrainResNet, BatchNormOverAllRanksIsAPartOfTheRun) {
+  const int ranks = kMpi ? 2 : 0;
+  const Ended synced = train_resnet(ranks, kTiny + "--steps 3 --sync-batch-norm" + out("run"));
+  ASSERT_EQ(synced.code, 0) << synced.output;
+  EXPECT_NE(synced.output.find("  batch norm statistics over the micro-batches of all ranks\n"), std::string::npos)
+      << synced.output;
+  const Ended resumed = train_resnet(ranks, kTiny + "--steps 4 --resume auto" + out("run"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("differs    options 'sync_batch_norm': checkpoint \"1\", now nothing"),
+            std::string::npos)
+      << resumed.output;
+  EXPECT_EQ(resumed.output.find("  batch norm "), std::string::npos) << resumed.output;
+  const Ended without = train_resnet(0, "--model mlp --sync-batch-norm --image-size 8 --dry-run");
+  EXPECT_EQ(without.code, 0) << without.output;
+  EXPECT_NE(without.output.find("  warning    --sync-batch-norm: the model has no batch norm, so nothing is "
+                                "synchronised\n"),
+            std::string::npos)
+      << without.output;
+}
+
 TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
   const auto expect_bucket = [](const std::string& options,
                                 const std::string& size) {  // of the only one, with 4 channels

@@ -128,6 +128,9 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
   print_strategy(out, strategy_named(o.strategy), trainer);
+  if (options.sync_batch_norm) {
+    out << "  batch norm statistics over the micro-batches of all ranks\n";
+  }
   for (const std::string& warning : resolved.warnings) {
     out << "  warning    " << warning << '\n';
   }

@@ -179,6 +179,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   TrainerOptions& t = resolved.trainer;
   t.global_batch = rules.global_batch;
   t.accumulate = rules.accumulate;
+  t.sync_batch_norm = o.sync_batch_norm;
   t.seed = o.seed;
   t.plan.dtype = precision.dtype;
   t.plan.tf32 = precision.tf32;

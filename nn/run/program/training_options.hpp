@@ -54,6 +54,7 @@ struct TrainingOptions {
   std::string reduce_dtype = "fp32";
   std::string strategy = "ddp";      ///< a name of strategy_named()
   std::string reproducible = "run";  ///< or "layout": gradients are added in rank order
+  bool sync_batch_norm = false;
   Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of timed choices; empty: none

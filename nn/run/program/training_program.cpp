@@ -214,6 +214,13 @@ struct TrainingProgram::Impl {
       if (recipe.change) {
         recipe.change(options);
       }
+      const auto& nodes = recipe.model.nodes();
+      if (options.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
+            return node.layer != nullptr && node.layer->kind() == "batch_norm";
+          })) {
+        options.sync_batch_norm = false;
+        resolved.warnings.push_back("--sync-batch-norm: the model has no batch norm, so nothing is synchronised");
+      }
       if (!o.cost.empty()) {
         options.buckets.all_reduce = comm::all_reduce_cost(
             comm::parse_cost(cost, o.cost), place.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host,
@@ -243,10 +250,10 @@ struct TrainingProgram::Impl {
       watchdog.emplace(session, o.watchdog);
     }
     session.agree([&] {
-      trainer.emplace(
-          place.context(),
-          Ranks{place.grad(), session.control(), place.communication_stream(), watchdog ? &*watchdog : nullptr},
-          recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
+      trainer.emplace(place.context(),
+                      Ranks{place.grad(), session.control(), place.communication_stream(),
+                            watchdog ? &*watchdog : nullptr, place.on_gpu() ? nullptr : &session.inline_ops()},
+                      recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
     });
     identity.layers = trainer->layers();
     identity.choices = trainer->choices();

@@ -18,7 +18,7 @@ namespace lockstep::nn {
 namespace {
 
 /// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
-void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1) {
+void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1, bool sync_batch_norm = false) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::barrier together(2);
@@ -31,6 +31,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     TrainerOptions options;
     options.global_batch = 11;
     options.accumulate = microbatches;
+    options.sync_batch_norm = sync_batch_norm;
     options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {
@@ -39,7 +40,8 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
         }
       }
     }
-    Trainer trainer(context, {grad, *control, worker}, model, data, options);
+    const auto statistics = grad.split(0, grad.rank());
+    Trainer trainer(context, {grad, *control, worker, nullptr, statistics.get()}, model, data, options);
     trainer.start();
     for (int i = 0; i < 3; ++i) {
       trainer.step();
@@ -66,6 +68,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
 TEST_F(TrainerTest, AStepAllocatesNothing) {
   expect_no_allocation("reference");
   expect_no_allocation("reference", 2);
+  expect_no_allocation("reference", 1, true);
 }
 
 TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {

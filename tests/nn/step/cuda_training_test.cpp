@@ -83,12 +83,14 @@ struct RunSetup {
   Strategy strategy = Strategy::ddp;
   comm::SumOrder sum_order = comm::SumOrder::library;
   std::int64_t bucket_bytes = 1000;  ///< several buckets
+  bool sync_batch_norm = false;
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
   TrainerOptions options;
   options.global_batch = 4;
   options.accumulate = setup.accumulate;
+  options.sync_batch_norm = setup.sync_batch_norm;
   options.seed = setup.seed;
   options.plan.dtype = setup.dtype;
   options.plan.augment = {
@@ -563,7 +565,7 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
 }
 
 #if LOCKSTEP_HAS_NCCL
-/// What two ranks come to on two devices, in captured steps.
+/// What two ranks come to on two devices.
 void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&outcomes)[2]) {
   new_machine(schedule, 2);
   nccl_standin::reset();
@@ -577,7 +579,7 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
     CudaContext context(device);
     Stream communication = Stream::cuda(device, -1);
     Trainer trainer(context, {*grad, *control, communication}, model, data, options_of(setup, data, device));
-    EXPECT_EQ(trainer.graph_obstacle(), "");
+    EXPECT_EQ(trainer.graph_obstacle(), setup.graph == CudaGraph::off ? "switched off" : "");
     trainer.start();
     steps(trainer, setup.steps);
     trainer.require_same_state();
@@ -599,6 +601,30 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
     EXPECT_LT(distance(outcomes[0].parameters, one.parameters), 1e-5);
     EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);
     EXPECT_NEAR(outcomes[0].trained.loss(), one.trained.loss(), 1e-5 * one.trained.loss());
+  }
+}
+
+/// With batch norm over both ranks, too: its exchanges lie between the buckets, on another stream.
+TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
+  const Outcome one = train_on_gpu({.graph = CudaGraph::on});
+  for (const std::int64_t accumulate : {1, 2}) {
+    RunSetup setup{.graph = CudaGraph::off, .accumulate = accumulate, .sync_batch_norm = true};
+    Outcome first[2];
+    train_on_two_gpus(setup, 0, first);
+    EXPECT_EQ(differences(first[0], first[1]), Texts{});
+    setup.graph = CudaGraph::on;
+    for (std::uint64_t seed = 1; seed < 4; ++seed) {
+      Outcome captured[2];
+      train_on_two_gpus(setup, seed, captured);
+      EXPECT_EQ(differences(captured[0], first[0]), Texts{}) << "seed " << seed;
+    }
+    if (accumulate == 1) {
+      EXPECT_LT(distance(first[0].parameters, one.parameters), 1e-5);
+      EXPECT_NEAR(first[0].evaluated.loss(), one.evaluated.loss(), 1e-5 * one.evaluated.loss());
+      setup.sync_batch_norm = false;  // the control
+      train_on_two_gpus(setup, 0, first);
+      EXPECT_GT(distance(first[0].parameters, one.parameters), 1e-3);
+    }
   }
 }
 

@@ -1,0 +1,124 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+#include "tests/support/guarded.hpp"
+
+/// Runs whose batch norms take their statistics over all ranks, and the run of one rank that they are to equal.
+namespace lockstep::nn {
+
+struct SyncRun {
+  int depth = 8;  ///< of the ResNet
+  DType dtype = DType::f64;
+  int steps = 6;
+  bool sync = true;
+  bool overlap = true;     ///< gradients on a worker
+  bool beside = true;      ///< statistics over a communicator of their own, StepRanks::statistics
+  bool on_worker = false;  ///< the compute stream is a worker, too
+  std::int64_t accumulate = 1;
+  std::int64_t batch = 11;  ///< of all ranks: 6 and 5, or 3, 3, 3 and 2
+  std::int64_t last = 2;
+  int extent = 12;  ///< of the images
+  double rate = 2e-3;
+};
+
+/// What a run leaves on a rank.
+struct SyncOutcome {
+  std::vector<double> values;      ///< of the parameters
+  std::vector<double> statistics;  ///< running, of this rank
+  Metrics trained;                 ///< of all ranks
+};
+
+/// Four batches an epoch and a last one of `last` samples, of which some ranks may have none.
+inline DataSplit sync_data(const SyncRun& run) {
+  DataOptions options;
+  options.seed = 5;
+  options.synthetic = {
+      .train_size = 4 * run.batch + run.last, .test_size = 7, .height = run.extent, .width = run.extent, .classes = 4};
+  return open_data(options);
+}
+
+inline TrainerOptions sync_options(const SyncRun& run, const DataSplit& data) {
+  TrainerOptions options;
+  options.global_batch = run.batch;
+  options.accumulate = run.accumulate;
+  options.sync_batch_norm = run.sync;
+  options.keep_last = true;
+  options.plan.dtype = run.dtype;
+  options.plan.augment = {.pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
+  options.schedule.base = run.rate;
+  options.buckets.bucket_bytes = 20000;
+  return options;
+}
+
+/// This rank's part of a run. `statistics` is a communicator of the same ranks as grad and control.
+inline SyncOutcome train_rank(const SyncRun& run, comm::Communicator& grad, comm::Communicator& control,
+                              comm::Communicator& statistics) {
+  const DataSplit data = sync_data(run);
+  const Model model = cifar_resnet(run.depth, 4, run.extent, run.extent);
+  Stream compute = Stream::host_worker("compute");
+  CpuContext context({.threads = 1, .stream = run.on_worker ? &compute : nullptr});
+  Stream worker = Stream::host_worker("comm");
+  Trainer trainer(context,
+                  {grad, control, run.overlap ? worker : context.stream(), nullptr, run.beside ? &statistics : nullptr},
+                  model, data, sync_options(run, data));
+  trainer.start();
+  for (int i = 0; i < run.steps; ++i) {
+    trainer.step();
+  }
+  SyncOutcome outcome;
+  outcome.trained = trainer.take_metrics();
+  const std::vector<double> arena = testing::to_doubles(trainer.parameters().values());
+  for (const ParameterInfo& info : trainer.parameters().parameters()) {  // padding differs between the types
+    const auto begin = arena.begin() + info.offset;
+    outcome.values.insert(outcome.values.end(), begin, begin + info.numel);
+  }
+  outcome.statistics = testing::to_doubles(trainer.parameters().buffer_arena());
+  trainer.require_same_state();
+  return outcome;
+}
+
+/// The same run on one rank.
+inline SyncOutcome train_alone(SyncRun run, bool with_option = false) {
+  run.sync = with_option;
+  comm::LocalGroup groups[] = {comm::LocalGroup(1), comm::LocalGroup(1), comm::LocalGroup(1)};
+  const auto grad = groups[0].communicator(0);
+  const auto control = groups[1].communicator(0);
+  const auto statistics = groups[2].communicator(0);
+  return train_rank(run, *grad, *control, *statistics);
+}
+
+/// |a - b| / |b|; infinity unless both are finite and of one size.
+inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double difference = 0;
+  double size = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    const double d = i < a.size() ? a[i] - b[i] : HUGE_VAL;
+    difference += d * d;
+    size += b[i] * b[i];
+  }
+  const double result = std::sqrt(difference / size);
+  return a.size() == b.size() && std::isfinite(result) ? result : HUGE_VAL;
+}
+
+/// The largest distance of parameters, running statistics and mean loss.
+inline double distance(const SyncOutcome& a, const SyncOutcome& b) {
+  double worst = std::abs(a.trained.loss() - b.trained.loss()) / b.trained.loss();
+  for (const double each : {distance(a.values, b.values), distance(a.statistics, b.statistics)}) {
+    worst = each <= worst ? worst : each;
+  }
+  return std::isfinite(worst) && a.trained.samples == b.trained.samples ? worst : HUGE_VAL;
+}
+
+}  // namespace lockstep::nn

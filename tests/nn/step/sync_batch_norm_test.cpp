@@ -1,0 +1,268 @@
+// Batch norm over the batches of all ranks: P ranks against one rank with the whole batch. Ranks are threads here;
+// sync_batch_norm_mpi_test.cpp has processes.
+#include "tests/nn/step/sync_batch_norm_runs.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/comm/wrapped_communicator.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+
+/// The outcome of every rank.
+std::vector<SyncOutcome> train(int ranks, const SyncRun& run) {
+  std::vector<SyncOutcome> outcomes(static_cast<std::size_t>(ranks));
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    const auto statistics = grad.split(0, grad.rank());
+    outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, *control, *statistics);
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcomes;
+}
+
+TEST(SyncBatchNorm, RanksComeToWhatOneRankComesTo) {
+  for (const auto& [dtype, tolerance] : {std::pair(DType::f64, 1e-12), std::pair(DType::f32, 1e-4)}) {
+    const SyncOutcome one = train_alone({.dtype = dtype});
+    for (const int ranks : {2, 3, 4}) {
+      const std::vector<SyncOutcome> all = train(ranks, {.dtype = dtype});
+      const double error = distance(all[0], one);
+      EXPECT_TRUE(error <= tolerance) << ranks << " ranks, " << dtype << ": " << error;
+      for (const SyncOutcome& other : all) {
+        EXPECT_EQ(other.values, all[0].values) << ranks;
+        EXPECT_EQ(other.statistics, all[0].statistics) << ranks;
+      }
+    }
+    const std::vector<SyncOutcome> control = train(2, {.dtype = dtype, .sync = false});
+    EXPECT_GT(distance(control[0], one), 1e-2) << "each rank's own statistics must show";
+    EXPECT_NE(control[0].statistics, control[1].statistics);
+  }
+}
+
+TEST(SyncBatchNorm, StreamsAndCommunicatorsDoNotChangeTheBits) {
+  const SyncRun run{.steps = 4};
+  const std::vector<SyncOutcome> first = train(3, run);
+  for (const bool overlap : {false, true}) {
+    for (const bool beside : {false, true}) {
+      for (const bool on_worker : {false, true}) {
+        SyncRun other = run;
+        other.overlap = overlap;
+        other.beside = beside;
+        other.on_worker = on_worker;
+        const std::vector<SyncOutcome> outcomes = train(3, other);
+        EXPECT_EQ(outcomes[1].values, first[0].values) << overlap << beside << on_worker;
+        EXPECT_EQ(outcomes[2].statistics, first[0].statistics) << overlap << beside << on_worker;
+      }
+    }
+  }
+  SyncRun shorter = run;  // the control
+  shorter.steps = 3;
+  EXPECT_NE(train(3, shorter)[0].values, first[0].values);
+}
+
+TEST(SyncBatchNorm, SixteenBitActivationsHaveF32Statistics) {
+  const SyncOutcome one = train_alone({.dtype = DType::bf16, .steps = 3});
+  const double error = distance(train(2, {.dtype = DType::bf16, .steps = 3})[0], one);
+  const double control = distance(train(2, {.dtype = DType::bf16, .steps = 3, .sync = false})[0], one);
+  EXPECT_TRUE(error <= 1e-2) << error;
+  EXPECT_GT(control, 3 * error);
+}
+
+TEST(SyncBatchNorm, OneRankHasTheSameBitsWithAndWithout) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const SyncOutcome without = train_alone({.dtype = dtype});
+    const SyncOutcome with = train_alone({.dtype = dtype}, true);
+    EXPECT_EQ(with.values, without.values);
+    EXPECT_EQ(with.statistics, without.statistics);
+  }
+}
+
+// ---- a step without a trainer --------------------------------------------------------------------------------------
+
+constexpr std::int64_t kFeatures = 5;
+
+Model small_model() {
+  ModelBuilder b("small", {kFeatures});
+  NodeId x = b.batch_norm("bn1", b.linear("1", b.input(), 9), {.relu = true});
+  const NodeId shortcut = x;
+  x = b.batch_norm("bn2", b.linear("2", x, 9), {.relu = true, .residual = shortcut});
+  b.linear("3", x, 2);
+  return b.build();
+}
+
+struct Samples {
+  explicit Samples(std::int64_t count) : rows(count) {
+    Random random(3, RandomUse::test);
+    for (std::int64_t i = 0; i < count * kFeatures; ++i) {
+      x.push_back(random.normal());
+    }
+    for (std::int64_t i = 0; i < 2 * count; ++i) {
+      y.push_back(random.normal());
+    }
+  }
+  /// Samples [begin, end), of which the first `valid` count; the others are NaN in a copy.
+  Batch batch(std::int64_t begin, std::int64_t end, std::int64_t valid = Batch::kAllRows) {
+    Batch made;
+    made.fields = {{StateField::values, TensorView(std::span(x), {rows, kFeatures}).slice(0, begin, end)},
+                   {StateField::targets, TensorView(std::span(y), {rows, 2}).slice(0, begin, end)}};
+    made.valid = valid;
+    return made;
+  }
+  std::int64_t rows;
+  std::vector<double> x, y;
+};
+
+TrainStepOptions step_options(std::int64_t max_batch) {
+  TrainStepOptions options{.max_batch = max_batch, .sync_batch_norm = true};
+  options.plan.dtype = DType::f64;
+  options.plan.loss = Loss::mse;
+  return options;
+}
+
+/// Values and running statistics after body(step, rank) on each of the ranks; rank 0's.
+template <class Body>
+std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body) {
+  std::pair<std::vector<double>, std::vector<double>> result;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    CpuContext context({.threads = 1});
+    TrainStep step(context, {grad, context.stream()}, small_model(), step_options(12));
+    body(step, grad.rank());
+    if (grad.rank() == 0) {
+      result = {testing::to_doubles(step.parameters().values()), testing::to_doubles(step.parameters().buffer_arena())};
+    }
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return result;
+}
+
+TEST(SyncBatchNorm, MicrobatchesOfAllRanksAreOne) {
+  // Two micro-batches, of samples 0 to 6 and 7 to 11. The middle one of three ranks has none that count, then one.
+  Samples samples(12);
+  const auto one = after(1, [&](TrainStep& step, int) {
+    for (int i = 0; i < 3; ++i) {
+      step.add(samples.batch(0, 7));
+      step.update(samples.batch(7, 12), 0.05);
+    }
+  });
+  const auto three = after(3, [&](TrainStep& step, int rank) {
+    for (int i = 0; i < 3; ++i) {
+      step.add(rank == 0 ? samples.batch(0, 4) : rank == 1 ? samples.batch(0, 2, 0) : samples.batch(4, 7));
+      step.add(rank == 0 ? samples.batch(7, 9) : rank == 1 ? samples.batch(9, 10) : samples.batch(10, 12));
+      step.update(0.05);
+    }
+  });
+  EXPECT_TRUE(distance(three.first, one.first) <= 1e-12) << distance(three.first, one.first);
+  EXPECT_TRUE(distance(three.second, one.second) <= 1e-12) << distance(three.second, one.second);
+  const auto whole = after(1, [&](TrainStep& step, int) {  // the control: another division into micro-batches
+    for (int i = 0; i < 3; ++i) {
+      step.update(samples.batch(0, 12), 0.05);
+    }
+  });
+  EXPECT_GT(distance(whole.first, one.first), 1e-3);
+}
+
+TEST(SyncBatchNorm, ARankWhoseNeighbourFailsEnds) {
+  Samples samples(4);
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    CpuContext context({.threads = 1});
+    TrainStep step(context, {grad, context.stream()}, small_model(), step_options(4));
+    step.update(samples.batch(0, 4), 0.1);
+    const Batch next = grad.rank() == 1 ? samples.batch(0, 2, 3) : samples.batch(0, 4);
+    step.update(next, 0.1);
+  });
+  EXPECT_EQ(failures[1], "the batch has 2 samples, of which 3 are to count, expected 0 to 2");
+  EXPECT_EQ(failures[0].substr(0, 6), "peer: ") << failures[0];
+  EXPECT_NE(failures[0].find("bn1 batch_norm gather"), std::string::npos) << failures[0];
+}
+
+TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
+  Samples samples(4);
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto statistics = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    TrainStep step(context, {grad, context.stream(), nullptr, statistics.get()}, small_model(), step_options(4));
+    step.update(samples.batch(0, 4), 0.1);
+    EXPECT_EQ(statistics->counts().calls, 4) << "two layers, forward and backward";
+    EXPECT_EQ(statistics->counts().bytes, 2 * (2 * 9 + 1 + 2 * 9) * 8);
+    step.evaluate(samples.batch(0, 4));
+    (void)step.take_evaluated();
+    EXPECT_EQ(statistics->counts().calls, 4) << "an evaluation exchanges nothing";
+  });
+  EXPECT_EQ(failures, comm::none_failed(2));
+}
+
+// ---- options -------------------------------------------------------------------------------------------------------
+
+TEST(SyncBatchNorm, BadOptions) {
+  CpuContext context;
+  TrainStepOptions options = step_options(4);
+  options.plan.statistics.gather = [](Stream&, const TensorView&, const TensorView&) {};
+  EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, small_model(), options); }),
+            "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
+  PlanOptions plan = options.plan;
+  plan.statistics.ranks = 0;
+  EXPECT_EQ(error_of<UsageError>([&] { Plan(context, small_model(), Mode::train, 4, plan); }),
+            "plan: statistics of 0 ranks, expected at least 1");
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    comm::LocalGroup group(1);
+    const auto alone = group.communicator(0);
+    TrainStep step(context, {grad, context.stream(), nullptr, alone.get()}, small_model(), step_options(4));
+  });
+  EXPECT_EQ(failures[1], "train step: statistics is rank 0 of 1, expected rank 1 of 2 as grad");
+}
+
+TEST(SyncBatchNorm, IsAPartOfTheRun) {
+  const DataSplit data = sync_data({});
+  const auto with = option_texts(sync_options({}, data), data);
+  const auto without = option_texts(sync_options({.sync = false}, data), data);
+  EXPECT_EQ(with.at("sync_batch_norm"), "1");
+  EXPECT_EQ(without.count("sync_batch_norm"), 0U) << "checkpoints of earlier versions";
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    Trainer trainer(context, {grad, *control, context.stream()}, cifar_resnet(8, 4, 12, 12), data,
+                    sync_options({.sync = grad.rank() == 0}, data));
+    trainer.start();
+  });
+  EXPECT_NE(failures[1].find("the ranks do not agree: rank 0 has 'sync_batch_norm 1'"), std::string::npos)
+      << failures[1];
+}
+
+TEST(SyncBatchNorm, AModelWithoutBatchNormComputesAsBefore) {
+  ModelBuilder b("plain", {kFeatures});
+  b.linear("2", b.linear("1", b.input(), 7, {.activation = ops::Activation::tanh}), 2);
+  const Model model = b.build();
+  Samples samples(4);
+  std::vector<double> values[2];
+  for (const bool sync : {false, true}) {
+    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      CpuContext context({.threads = 1});
+      TrainStepOptions options = step_options(4);
+      options.sync_batch_norm = sync;
+      TrainStep step(context, {grad, context.stream()}, model, options);
+      step.update(samples.batch(2 * grad.rank(), 2 * grad.rank() + 2), 0.1);
+      if (grad.rank() == 0) {
+        values[sync ? 1 : 0] = testing::to_doubles(step.parameters().values());
+      }
+    });
+    EXPECT_EQ(failures, comm::none_failed(2));
+  }
+  EXPECT_EQ(values[0], values[1]);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
