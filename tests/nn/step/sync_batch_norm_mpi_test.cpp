@@ -13,8 +13,9 @@
 namespace lockstep::nn {
 namespace {
 
-SyncOutcome train(const SyncRun& run) {
+SyncOutcome train(SyncRun run) {
   const auto grad = comm::make_mpi_communicator(MPI_COMM_WORLD);
+  run.overlap = grad->can_overlap();
   const auto control = comm::make_mpi_communicator(MPI_COMM_WORLD);
   const auto statistics = comm::make_mpi_communicator(MPI_COMM_WORLD);
   return train_rank(run, *grad, *control, *statistics);
