@@ -194,14 +194,14 @@ struct TrainStep::Impl {
                           ranks.grad.size(), " as grad");
       plan.statistics = {.ranks = ranks.grad.size(),
                          .gather = [this](Stream& stream, const TensorView& mine, const TensorView& all) {
-                           gather_statistics(stream, mine, all);
+                           exchange_statistics(stream, mine, all);
                          }};
     }
     return plan;
   }
 
   /// Enqueues the exchange of a batch norm's statistics (StepRanks::statistics).
-  void gather_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
+  void exchange_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
     doing("exchanging the statistics of batch norm in step", steps + 1);
     if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
       reducer.wait_for_started();
