@@ -76,6 +76,7 @@ void require_plain_keys(const std::vector<std::string>& lines, const std::string
 
 std::string scalar_text(const toml::node& node, const std::vector<std::string>& lines, const std::string& where) {
   if (const auto text = node.value_exact<std::string>()) {
+    require<DataError>(text->find('\0') == std::string::npos, where, "holds a zero byte, expected text without");
     return *text;
   }
   if (const auto flag = node.value_exact<bool>()) {

@@ -38,8 +38,8 @@ struct ConfigValue {
   int line = 0;
 };
 
-/// The keys in the order of the file. DataError naming file and line for text that is not TOML, and for tables, dates
-/// and lists of lists.
+/// The keys in the order of the file. DataError naming file and line for text that is not TOML, and for tables, dates,
+/// lists of lists and text with a zero byte, which would end a path.
 [[nodiscard]] std::vector<ConfigValue> parse_config(const ConfigFile& config);
 
 }  // namespace lockstep::cli

@@ -2,13 +2,13 @@
 # What takes too long for .ci/run, which comes first: the full tests where .ci/run takes a part (clang, sanitizers with
 # the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
 # three generations of GPUs, threads in the C interface under ThreadSanitizer, and what calls of it may cost (bench_embedding
-# --gates; on a quiet machine).
+# --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind
+#                                         embedding apps mpich valgrind fuzz
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -95,6 +95,29 @@ under_valgrind() {
       "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
   done
 }
+# Each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then the lines that all inputs reach. What is found lies
+# in build/fuzz/new/READER: it becomes a file of tests/fuzz/found/READER when it is mended.
+fuzz_readers() {
+  local reader readers sets=() found=0 new=build/fuzz/new
+  cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(jobs)" --target fuzzers || return
+  readers=$(sed -n 's/^\([a-z][a-z0-9]*\) .*/\1/p' tests/fuzz/coverage.txt | sort -u)
+  for reader in $readers; do
+    mkdir -p "$new/$reader/corpus" "tests/fuzz/found/$reader"
+    local options=(-max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=2048 -timeout=20 -max_len=16384 -print_final_stats=1)
+    if [ -f "tests/fuzz/dictionaries/$reader.dict" ]; then options+=(-dict="tests/fuzz/dictionaries/$reader.dict"); fi
+    echo "==== $reader"
+    # It replays the seeds and what was found first.
+    LLVM_PROFILE_FILE=/dev/null "build/fuzz/tests/fuzz/fuzz_$reader" "${options[@]}" -artifact_prefix="$new/$reader/" \
+      "$new/$reader/corpus" "tests/fuzz/seeds/$reader" "tests/fuzz/found/$reader" > "$new/$reader/log" 2>&1 || found=1
+    grep -E '^(finding|stat::(number_of_executed_units|peak_rss_mb)|SUMMARY|artifact_prefix)' "$new/$reader/log"
+    sets+=("$reader=tests/fuzz/seeds/$reader,tests/fuzz/found/$reader,$new/$reader/corpus")
+  done
+  if [ "$found" = 1 ]; then
+    echo "findings: $new"
+    return 1
+  fi
+  python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -108,6 +131,7 @@ run_part() {
     apps) embedding_apps ;;
     mpich) under_mpich ;;
     valgrind) under_valgrind ;;
+    fuzz) fuzz_readers ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
@@ -124,6 +148,12 @@ for part in "${parts[@]}"; do
     sm_* | schedules)
       if ! command -v nvcc > /dev/null && [ -z "${CUDACXX:-}" ]; then
         echo "$part skipped: no nvcc" >> "$summary"
+        continue
+      fi
+      ;;
+    fuzz)
+      if ! command -v clang++-14 > /dev/null || ! command -v llvm-cov-14 > /dev/null; then
+        echo "$part skipped: no clang 14 with llvm-cov" >> "$summary"
         continue
       fi
       ;;

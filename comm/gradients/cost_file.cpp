@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstddef>
+#include <set>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -102,6 +103,15 @@ CostPath path_of(const Json& json, const std::string& file) {
     point.max_s = seconds(item, "max_s", place);
     point.p95_s = optional_seconds(item, "p95_s", place);
     point.p99_s = optional_seconds(item, "p99_s", place);
+    require<DataError>(point.min_s <= point.median_s && point.median_s <= point.max_s, place, ": 'min_s' is ",
+                       point.min_s, ", 'median_s' ", point.median_s, ", 'max_s' ", point.max_s,
+                       ", expected them to ascend");
+    double below = point.median_s;
+    for (const std::optional<double>& percentile : {point.p95_s, point.p99_s}) {
+      require<DataError>(!percentile || (below <= *percentile && *percentile <= point.max_s), place,
+                         ": a percentile is ", percentile.value_or(0), ", expected ", below, " to ", point.max_s);
+      below = percentile.value_or(below);
+    }
     path.points.push_back(point);
   }
   for (const Json& item : json.get<Json::Array>("model", source)) {
@@ -113,14 +123,19 @@ CostPath path_of(const Json& json, const std::string& file) {
   const Json& held_out = json.member("held_out", source);
   path.held_out = {not_negative(held_out, "count", source), number(held_out, "median", source, 0),
                    number(held_out, "p90", source, 0), number(held_out, "worst", source, 0)};
+  require<DataError>(path.held_out.median <= path.held_out.p90 && path.held_out.p90 <= path.held_out.worst, source,
+                     ": errors 'median' ", path.held_out.median, ", 'p90' ", path.held_out.p90, ", 'worst' ",
+                     path.held_out.worst, ", expected them to ascend");
   return path;
 }
 
-CostPairs pairs_of(const Json& json, const std::string& source) {
+CostPairs pairs_of(const Json& json, int ranks, const std::string& source) {
   CostPairs pairs;
   pairs.bytes = not_negative(json, "bytes", source);
-  for (const Json& rank : json.get<Json::Array>("ranks", source)) {
-    pairs.ranks.push_back(rank.as<int>(source + ": a rank"));
+  for (const Json& item : json.get<Json::Array>("ranks", source)) {
+    const int rank = item.as<int>(source + ": a rank");
+    require<DataError>(rank >= 0 && rank < ranks, source, ": rank ", rank, ", expected 0 to ", ranks - 1);
+    pairs.ranks.push_back(rank);
   }
   const auto rows = json.get<Json::Array>("seconds", source);
   require<DataError>(rows.size() == pairs.ranks.size(), source, ": 'seconds' has ", rows.size(), " rows, expected ",
@@ -191,10 +206,13 @@ CostFile parse_cost(const std::string& text, const std::string& source) {
   }
   file.ranks = count(json, "ranks", source);
   file.nodes = count(json, "nodes", source);
+  std::set<std::string> names;
   for (const Json& path : json.get<Json::Array>("paths", source)) {
     file.paths.push_back(path_of(path, source));
+    require<DataError>(names.insert(file.paths.back().name).second, source, ": path ",
+                       printable(file.paths.back().name), " stands twice");
   }
-  file.pairs = pairs_of(json.member("pairs", source), source + ": 'pairs'");
+  file.pairs = pairs_of(json.member("pairs", source), file.ranks, source + ": 'pairs'");
   for (const Json& item : json.get<Json::Array>("left_out", source)) {
     file.left_out.push_back(item.as<std::string>(source + ": 'left_out'"));
   }

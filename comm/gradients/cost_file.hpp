@@ -74,7 +74,8 @@ struct CostFile {
 
 [[nodiscard]] std::string cost_text(const CostFile& file);  ///< as JSON
 /// DataError naming source, place and what was expected when the text is not such JSON, has another version, or is
-/// damaged: times that are not above 0, sizes that do not ascend, models that comm::check() refuses.
+/// damaged: times that are not above 0 or do not ascend from least to most, sizes that do not ascend, a path that
+/// stands twice, models that comm::check() refuses.
 [[nodiscard]] CostFile parse_cost(const std::string& text, const std::string& source);
 [[nodiscard]] CostFile read_cost(const std::string& path);
 /// The text of a file for parse_cost(), for a rank that sends it to the others. DataError when it cannot be read or is

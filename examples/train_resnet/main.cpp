@@ -1,8 +1,11 @@
 // mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,8 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
 #include "options.hpp"
 
@@ -33,21 +38,37 @@ std::vector<std::int64_t> sizes_in(const std::string& text) {
   const char* end = at + text.size();
   while (at != end) {
     const auto [stop, error] = std::from_chars(at, end, sizes.emplace_back());
-    require<DataError>(error == std::errc() && (stop == end || *stop == ','), "hidden layers are '", text,
-                       "', expected sizes with commas between them");
+    require<DataError>(error == std::errc() && (stop == end || *stop == ','), "hidden layers are ", printable(text),
+                       ", expected sizes with commas between them");
     at = stop == end ? end : stop + 1;
   }
   return sizes;
 }
 
+/// The model that a checkpoint names, for the images of `request`, which gets its name and sizes. The checkpoint's
+/// state.json may be damaged: nothing is planned for a model that its tensors cannot be of. DataError naming the file.
+nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, nn::ModelRequest& request) {
+  const std::string folder = find_folder(checkpoint);
+  std::optional<nn::Model> model;
+  try {
+    const auto hidden = saved.options.find("hidden");
+    request.name = saved.model;
+    request.hidden = hidden == saved.options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
+    model.emplace(nn::make_model(request));
+    std::error_code missing;  // the error comes when it is read
+    const std::uintmax_t bytes = std::filesystem::file_size(folder + "/" + nn::kModelFile, missing);
+    require<DataError>(missing || static_cast<std::uintmax_t>(model->parameter_count()) <= bytes, "model ",
+                       request.name, " has ", model->parameter_count(), " parameters, and ", nn::kModelFile,
+                       " beside it only ", bytes, " bytes");
+  } catch (const Error& error) {
+    throw DataError(folder + "/state.json: identity: " + error.what());
+  }
+  return *std::move(model);
+}
+
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   nn::ModelRequest request{.name = o.model, .hidden = o.hidden};
-  if (const nn::RunIdentity* evaluated = program.evaluated()) {
-    const auto hidden = evaluated->options.find("hidden");
-    request.name = evaluated->model;
-    request.hidden = hidden == evaluated->options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
-  }
   nn::DataSplit data;
   std::optional<nn::Model> model;
   session.agree([&] { data = nn::open_data(o.data); });
@@ -59,7 +80,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     request.classes = train.classes();
     request.height = train.height();
     request.width = train.width();
-    model.emplace(nn::make_model(request));
+    if (const nn::RunIdentity* evaluated = program.evaluated()) {
+      model.emplace(model_of(*evaluated, o.training.evaluate, request));
+    } else {
+      model.emplace(nn::make_model(request));
+    }
   });
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored

@@ -141,7 +141,8 @@ struct DataSplit {
 ///                test_batch.bin, any number of records of 1 + 3072 bytes each. 10 classes.
 ///   idx:DIR      train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte;
 ///                each plain or with .gz added (plain is taken when both are there). Classes: 10, or more when the
-///                training labels go on beyond 9 without a gap; every label has to be one of them.
+///                training labels go on beyond 9 without a gap; every label has to be one of them. They may begin
+///                with 1, as EMNIST's letters: there is a class 0, which no sample has.
 ///   synthetic    drawn from (seed, split, index) alone, see synthetic.cpp; no files.
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 

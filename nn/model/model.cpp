@@ -1,6 +1,8 @@
 #include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include <lockstep/nn/layers/layers.hpp>
@@ -10,6 +12,9 @@
 namespace lockstep::nn {
 
 namespace {
+
+/// More cannot be counted in bytes of 64 bits, with the states of an optimizer.
+constexpr std::int64_t kMostValues = std::int64_t{1} << 56;
 
 std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node) {
   std::vector<Shape> shapes;
@@ -38,25 +43,36 @@ Shape BufferSpec::stored_shape() const {
 
 std::vector<Model::Parameter> Model::parameters() const {
   std::vector<Parameter> list;
+  std::unordered_map<std::string, std::size_t> places;  // of the last write, by name
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->layer) {
       continue;
     }
     for (ParameterSpec& spec : node->layer->parameters(input_shapes(nodes_, *node))) {
       Parameter parameter{.spec = std::move(spec), .writes = 1};
-      const auto same = [&](const Parameter& other) { return other.spec.name == parameter.spec.name; };
-      if (const auto tied = std::find_if(list.begin(), list.end(), same); tied != list.end()) {
-        require<ShapeError>(tied->spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
-                            parameter.spec.name, " has shape ", tied->spec.shape, " in one layer and ",
+      const auto [place, first] = places.try_emplace(parameter.spec.name, list.size());
+      if (!first) {
+        Parameter& tied = list[place->second];
+        require<ShapeError>(tied.spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
+                            parameter.spec.name, " has shape ", tied.spec.shape, " in one layer and ",
                             parameter.spec.shape, " in another");
-        parameter.writes = tied->writes + 1;
-        list.erase(tied);
+        parameter.writes = std::exchange(tied.writes, 0) + 1;
+        place->second = list.size();
       }
       list.push_back(std::move(parameter));
     }
   }
+  std::erase_if(list, [](const Parameter& parameter) { return parameter.writes == 0; });
+  std::int64_t room = kMostValues;
+  for (const Parameter& parameter : list) {
+    const std::int64_t values = parameter.spec.stored_shape().numel();
+    require<ShapeError>(values <= room, "model ", name_, ": more than ", kMostValues, " parameters with ",
+                        parameter.spec.name, " of shape ", parameter.spec.shape);
+    room -= values;
+  }
+  const std::unordered_set<std::string> frozen(frozen_.begin(), frozen_.end());
   for (Parameter& parameter : list) {
-    parameter.spec.trainable = std::find(frozen_.begin(), frozen_.end(), parameter.spec.name) == frozen_.end();
+    parameter.spec.trainable = frozen.count(parameter.spec.name) == 0;
   }
   std::stable_partition(list.begin(), list.end(), [](const Parameter& parameter) { return parameter.spec.trainable; });
   return list;

@@ -50,6 +50,7 @@ class Model {
   };
   /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
   /// parameter stands where its last write is. Frozen ones come behind the others, in the same order.
+  /// ShapeError when a tied parameter has two shapes, and for more than 2^56 values in all; build() calls it, too.
   [[nodiscard]] std::vector<Parameter> parameters() const;
   /// The same model with the parameters frozen that are called `prefix` or begin with `prefix` and a dot ("layer1",
   /// "conv1.weight"): ParameterSpec::trainable is false. Of a frozen parameter no gradient is computed, reduced or

@@ -93,12 +93,17 @@ Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::in
 }
 
 Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes) {
+  constexpr std::size_t kMostLayers = 10'000;
+  constexpr std::int64_t kMostFeatures = std::int64_t{1} << 24;
+  require<UsageError>(hidden.size() <= kMostLayers, "mlp: ", hidden.size(), " hidden layers, expected at most ",
+                      kMostLayers);
   const bool image = input.rank() == 3 && input.back() == 3;
   ModelBuilder builder = image ? ModelBuilder::for_images("mlp", input) : ModelBuilder("mlp", input);
   NodeId x = builder.input();
   int i = 0;
   for (const std::int64_t features : hidden) {
-    require<UsageError>(features >= 1, "mlp: hidden size is ", features, ", expected at least 1");
+    require<UsageError>(features >= 1 && features <= kMostFeatures, "mlp: hidden size is ", features,
+                        ", expected 1 to ", kMostFeatures);
     x = builder.linear("layers." + std::to_string(i++), x, features,
                        {.he_init = true, .activation = ops::Activation::relu});
   }

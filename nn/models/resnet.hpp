@@ -18,7 +18,7 @@ namespace lockstep::nn {
                                  std::int64_t width = 32);
 
 /// Multi-layer perceptron on the flattened image: layers.{i} with ReLU between them. Without hidden layers it is a
-/// linear classifier.
+/// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
 /// A model by name: "resnet18", "resnet20", ..., "mlp" (with hidden sizes). UsageError listing the names otherwise.

@@ -74,18 +74,25 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
                          const PlanOptions& options)
     : context_(context),
       model_(model),
+      parameters_(model.parameters()),
+      buffers_(model.buffers()),
       mode_(mode),
       batch_(batch),
       options_(options),
       nodes_(model.nodes().size()),
-      writes_so_far_(model.parameters().size(), options.accumulate ? 1 : 0) {
+      writes_so_far_(parameters_.size(), options.accumulate ? 1 : 0) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameter_index_.emplace(parameters_[i].spec.name, i);
+  }
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    buffer_index_.emplace(buffers_[i].name, i);
+  }
   for (const Node& node : model.nodes()) {
     for (const NodeId input : node.inputs) {
       ++nodes_[static_cast<std::size_t>(input.index)].uses;
     }
   }
-  const std::vector<Model::Parameter> parameters = model.parameters();
-  const bool frozen = std::any_of(parameters.begin(), parameters.end(),
+  const bool frozen = std::any_of(parameters_.begin(), parameters_.end(),
                                   [](const Model::Parameter& parameter) { return !parameter.spec.trainable; });
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     const Node& node = model.nodes()[i];
@@ -96,9 +103,7 @@ PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::i
       inputs.push_back(model.nodes()[static_cast<std::size_t>(input.index)].shape);
     }
     for (const ParameterSpec& spec : node.layer->parameters(inputs)) {
-      trains = trains || std::any_of(parameters.begin(), parameters.end(), [&](const Model::Parameter& parameter) {
-                 return parameter.spec.trainable && parameter.spec.name == spec.name;
-               });
+      trains = trains || parameters_[parameter_index_.at(spec.name)].spec.trainable;
     }
     nodes_[i].trains = trains;
   }
@@ -157,18 +162,14 @@ SlotId PlanBuilder::new_slot(SlotInfo info) {
 }
 
 SlotId PlanBuilder::parameter_slot(const std::string& name, SlotKind kind, DType dtype) {
-  const auto parameters = model_.parameters();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].spec.name == name) {
-      return new_slot({.name = name,
-                       .kind = kind,
-                       .dtype = dtype,
-                       .shape = parameters[i].spec.stored_shape(),
-                       .source = static_cast<int>(i)});
-    }
-  }
-  throw StateError("plan: layer " + node().layer->name() + " asks for parameter " + name +
-                   ", which it did not declare");
+  const auto found = parameter_index_.find(name);
+  require<StateError>(found != parameter_index_.end(), "plan: layer ", node().layer->name(), " asks for parameter ",
+                      name, ", which it did not declare");
+  return new_slot({.name = name,
+                   .kind = kind,
+                   .dtype = dtype,
+                   .shape = parameters_[found->second].spec.stored_shape(),
+                   .source = static_cast<int>(found->second)});
 }
 
 SlotId PlanBuilder::parameter(const std::string& name) {
@@ -180,17 +181,14 @@ SlotId PlanBuilder::weight(const std::string& name) {
 }
 
 SlotId PlanBuilder::buffer(const std::string& name) {
-  const auto buffers = model_.buffers();
-  for (std::size_t i = 0; i < buffers.size(); ++i) {
-    if (buffers[i].name == name) {
-      return new_slot({.name = name,
-                       .kind = SlotKind::buffer,
-                       .dtype = statistics_dtype(),
-                       .shape = buffers[i].stored_shape(),
-                       .source = static_cast<int>(i)});
-    }
-  }
-  throw StateError("plan: layer " + node().layer->name() + " asks for buffer " + name + ", which it did not declare");
+  const auto found = buffer_index_.find(name);
+  require<StateError>(found != buffer_index_.end(), "plan: layer ", node().layer->name(), " asks for buffer ", name,
+                      ", which it did not declare");
+  return new_slot({.name = name,
+                   .kind = SlotKind::buffer,
+                   .dtype = statistics_dtype(),
+                   .shape = buffers_[found->second].stored_shape(),
+                   .source = static_cast<int>(found->second)});
 }
 
 SlotId PlanBuilder::state(StateField field) {
@@ -406,7 +404,7 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
 GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
   SlotId slot = parameter(name);
   SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
-  if (!model_.parameters()[static_cast<std::size_t>(info.source)].spec.trainable) {
+  if (!parameters_[static_cast<std::size_t>(info.source)].spec.trainable) {
     return {};
   }
   info.kind = SlotKind::gradient;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -152,6 +153,9 @@ class PlanBuilder {
 
   Context& context_;
   const Model& model_;
+  std::vector<Model::Parameter> parameters_;  ///< the model's
+  std::vector<BufferSpec> buffers_;
+  std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;  ///< into these, by name
   Mode mode_;
   std::int64_t batch_;
   const PlanOptions& options_;

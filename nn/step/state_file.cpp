@@ -36,6 +36,7 @@ using Kind = ParameterSet::Persistent::Kind;
 constexpr const char* kLossScale = "loss_scale";
 constexpr const char* kLossScaleGood = "loss_scale_good";
 constexpr const char* kRankBuffers = "rank_buffers";
+constexpr const char* kSquares = ".exp_avg_sq";  ///< of each parameter: Adam's mean of squared gradients
 /// Names in the metadata of a step.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
@@ -185,6 +186,15 @@ HostNumber read_number(const SafetensorsFile& file, const Number& number) {
   return value;
 }
 
+/// DataError unless all numbers of a mean of squares are at least 0: of a damaged file, or of a run that had diverged.
+void require_squares(const SafetensorsFile& file, const Piece& piece) {
+  std::vector<double> values(static_cast<std::size_t>(piece.shape.numel()));
+  read_entry(file, *file.find(piece.name), TensorView(std::span(values), {piece.shape.numel()}));
+  const auto wrong = std::find_if(values.begin(), values.end(), [](double value) { return !(value >= 0); });
+  require<DataError>(wrong == values.end(), file.path(), ": tensor '", piece.name, "' holds ",
+                     wrong == values.end() ? 0 : *wrong, ", expected squares, which are at least 0");
+}
+
 void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
                      int ranks, const std::vector<double>& rank_buffers) {
   const OptimizerParts parts = optimizer_parts(parameters, states);
@@ -259,6 +269,11 @@ class StateFolder {
     metadata_ = model_.metadata();
     metadata_.erase("format");
     require_checksums(existing(folder));
+    for (const Piece& piece : parts_.pieces) {
+      if (piece.name.ends_with(kSquares)) {
+        require_squares(optimizer_, piece);
+      }
+    }
   }
 
   [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) {

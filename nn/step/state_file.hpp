@@ -51,8 +51,9 @@ struct LoadedState {
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of
-/// the optimizer that is missing or has another shape, and for a file whose checksum is not the one in checksums.json
-/// (a folder without checksums.json is read as it is). All tensors are checked before anything changes.
+/// the optimizer that is missing or has another shape, for a mean of squares (exp_avg_sq) that is negative or NaN, and
+/// for a file whose checksum is not the one in checksums.json (a folder without checksums.json is read as it is). All
+/// tensors are checked before anything changes.
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters);
 LoadedState load_state(const std::string& folder, Context& context, ParameterSet& parameters,
                        comm::Communicator& control, int ranks = 0);

@@ -17,8 +17,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "tensor data are written as they lie in memory");
 
-constexpr std::uint64_t kMaxHeader = 100'000'000;
-constexpr std::size_t kMaxTensors = 1'000'000;
+constexpr std::uint64_t kMaxHeader = std::uint64_t{16} << 20;
+constexpr std::size_t kMaxTensors = 100'000;
 constexpr std::size_t kMaxName = 1024;
 constexpr std::size_t kMaxDims = 32;
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
@@ -146,7 +146,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_uniq
     length = length << 8 | prefix[i];
   }
   require<DataError>(length <= kMaxHeader, path, ": header of ", length, " bytes, expected at most ", kMaxHeader,
-                     "; it is no safetensors file");
+                     "; it is no safetensors file, or one with too many tensors");
   require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, but only ", file.size() - 8,
                      " follow byte 8; it is no complete safetensors file");
   std::string text(static_cast<std::size_t>(length), '\0');

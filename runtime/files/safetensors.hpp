@@ -32,10 +32,11 @@ struct SafetensorsEntry {
 };
 
 /// A file opened for reading. The constructor checks the whole header and trusts nothing in it: the header has at most
-/// 100,000,000 bytes and lies inside the file; UTF-8 and JSON are valid, no key comes twice, dtypes are known; sizes do
-/// not overflow and agree with dtype and shape; tensors follow each other without gaps or overlap, with nothing after
-/// the last; names have 1 to 1024 bytes without control characters; at most 32 dimensions and 1,000,000 tensors. Any
-/// violation is a DataError that names path, tensor and what was expected. Reading is thread-safe.
+/// 16 MiB (a header costs many times its size in memory) and lies inside the file; UTF-8 and JSON are valid, no key
+/// comes twice, dtypes are known; sizes do not overflow and agree with dtype and shape; tensors follow each other
+/// without gaps or overlap, with nothing after the last; names have 1 to 1024 bytes without control characters; at most
+/// 32 dimensions and 100,000 tensors. Any violation is a DataError that names path, tensor and what was expected.
+/// Reading is thread-safe.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);

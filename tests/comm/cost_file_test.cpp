@@ -84,6 +84,11 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
     file.pairs.seconds[1][0] = seconds;
     return cost_text(file);
   };
+  const auto replaced_rank = [](int rank) {
+    CostFile file = made_up();
+    file.pairs.ranks[1] = rank;
+    return cost_text(file);
+  };
   const struct {
     std::string text;
     const char* says;
@@ -101,6 +106,13 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
       {replaced("\"alpha_s\": 1e-06", "\"alpha_s\": -1"), "alpha_s of piece 0 is -1"},
       {replaced("\"p95_s\": 2e-06", "\"p95_s\": -1"), "point 0: 'p95_s' is -1, expected seconds above 0"},
       {replaced("\"p99_s\": 2.5e-06", "\"p99_s\": 0"), "point 0: 'p99_s' is 0, expected seconds above 0"},
+      {replaced("\"min_s\": 9e-07", "\"min_s\": 2e-06"), "'min_s' is 2e-06, 'median_s' 1e-06, 'max_s' 3e-06, expected"},
+      {replaced("\"max_s\": 3e-06", "\"max_s\": 5e-07"), "'max_s' 5e-07, expected them to ascend"},
+      {replaced("\"p95_s\": 2e-06", "\"p95_s\": 2.75e-06"), "a percentile is 2.5e-06, expected 2.75e-06 to 3e-06"},
+      {replaced("\"p99_s\": 2.5e-06", "\"p99_s\": 4e-06"), "a percentile is 4e-06, expected 2e-06 to 3e-06"},
+      {replaced("\"p90\": 0.25", "\"p90\": 0.75"), "'p90' 0.75, 'worst' 0.5, expected them to ascend"},
+      {replaced("copy/host_to_host", "all_reduce"), "path 'all_reduce' stands twice"},
+      {replaced_rank(7), "'pairs': rank 7, expected 0 to 1"},
       {replaced("\"count\": 1", "\"count\": -3"), "'count' is -3, expected at least 0"},
       {replaced("\"bytes\": 1024", "\"bytes\": -5"), "'pairs': 'bytes' is -5, expected at least 0"},
       {replaced_pair(-1), "'pairs': time 0 of row 1 is -1, expected seconds above 0"},

@@ -128,6 +128,8 @@ TEST(ConfigFile, ErrorsNameFileAndLine) {
   EXPECT_NE(failure<DataError>("lr = 2020-01-01").find("run.toml:1: lr is a date"), std::string::npos);
   EXPECT_NE(failure<DataError>("[ranks]\ndevices = 1").find("run.toml:1: ranks is a table"), std::string::npos);
   EXPECT_NE(failure<UsageError>("epochs = \"many\"").find("--epochs"), std::string::npos);
+  EXPECT_NE(failure<DataError>(R"(launcher = "none\u0000x")").find("run.toml:1: launcher holds a zero byte"),
+            std::string::npos);
 }
 
 TEST(ConfigFile, IsReadFromItsName) {

@@ -436,6 +436,13 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
        [](Editable& f) {
          f.part("fc.weight.exp_avg_sq").shape = {5, 3};
        }},
+      {{"'fc.weight.exp_avg_sq' holds -", "expected squares"},
+       [](Editable& f) { f.part("fc.weight.exp_avg_sq").bytes[7] = std::byte{0xbf}; }},  // the sign of the second f32
+      {{"'fc.bias.exp_avg_sq' holds ", "nan", "expected squares"},
+       [](Editable& f) {
+         auto& bytes = f.part("fc.bias.exp_avg_sq").bytes;
+         std::fill(bytes.begin(), bytes.end(), std::byte{0xff});
+       }},
       {{"no tensor 'step'"}, [](Editable& f) { f.remove("step"); }},
       {{"'step' holds -", "at least 0"}, [](Editable& f) { f.part("step").bytes[7] = std::byte{0xff}; }},
       {{"'rank_buffers' has shape (3)"}, [](Editable& f) {
@@ -450,6 +457,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
     Editable file(path("state/optimizer.safetensors"));
     item.change(file);
     file.write(path("state/optimizer.safetensors"));
+    std::filesystem::remove(path("state/checksums.json"));  // which would be the first to tell
     TrainStep into(context, small(), options_of(OptimizerKind::adam));
     const auto before = numbers_of(into);
     const std::string text = error_of<DataError>([&] { static_cast<void>(load_state(path("state"), into)); });

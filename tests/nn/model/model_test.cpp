@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/plan.hpp>
@@ -19,6 +22,7 @@
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
@@ -384,8 +388,59 @@ TEST(Model, BadRequestsNameTheValue) {
   EXPECT_THROW((void)cifar_resnet(21), UsageError);
   EXPECT_THROW((void)make_model({.name = "vgg"}), UsageError);
   EXPECT_THROW((void)make_model({.name = "resnet20", .hidden = {3}}), UsageError);
+  EXPECT_THROW((void)mlp({4}, {std::int64_t{1} << 62}, 2), UsageError);
+  EXPECT_THROW((void)mlp({4}, {0}, 2), UsageError);
+  EXPECT_THROW((void)mlp({4}, std::vector<std::int64_t>(10'001, 1), 2), UsageError);
   ModelBuilder builder("m", {8, 8, 3});
   EXPECT_THROW((void)builder.conv2d("c", builder.input(), 4, {.kernel = 11}), ShapeError);
+}
+
+TEST(Model, AsManyParametersAsCanBeCounted) {
+  const auto sizes = [](std::int64_t first, std::int64_t second) {
+    ModelBuilder builder("m", {first});
+    builder.linear("1", builder.input(), second, {.bias = false});
+    return builder.build().parameter_count();
+  };
+  constexpr std::int64_t kHalf = std::int64_t{1} << 28;
+  EXPECT_EQ(sizes(kHalf, kHalf), std::int64_t{1} << 56);
+  const std::string text = testing::error_of<ShapeError>([&] { (void)sizes(kHalf, kHalf + 1); });
+  EXPECT_NE(text.find("model m: more than 72057594037927936 parameters with 1.weight"), std::string::npos) << text;
+  EXPECT_THROW((void)sizes(std::int64_t{1} << 40, std::int64_t{1} << 40), ShapeError);
+}
+
+/// A linear layer that counts how often it is asked for its parameters.
+class Counting final : public Layer {
+ public:
+  Counting(const std::string& name, int& asked) : Layer(name), linear_(name, Shape{4}, 4, {}), asked_(asked) {}
+  std::string kind() const override { return "counting"; }
+  Shape output_shape(std::span<const Shape> inputs) const override { return linear_.output_shape(inputs); }
+  std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
+    ++asked_;
+    return linear_.parameters(inputs);
+  }
+  void plan(PlanBuilder& builder) const override { linear_.plan(builder); }
+
+ private:
+  LinearLayer linear_;
+  int& asked_;
+};
+
+// 2,500 layers took eight minutes when a plan listed all parameters for each of them.
+TEST(Plan, ManyLayersAreListedAFewTimesNotOnceForEach) {
+  const auto asked = [](int layers) {
+    int count = 0;
+    ModelBuilder builder("m", {4});
+    NodeId x = builder.input();
+    for (int i = 0; i < layers; ++i) {
+      x = builder.add(std::make_shared<Counting>(std::to_string(i), count), {x});
+    }
+    const Model model = builder.build();
+    CpuContext context({.threads = 1});
+    const Plan plan(context, model, Mode::train, 2);
+    return count;
+  };
+  EXPECT_EQ(asked(40), 2 * asked(20));
+  EXPECT_LE(asked(20), 20 * 10);
 }
 
 }  // namespace

@@ -1,0 +1,10 @@
+// libFuzzer's way in to one reader: LOCKSTEP_FUZZ_READER is its name.
+#include <cstddef>
+#include <cstdint>
+
+#include "tests/fuzz/readers.hpp"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  lockstep::fuzz::LOCKSTEP_FUZZ_READER({data, size});
+  return 0;
+}

@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""Writes seeds/READER/NAME: small inputs of every kind that a reader takes, and the damaged ones that once gave wrong numbers,
+were accepted, or cost minutes or gigabytes. The formats are those that the files in readers/ say.
+  tests/fuzz/make_seeds.py            again after a change; the files are committed"""
+import gzip
+import json
+import os
+import shutil
+import struct
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SEEDS = os.path.join(HERE, "seeds")
+
+
+def put(reader, name, data):
+    folder = os.path.join(SEEDS, reader)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, name), "wb") as out:
+        out.write(data.encode() if isinstance(data, str) else data)
+
+
+def piece(data):
+    return struct.pack("<H", len(data)) + data
+
+
+def changed(tree, path, value):
+    """A copy of a tree of dicts and lists with another value at a path."""
+    copy = json.loads(json.dumps(tree))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copy
+
+
+# ---- idx
+def images(count, height, width, pixels=None):
+    return struct.pack(">4I", 0x803, count, height, width) + (
+        pixels if pixels is not None else bytes(range(count * height * width)))
+
+
+def labels(values):
+    return struct.pack(">2I", 0x801, len(values)) + bytes(values)
+
+
+def idx(flags, *files):
+    return bytes([flags]) + b"".join(piece(f) for f in files)
+
+
+def idx_seeds():
+    good = [images(3, 2, 2), labels([0, 5, 9]), images(1, 2, 2), labels([7])]
+    put("idx", "plain", idx(0, *good))
+    put("idx", "gzip_here", idx(0xFF, *good))
+    two = gzip.compress(good[1][:9], mtime=0) + gzip.compress(good[1][9:], mtime=0)
+    put("idx", "gzip", idx(0x0F, gzip.compress(good[0], mtime=0), two, gzip.compress(good[2], mtime=0),
+                           gzip.compress(good[3], mtime=0)))
+    put("idx", "gzip_cut", idx(0x01, gzip.compress(good[0], mtime=0)[:-9], *good[1:]))
+    put("idx", "gzip_end_in_header", idx(0x02, good[0], gzip.compress(good[1], mtime=0)[:5], *good[2:]))
+    put("idx", "twelve_classes", idx(0, images(12, 1, 1), labels(range(12)), images(1, 1, 1), labels([11])))
+    put("idx", "begins_with_1", idx(0, images(10, 1, 1), labels(range(1, 11)), images(1, 1, 1), labels([10])))
+    put("idx", "gap", idx(0, images(4, 1, 1), labels([0, 1, 2, 10]), *good[2:]))
+    put("idx", "test_label_unknown", idx(0, *good[:3], labels([11])))
+    put("idx", "other_size", idx(0, *good[:2], images(1, 2, 3), good[3]))
+    put("idx", "other_count", idx(0, good[0], labels([1]), *good[2:]))
+    put("idx", "goes_on", idx(0, good[0] + b"x", *good[1:]))
+    put("idx", "wrong_magic", idx(0, good[1] + bytes(20), *good[1:]))
+    put("idx", "no_extent", idx(0, images(0, 2, 2, b""), *good[1:]))
+    put("idx", "overflow", idx(0, images(0xFFFFFFFF, 4096, 4096, b""), *good[1:]))
+    put("idx", "too_much", idx(0, images(0xFFFF, 1024, 1024, b""), *good[1:]))
+    # F4: the header of a small compressed file asks for a thousand times its size.
+    noise = bytes((i * i * 31 + i // 7) % 251 for i in range(4000))
+    put("idx", "f4_claims_most", idx(0x11, images(3, 1024, 1024, noise), *good[1:]))
+
+
+# ---- cifar10
+def cifar10_seeds():
+    def file(size, begin=b""):
+        return bytes([size]) + piece(begin)
+
+    put("cifar10", "two_files", bytes([0b100001]) + file(2, b"\x03" + bytes(range(200))) + file(1, b"\x09\xff"))
+    put("cifar10", "all_files", bytes([0b111111]) + b"".join(file(1, bytes([i])) for i in range(6)))
+    put("cifar10", "gap", bytes([0b100101]) + file(1) * 3)
+    put("cifar10", "no_test", bytes([0b000001]) + file(1))
+    put("cifar10", "no_train", bytes([0b100000]) + file(1))
+    put("cifar10", "empty", bytes([0b100001]) + file(0) + file(1))
+    put("cifar10", "not_whole", bytes([0b100001]) + file(0x11) + file(1))
+    put("cifar10", "label_10", bytes([0b100001]) + file(1, b"\x0a") + file(1))
+
+
+# ---- safetensors
+def header(tree, data=b"", spaces=0):
+    text = (tree if isinstance(tree, str) else json.dumps(tree, separators=(",", ":"))).encode() + b" " * spaces
+    return b"\x01" + piece(text) + data
+
+
+def tensor(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def safetensors_seeds():
+    every = {"__metadata__": {"format": "pt", "note": "a\u00e9"}}
+    offset = 0
+    for name, size in [("F64", 8), ("I64", 8), ("U64", 8), ("F32", 4), ("I32", 4), ("BF16", 2), ("F16", 2), ("U8", 1)]:
+        every["t." + name] = tensor(name, [1, 2], offset, offset + 2 * size)
+        offset += 2 * size
+    put("safetensors", "every_type", header(every, bytes(range(offset)), 5))
+    put("safetensors", "foreign_types", header({"a": tensor("BOOL", [2], 0, 2), "b": tensor("F4", [2], 2, 3),
+                                                "c": tensor("F8_E4M3", [], 3, 4)}, b"abcd"))
+    put("safetensors", "empty_tensors", header({"a": tensor("F32", [0, 9], 0, 0), "b": tensor("F32", [], 0, 4)}, b"1234"))
+    put("safetensors", "no_tensors", header({}))
+    raw = json.dumps({"a": tensor("U8", [1], 0, 1)}).encode()
+    put("safetensors", "raw", b"\x00" + struct.pack("<Q", len(raw)) + raw + b"x")
+    put("safetensors", "raw_large_header", b"\x00" + struct.pack("<Q", 94_000_000) + raw)
+    put("safetensors", "raw_cut", b"\x00" + struct.pack("<Q", len(raw) + 1) + raw)
+    put("safetensors", "raw_short", b"\x00" + b"1234567")
+    put("safetensors", "overlap", header({"a": tensor("U8", [2], 0, 2), "b": tensor("U8", [2], 1, 3)}, b"abc"))
+    put("safetensors", "hole", header({"a": tensor("U8", [1], 1, 2)}, b"ab"))
+    put("safetensors", "more_data", header({"a": tensor("U8", [1], 0, 1)}, b"ab"))
+    put("safetensors", "overflow", header({"a": tensor("U8", [2**32, 2**32], 0, 0)}))
+    put("safetensors", "overflow_bits", header({"a": tensor("F64", [2**62], 0, 0)}))
+    put("safetensors", "half_byte", header({"a": tensor("F4", [3], 0, 2)}, b"ab"))
+    put("safetensors", "backwards", header({"a": tensor("U8", [1], 4, 0)}))
+    put("safetensors", "dims", header({"a": tensor("U8", [1] * 33, 0, 1)}, b"x"))
+    put("safetensors", "long_name", header({"n" * 1025: tensor("U8", [1], 0, 1)}, b"x"))
+    put("safetensors", "control_name", header({"a\n": tensor("U8", [1], 0, 1)}, b"x"))
+    put("safetensors", "twice", header('{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"a":{}}', b"x"))
+    put("safetensors", "deep", header('{"a":{"dtype":"U8","shape":[[1]],"data_offsets":[0,1]}}', b"x"))
+    put("safetensors", "unknown_type", header({"a": tensor("f32", [1], 0, 4)}, b"abcd"))
+    put("safetensors", "offsets", header('{"a":{"dtype":"U8","shape":[],"data_offsets":[0]}}'))
+    put("safetensors", "metadata_number", header({"__metadata__": {"a": 7}}))
+    put("safetensors", "metadata_list", header({"__metadata__": []}))
+    put("safetensors", "list", header("[]"))
+    put("safetensors", "shape_object", header('{"a":{"dtype":"U8","shape":{},"data_offsets":[0,1]}}', b"x"))
+
+
+# ---- json
+def json_seeds():
+    put("json", "every_kind", '{"a":[1,-2,3.5,1e300,-0.0,true,false,null],"b":{"c":"text\\u00e9\\n\\ud83d\\ude00"}}')
+    put("json", "integers", "[9223372036854775807,9223372036854775808,18446744073709551615,18446744073709551616,-9223372036854775808]")
+    put("json", "too_large", "[1e309]")
+    put("json", "deep", "[" * 33)
+    put("json", "as_deep_as_allowed", "[" * 32 + "]" * 32)
+    put("json", "twice", '{"a":1,"a":2}')
+    put("json", "zero", b'"\x00"')
+    put("json", "mark", b"\xef\xbb\xbf1")
+    put("json", "no_utf8", b'"\xff\xc3\x28"')
+    put("json", "f11_controls", b'"\xc2\x9b31m \x1b[31m"')
+    put("json", "surrogate", '"\\ud800"')
+    put("json", "behind", "1 2")
+    put("json", "comment", "1//")
+    put("json", "long", '"' + "x" * 300 + '"')
+    put("json", "ends", '{"a":')
+    for name, text in [("true", "true"), ("number", "1.5"), ("integer", "7"), ("negative", "-7"), ("text", '"a"'),
+                       ("null", "null"), ("key", '{"key":3}'), ("key_large", '{"key":3000000000}'), ("control", '"\x7f"')]:
+        put("json", name, text)
+    put("json", "utf8_edges", b'"\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"')
+    put("json", "utf8_beyond", b"\xe0\x80\x80 \xed\xa0\x80 \xf0\x80\x80\x80 \xf4\x90\x80\x80 \xf5 \xc1 \xe1\x80")
+
+
+# ---- cost.json
+COST = {
+    "format": "lockstep-cost", "version": 1, "about": {"date": "2030-01-01", "cpu": "one"}, "ranks": 2, "nodes": 1,
+    "paths": [{
+        "name": "all_reduce", "text": "all-reduce, 2 ranks", "bus_factor": 1.0, "limit_text": "copy",
+        "limit_bytes_per_s": 1.25e10,
+        "points": [{"bytes": 8, "samples": 100, "median_s": 1e-6, "min_s": 9e-7, "max_s": 3e-6, "p95_s": 2e-6, "p99_s": 2.5e-6},
+                   {"bytes": 64, "samples": 7, "median_s": 2e-6, "min_s": 1e-6, "max_s": 3e-6, "p95_s": None, "p99_s": None}],
+        "model": [{"first_bytes": 0.0, "alpha_s": 1e-6, "beta_s": 0.25}, {"first_bytes": 32.0, "alpha_s": -1.0, "beta_s": 0.5}],
+        "held_out": {"count": 1, "median": 0.125, "p90": 0.25, "worst": 0.5}}],
+    "pairs": {"bytes": 1024, "ranks": [0, 1], "seconds": [[0.0, 1e-6], [2e-6, 0.0]]},
+    "left_out": ["GPUs: there are none"]}
+
+
+def cost_seeds():
+    put("cost", "good", json.dumps(COST, indent=1))
+    point = ["paths", 0, "points", 0]
+    piece_0 = ["paths", 0, "model", 0]
+    for name, path, value in [
+            ("f7_alpha", piece_0 + ["alpha_s"], 1e305), ("negative_alpha", piece_0 + ["alpha_s"], -9.4e-3),
+            ("f10_min_above_median", point + ["min_s"], 2e-6), ("f10_median_above_max", point + ["max_s"], 9e-7),
+            ("f10_paths_twice", ["paths"], COST["paths"] * 2), ("percentile", point + ["p95_s"], 1.0),
+            ("version", ["version"], 2), ("format", ["format"], "other"), ("no_ranks", ["ranks"], 0),
+            ("about", ["about"], []), ("about_number", ["about", "date"], 3), ("bytes", point + ["bytes"], 64),
+            ("samples", point + ["samples"], 0), ("zero_time", point + ["median_s"], 0), ("no_model", ["paths", 0, "model"], []),
+            ("first_bytes", piece_0 + ["first_bytes"], 1), ("beta", ["paths", 0, "model", 1, "beta_s"], -1),
+            ("pieces_order", ["paths", 0, "model", 1, "first_bytes"], 0), ("count", ["paths", 0, "held_out", "count"], -1),
+            ("worst", ["paths", 0, "held_out", "worst"], 0.1), ("rank", ["pairs", "ranks", 0], 7),
+            ("rows", ["pairs", "seconds"], [[0.0, 1e-6]]), ("row", ["pairs", "seconds", 0], [0.0]),
+            ("own_time", ["pairs", "seconds", 0, 0], 1.0), ("left_out", ["left_out", 0], 3), ("nccl", ["paths", 0, "name"], "all_reduce/nccl"),
+            ("bus_factor", ["paths", 0, "bus_factor"], -1)]:
+        put("cost", name, json.dumps(changed(COST, path, value)))
+
+
+# ---- choices
+CHOICES = {"format": "lockstep-choices", "version": 1,
+           "machines": {"onednn 3, cpu, 2 threads": {"conv2d forward f32 batch 8": {"choice": "onednn:0", "seconds": 1e-3}}}}
+
+
+def choices_seeds():
+    put("choices", "good", json.dumps(CHOICES, indent=1))
+    entry = ["machines", "onednn 3, cpu, 2 threads", "conv2d forward f32 batch 8"]
+    for name, path, value in [("format", ["format"], "other"), ("version", ["version"], 2), ("machines", ["machines"], []),
+                              ("calls", entry[:2], 3), ("no_choice", entry + ["choice"], ""), ("negative", entry + ["seconds"], -1),
+                              ("seconds", entry + ["seconds"], "1"), ("entry", entry, None)]:
+        put("choices", name, json.dumps(changed(CHOICES, path, value)))
+
+
+# ---- config
+def config_seeds():
+    put("config", "every_kind", 'hidden = [ 256, 128 ] # two\nepochs = 20\nlr = 1e-2\nnesterov = true\nlauncher = "none"\n')
+    put("config", "f1_mark", b"\xef\xbb\xbfsteps =   1000\n")
+    put("config", "f1_columns", 'hidden = ["1\u00e9",  345]')
+    put("config", "f8_key", "[\u65e5x]")
+    put("config", "f8_open", "[[abl\u00e9")
+    put("config", "f9_underscore", "steps = 1_000\nseed = 0o20\n")
+    put("config", "f10_zero", 'out = "a\\u0000b"')
+    put("config", "quoted_key", '"a b" = 1\n\'c\' = 2\n"\\u00e9" = 3')
+    put("config", "dotted", "a.b = 1\n[c]\nd = 1\n[[e]]\n")
+    put("config", "dates", "a = 2020-01-01\nb = 07:32:00\n")
+    put("config", "strings", 'a = """\ntwo\nlines"""\nb = \'raw\\\'\nc = "\\t\\u00e9"\n')
+    put("config", "lists", "a = [[1], 2]\nb = [\n 1,\n 2.0,\n]\n")
+    put("config", "inline", "a = { b = 1 }\n")
+    put("config", "numbers", "a = +1.0\nb = -inf\nc = nan\nd = 0x1F\ne = 1e400\n")
+    put("config", "twice", "a = 1\na = 2\n")
+    put("config", "no_value", "a =\n")
+    put("config", "windows", "a = 1\r\nb = 2\r\n")
+    put("config", "no_utf8", b"a = \"\xff\"\n")
+
+
+# ---- devices
+def devices_seeds():
+    for name, text in [
+            ("auto", "auto"), ("cpu", "cpu"), ("cpu_4", " cpu : 4 "), ("gpu", "gpu"), ("all", "-1"), ("count", "3"), ("list", "1,3"),
+            ("one", "1,"), ("brackets", "[0, 2]"), ("cuda", "cuda:1"), ("uuid", "GPU-77"), ("uuids", "GPU-77,gpu-78"),
+            ("prefix", "GPU-5f3e"), ("index_and_uuid", "2,GPU-77"), ("usable", "usable"), ("usable_2", "usable:2"),
+            ("usable_all", "usable:-1"), ("mig", "MIG-1"), ("zero", "0"), ("negative", "-2"), ("negative_index", "1,-3"), ("empty", ""),
+            ("spaces", " \t "), ("empty_list", "[]"), ("bracket", "[1"), ("twice", "1,1"), ("missing", "1,,2"), ("beyond", "[7]"),
+            ("many", "7"), ("large", "99999999999"), ("cpu_0", "cpu:0"), ("usable_0", "usable:0"), ("word", "tpu"), ("colon", "x:1"),
+            ("item", "1,x"), ("f11_escape", "\x1b[31m")]:
+        put("devices", name, text)
+
+
+# ---- launch
+def environment(rank, size, lines):
+    return bytes([rank, size - 1]) + "\n".join(lines).encode()
+
+
+MPIRUN = ["OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2"]
+TORCHRUN = ["RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=node", "MASTER_PORT=29"]
+STEP = ["SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1", "SLURM_NNODES=2"]
+
+
+def launch_seeds():
+    put("launch", "nothing", environment(0, 1, []))
+    put("launch", "mpirun", environment(3, 8, MPIRUN))
+    put("launch", "mpirun_alone", environment(0, 1, MPIRUN))
+    put("launch", "torchrun", environment(5, 8, TORCHRUN))
+    put("launch", "torchrun_alone", environment(0, 1, TORCHRUN))
+    put("launch", "torchrun_part", environment(0, 1, TORCHRUN[:3]))
+    put("launch", "step", environment(3, 4, STEP))
+    put("launch", "step_alone", environment(0, 1, STEP))
+    put("launch", "step_tasks", environment(1, 2, STEP + ["SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NUM_NODES=2"]))
+    put("launch", "batch", environment(0, 1, ["SLURM_JOB_ID=7", "SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_ID=4294967291"]))
+    put("launch", "allocation", environment(0, 1, [
+        "SLURM_JOB_ID=7", "SLURM_NNODES=2", "SLURM_GPUS_ON_NODE=a100:4", "SLURM_CPUS_ON_NODE=2", "SLURM_CPUS_PER_TASK=2",
+        "SLURM_MPI_TYPE=pmix"]))
+    put("launch", "pmi", environment(0, 2, ["PMI_RANK=0", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=2"]))
+    put("launch", "mvapich", environment(0, 2, ["MV2_COMM_WORLD_RANK=0", "MV2_COMM_WORLD_SIZE=2"]))
+    put("launch", "two_launchers", environment(0, 2, MPIRUN + ["PMI_RANK=0", "PMI_SIZE=2"]))
+    put("launch", "mpi_and_rank", environment(3, 8, MPIRUN + ["RANK=4"]))
+    put("launch", "rank_without_size", environment(0, 1, MPIRUN[:1]))
+    put("launch", "rank_beyond", environment(0, 1, ["PMI_RANK=2", "PMI_SIZE=2"]))
+    put("launch", "f9_rank", environment(0, 1, ["RANK=2147483648"]))
+    put("launch", "started_so", environment(0, 1, ["LOCKSTEP_STARTED_WITH=mpirun -np 2"]))
+    put("launch", "hostfile", environment(0, 1, ["OMPI_MCA_orte_default_hostfile=f", "CUDA_VISIBLE_DEVICES=1", "PBS_NODEFILE=f",
+                                                 "OMPI_MCA_plm=rsh", "OMPI_MCA_hwloc_base_binding_policy=none"]))
+
+
+# ---- options
+def options_seeds():
+    put("options", "none", "")
+    put("options", "many", "\n".join([
+        "--epochs=3", "--batch-size=64", "--lr=0.1", "--schedule=step", "--bucket-mb=2.5", "--loss-scale=1024", "--dtype=bf16",
+        "--optimizer=adamw", "--devices=cpu:2", "--accumulate=2", "--watchdog=30", "--warmup-steps=5", "--seed=7"]))
+    put("options", "per_rank", "--batch-per-rank\n8\n--steps\n100\n--optimizer\nlars\n--nesterov\n--clip-norm\n1e3")
+    put("options", "cost", "--cost=cost.json\n--bucket-mb=auto\n--reduce-dtype=bf16\n--choices=c.json\n--tune=on")
+    put("options", "switches", "--cuda-graph=off\n--overlap=on\n--dry-run\n--overwrite\n--keep=0\n--out=o\n--keep-last\n--no-decay-norm")
+    put("options", "help", "--help")
+    put("options", "version", "--version")
+    for name, line in [
+            ("f9_octal", "--steps=010"), ("f9_octal_list", "--steps\n-07"), ("large", "--epochs=9223372036854775807"),
+            ("larger", "--epochs=9223372036854775808"), ("minus", "--seed=-1"), ("lr_nan", "--lr=nan"), ("lr_text", "--lr=1e-3x"),
+            ("bucket", "--bucket-mb=1e9"), ("bucket_empty", "--bucket-mb="), ("loss_scale", "--loss-scale=-1"), ("schedule", "--schedule=x"),
+            ("optimizer", "--optimizer=x"), ("batch", "--batch-size=0"), ("batch_large", "--batch-size=9223372036854775807\n--accumulate=9223372036854775807"),
+            ("per_rank_large", "--batch-per-rank=9223372036854775807"), ("out_empty", "--out="), ("unknown", "--unknown"), ("word", "word"),
+            ("resume_empty", "--resume="), ("both", "--init=a\n--resume=b"), ("devices", "--devices=[1"), ("nodes", "--nodes=-1"),
+            ("threads", "--threads=1025"), ("workers", "--workers=-2"), ("watchdog", "--watchdog=0.5"), ("dtype", "--dtype=f64\n--reduce-dtype=bf16"),
+            ("config", "--config=x.toml"), ("epsilon", "--epsilon=0\n--optimizer=adam"), ("momentum", "--momentum=1"), ("nesterov", "--nesterov\n--optimizer=adam"),
+            ("smoothing", "--label-smoothing=1"), ("launcher", "--launcher=x"), ("cost_alone", "--bucket-mb=auto")]:
+        put("options", name, line)
+
+
+# ---- state.json
+STATE = {
+    "format": 2,
+    "identity": {"model": "mlp", "seed": 1, "ranks": 2, "threads": 1, "global_batch": 128,
+                 "options": {"hidden": "8,4", "optimizer": "sgd"}, "layers": {"layers.0": "linear of input"},
+                 "choices": {"layers.0 forward": "onednn:0"}, "buckets": [3, 9]},
+    "epoch": 1, "batch": 2, "step": 66, "skipped": 0, "test_loss": 0.5, "test_accuracy": 0.75, "metrics": {"mine": 1.5, "none": None},
+    "best_by": "test_accuracy", "best": 0.75, "samples_seen": [33.0, 33.0]}
+
+
+def state_seeds():
+    put("state", "good", json.dumps(STATE, indent=2))
+    old = {k: v for k, v in STATE.items() if k not in ("best_by", "best", "metrics", "skipped", "test_loss")}
+    old = dict(old, format=1, best_accuracy=0.5, test_accuracy=-1)
+    old["identity"] = {k: v for k, v in STATE["identity"].items() if k != "layers"}
+    old["identity"]["hidden"] = [8, 4]
+    put("state", "format_1", json.dumps(old))
+    put("state", "f5_many_layers", json.dumps(changed(old, ["identity", "hidden"], [1] * 2500)))
+    put("state", "f5_large_layer", json.dumps(changed(old, ["identity", "hidden"], [2**62, 10**9])))
+    put("state", "f10_best_accuracy", json.dumps(changed(old, ["best_accuracy"], 1e308)))
+    for name, path, value in [
+            ("f2_step", ["step"], 2**63 - 1), ("f2_epoch", ["epoch"], 2**63 - 1), ("f3_samples", ["samples_seen", 0], 1e308),
+            ("f10_accuracy", ["test_accuracy"], 7), ("f10_best", ["best"], 1e308), ("negative_step", ["step"], -1),
+            ("format", ["format"], 3), ("no_ranks", ["identity", "ranks"], 0), ("ranks_large", ["identity", "ranks"], 2**32 + 1),
+            ("options", ["identity", "options"], []), ("option", ["identity", "options", "hidden"], 3), ("metric", ["metrics", "mine"], "x"),
+            ("no_accuracy", ["test_accuracy"], None), ("best_by_mine", ["best_by"], "mine"), ("samples_text", ["samples_seen", 0], "1"),
+            ("buckets", ["identity", "buckets", 0], 1.5), ("identity", ["identity"], None)]:
+        put("state", name, json.dumps(changed(STATE, path, value)))
+    put("state", "cut", json.dumps(STATE)[:200])
+
+
+# ---- tensors: changes of a checkpoint's two files, (file, offset, byte)
+def tensors_seeds():
+    def edits(*changes):
+        return b"".join(struct.pack("<BHB", *change) for change in changes)
+
+    put("tensors", "unchanged", b"")
+    for which, name in enumerate(["model", "optimizer"]):
+        put("tensors", name + "_length", edits((which, 0, 0xFF)))
+        put("tensors", name + "_name", edits((which, 60, ord("x"))))
+        put("tensors", name + "_cut", edits((254 + which, 100, 0)))
+        put("tensors", name + "_empty", edits((254 + which, 0, 0)))
+    # F3, F10: every byte of the optimizer's numbers in turn; some are signs of squares, some the count of updates.
+    for at in range(0, 104, 4):
+        put("tensors", "optimizer_byte_%03d" % at, edits((1, OPTIMIZER_DATA + at + 3, 0xFF)))
+
+
+OPTIMIZER_DATA = 512
+
+
+# ---- units
+def units_seeds():
+    for name, value in [("zero", 0.0), ("one", 1.0), ("limit", 1023.999), ("kib", 1024.0), ("mega", 9.995e6), ("large", 1.7e308),
+                        ("small", 5e-324), ("nan", float("nan")), ("inf", float("inf")), ("negative", -1536.0), ("round", 999.9996)]:
+        put("units", name, struct.pack("<dB", value, 3))
+
+
+def main():
+    shutil.rmtree(SEEDS, ignore_errors=True)
+    for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
+                 launch_seeds, options_seeds, state_seeds, tensors_seeds, units_seeds):
+        make()
+
+
+if __name__ == "__main__":
+    main()

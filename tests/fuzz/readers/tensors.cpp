@@ -1,0 +1,87 @@
+// The files of a checkpoint's tensors, changed: (which file, offset, byte) as one byte, one word and one byte, any
+// number of times; 255 for the file ends it at the offset.
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+#include "tests/fuzz/support.hpp"
+#include "tests/fuzz/tiny_model.hpp"
+
+namespace lockstep::fuzz {
+
+namespace {
+
+std::string file_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// A step of Adam and the files of its state.
+struct Saved {
+  Saved() {
+    nn::save_state(folder() / "state", step);
+    for (std::size_t i = 0; i < 2; ++i) {
+      files[i] = file_text(folder() / ("state/" + names[i]));
+    }
+  }
+  CpuContext context{{.threads = 1}};
+  nn::TrainStep step{context, tiny_model(), {.max_batch = 1, .optimizer = {.kind = nn::OptimizerKind::adamw}}};
+  std::array<std::string, 2> names{nn::kModelFile, nn::kOptimizerFile};
+  std::array<std::string, 2> files;
+};
+
+/// All numbers of the parameters and the optimizer.
+std::vector<std::byte> numbers_of(const nn::ParameterSet& parameters) {
+  std::vector<std::byte> all;
+  for (const nn::ParameterSet::Persistent& each : parameters.persistent()) {
+    const auto* begin = static_cast<const std::byte*>(each.view.data);
+    all.insert(all.end(), begin, begin + (each.view.given() ? each.view.bytes() : 0));
+  }
+  return all;
+}
+
+}  // namespace
+
+void tensors(Input input) {
+  static Saved saved;
+  std::array<std::string, 2> files = saved.files;
+  for (Cursor cursor(input); !cursor.empty();) {
+    const unsigned which = cursor.byte();
+    const std::size_t at = cursor.word();
+    const auto byte = static_cast<char>(cursor.byte());
+    std::string& file = files[which % 2];
+    if (which >= 254) {
+      file.resize(std::min(at, file.size()));
+    } else if (at < file.size()) {
+      file[at] = byte;
+    }
+  }
+  folder().clear();
+  std::filesystem::create_directory(folder() / "state");  // without checksums.json, which would find every change
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    folder().put("state/" + saved.names[i], files[i]);
+  }
+  nn::ParameterSet& parameters = saved.step.parameters();
+  const std::vector<std::byte> before = numbers_of(parameters);
+  if (!accepts<DataError>([&] { (void)nn::load_state(folder() / "state", saved.context, parameters); })) {
+    check(numbers_of(parameters) == before, "a refused state has changed something");
+    return;
+  }
+  const TensorView squares = parameters.state("exp_avg_sq");
+  const auto* values = static_cast<const float*>(squares.data);
+  for (std::int64_t i = 0; i < squares.numel(); ++i) {
+    check(values[i] >= 0, "a square of ", values[i]);
+  }
+  const std::int64_t steps = *static_cast<const std::int64_t*>(parameters.counter("step").data);
+  check(steps >= 0 && steps <= std::int64_t{1} << 53, steps, " updates");
+  nn::save_state(folder() / "again", saved.context, parameters);
+  (void)nn::load_state(folder() / "again", saved.context, parameters);
+}
+
+}  // namespace lockstep::fuzz

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+
+#include "tests/fuzz/readers.hpp"
+
+namespace lockstep::fuzz {
+
+/// Says what is wrong and aborts, which libFuzzer and ctest take for a failure.
+[[noreturn]] void finding(const std::string& what);
+
+template <class... Parts>
+void check(bool holds, const Parts&... parts) {
+  if (!holds) {
+    finding(concat(parts...));
+  }
+}
+
+/// Runs a reader. False when it throws the error that its contract names; any other exception is a finding.
+template <class Expected, class Read>
+bool accepts(Read&& read) {
+  try {
+    std::forward<Read>(read)();
+    return true;
+  } catch (const Expected& refused) {
+    check(refused.what() != std::string_view(), "an error without a text");
+    return false;
+  } catch (const Error& error) {
+    finding(concat("another error than the documented one: ", error.what()));
+  } catch (const std::exception& error) {
+    finding(concat("an exception that is none of lockstep's: ", error.what()));
+  }
+}
+
+[[nodiscard]] std::string text_of(Input input);
+/// The lines of a text; the last one needs no end.
+[[nodiscard]] std::vector<std::string> lines_of(Input input);
+
+/// Takes an input apart from front to back. Behind its end everything is zero or empty.
+class Cursor {
+ public:
+  explicit Cursor(Input input) : rest_(input) {}
+  [[nodiscard]] bool empty() const { return rest_.empty(); }
+  std::uint8_t byte();
+  std::uint16_t word();  ///< little-endian
+  Input bytes(std::size_t count);
+  Input piece() { return bytes(word()); }  ///< a word that is a length, and so many bytes
+  Input rest() { return bytes(rest_.size()); }
+
+ private:
+  Input rest_;
+};
+
+/// An empty folder, in memory where /dev/shm is, deleted at the end.
+class Folder {
+ public:
+  Folder();
+  ~Folder();
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::string operator/(std::string_view name) const { return concat(path_, '/', name); }
+  void put(std::string_view name, std::string_view bytes) const;
+  void clear() const;
+
+ private:
+  std::string path_;
+};
+
+/// The folder of this process.
+[[nodiscard]] const Folder& folder();
+
+}  // namespace lockstep::fuzz
