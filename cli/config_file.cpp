@@ -60,17 +60,41 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// Refuses keys that are no plain names: options have none, and some versions of the parser have undefined behaviour
-/// for them.
-void require_plain_keys(const std::vector<std::string>& lines, const std::string& name) {
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const std::string& line = lines[i];
-    const std::size_t end = line.find_first_of("=#\"'");
-    const std::size_t begin = line.find_first_not_of(" \t");
-    const bool has_key = begin < line.size() && (line[begin] == '[' || (end < line.size() && line[end] == '='));
-    const std::string key = has_key ? line.substr(0, end) : std::string();
-    require<DataError>(std::all_of(key.begin(), key.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; }),
-                       name, ":", i + 1, ": a key with characters that are not ASCII");
+/// The end of the text in quotes that begins at `at`, behind its last quote; the end of `toml` when nothing closes it.
+std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
+  const char quote = toml[at];
+  const std::string three(3, quote);
+  const std::string close = toml.compare(at, 3, three) == 0 ? three : std::string(1, quote);
+  for (at += close.size(); at < toml.size(); ++at) {
+    if (toml.compare(at, close.size(), close) == 0) {
+      return at + close.size();
+    }
+    if (toml[at] == '\n' && close.size() == 1) {
+      return at;
+    }
+    at += quote == '"' && toml[at] == '\\' ? 1 : 0;
+  }
+  return toml.size();
+}
+
+/// Refuses characters that are not ASCII outside of text in quotes and comments: names of options have none, and some
+/// versions of the parser have undefined behaviour for them in keys.
+void require_plain_keys(const std::string& toml, const std::string& name) {
+  int line = 1;
+  for (std::size_t at = 0; at < toml.size();) {
+    const std::size_t begin = at;
+    if (toml[at] == '"' || toml[at] == '\'') {
+      at = end_of_quoted(toml, at);
+    } else if (toml[at] == '#') {
+      at = std::min(toml.find('\n', at), toml.size());
+    } else {
+      require<DataError>(static_cast<unsigned char>(toml[at]) < 0x80, name, ":", line,
+                         ": a character that is not ASCII outside of quotes, expected names of options");
+      ++at;
+    }
+    at = std::min(at, toml.size());
+    line += static_cast<int>(std::count(toml.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        toml.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
   }
 }
 
@@ -128,7 +152,7 @@ std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   for (std::string line; std::getline(in, line);) {
     lines.push_back(line);
   }
-  require_plain_keys(lines, config.name);
+  require_plain_keys(text, config.name);
   toml::table table;
   try {
     table = toml::parse(text, config.name);

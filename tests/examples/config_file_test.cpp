@@ -67,9 +67,14 @@ TEST(ConfigFile, NumbersBehindOtherCharactersAreReadWhole) {
       << "a byte-order mark";
   EXPECT_EQ(Read("epochs = 20 # sp\xC3\xA4ter 30\nlr = 0.5").epochs, 20);
   EXPECT_NE(failure<UsageError>("hidden = [\"1\xC3\xA9\",  345]").find("345"), std::string::npos);
-  EXPECT_NE(failure<DataError>("epochs = 1\n[\xE6\x97\xA5x]").find("run.toml:2: a key"), std::string::npos);
-  EXPECT_NE(failure<DataError>("[[abl\xC3\xA9").find("run.toml:1: a key"), std::string::npos);
-  EXPECT_NE(failure<DataError>("\xC3\xA9 = 1").find("run.toml:1: a key"), std::string::npos);
+  EXPECT_NE(failure<DataError>("epochs = 1\n[\xE6\x97\xA5x]").find("run.toml:2: a character"), std::string::npos);
+  EXPECT_NE(failure<DataError>("[[abl\xC3\xA9").find("run.toml:1: a character"), std::string::npos);
+  EXPECT_NE(failure<DataError>("\xC3\xA9 = 1").find("run.toml:1: a character"), std::string::npos);
+  EXPECT_NE(failure<DataError>("epochs = { \xC3\xA9 = 1 }").find("run.toml:1: a character"), std::string::npos);
+  EXPECT_NE(failure<DataError>("a = \"\"\"\n\"\\\"\xC3\xA9\"\"\"\nb = '\xC3\xA9' # \xC3\xA9\n\xC3\xA9")
+                .find("run.toml:4: a "),
+            std::string::npos);
+  EXPECT_EQ(Read("launcher = '\xC3\xA9' # \xC3\xA9").launch.launcher, "\xC3\xA9");
 }
 
 TEST(ConfigFile, CommandLineWins) {

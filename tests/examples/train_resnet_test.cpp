@@ -156,6 +156,37 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_refused(train_resnet(0, mlp + "--classes 4 --evaluate " + path("bare")), {"expected (4, 8)", path("bare")});
 }
 
+// In seconds, and without their memory.
+TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) {
+  const std::string mlp = kTiny + "--devices cpu ";
+  ASSERT_EQ(train_resnet(0, mlp + "--model mlp --hidden 8 --steps 2" + out("run")).code, 0);
+  const std::string file = path("run/last/state.json");
+  const std::string text = testing::get_file(file);
+  const std::string given = "\"hidden\": \"8\"";
+  const std::size_t at = text.find(given);
+  ASSERT_NE(at, std::string::npos) << text;
+  fs::remove(path("run/last/checksums.json"));
+  std::string ones = "1";
+  for (int i = 1; i < 2500; ++i) {
+    ones += ",1";
+  }
+  const struct {
+    std::string hidden;
+    std::string says;
+  } cases[] = {{ones, "model.safetensors: there is no tensor 'layers.2500.weight'"},
+               {"16000000", "parameters, and model.safetensors beside it only"},
+               {"4611686018427387904", "hidden size is 4611686018427387904"},
+               {"8,x", "hidden layers are '8,x'"}};
+  for (const auto& item : cases) {
+    std::string changed = text;
+    testing::put_file(file, changed.replace(at, given.size(), "\"hidden\": \"" + item.hidden + "\""));
+    const int ranks = kMpi && item.hidden == "8,x" ? 2 : 0;
+    expect_refused(train_resnet(ranks, mlp + "--evaluate " + path("run/last")), {path("run/last/"), item.says});
+  }
+  testing::put_file(file, text);
+  EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("run/last")).code, 0);
+}
+
 TEST(WaitCounts, CountsByTimeCallAndReason) {
   using nn::WaitTime;
   // Resumed at step 100, in the middle of an epoch; two steps count as the first ones.

@@ -212,6 +212,7 @@ def config_seeds():
     put("config", "f1_columns", 'hidden = ["1\u00e9",  345]')
     put("config", "f8_key", "[\u65e5x]")
     put("config", "f8_open", "[[abl\u00e9")
+    put("config", "f8_inline", "a = { \u65e5x = 1 }")
     put("config", "f9_underscore", "steps = 1_000\nseed = 0o20\n")
     put("config", "f10_zero", 'out = "a\\u0000b"')
     put("config", "quoted_key", '"a b" = 1\n\'c\' = 2\n"\\u00e9" = 3')
