@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 ENOUGH = 90.0
 
 
@@ -33,39 +33,39 @@ def rows_of(path):
     return rows
 
 
-def counts_of(program, profile, file):
-    """{line: count} of a file, and the extents of its functions, [(name, first line, last line)]."""
-    path = os.path.join(ROOT, file)
-    arguments = [program, "-instr-profile=" + profile, path]
-    lines = {}
-    for line in subprocess.run([tool("llvm-cov"), "export", "-format=lcov"] + arguments, check=True, capture_output=True,
-                               text=True).stdout.splitlines():
-        if line.startswith("DA:"):
+def exported(program, profile, form):
+    return subprocess.run([tool("llvm-cov"), "export", "-format=" + form, program, "-instr-profile=" + profile], check=True,
+                          capture_output=True, text=True).stdout
+
+
+def counts_of(program, profile):
+    """{file: {line: count}}, and the extents of functions, {file: [(name, first line, last line)]}."""
+    counts, extents = {}, collections.defaultdict(list)
+    for line in exported(program, profile, "lcov").splitlines():
+        if line.startswith("SF:"):
+            lines = counts.setdefault(os.path.realpath(line[3:]), {})
+        elif line.startswith("DA:"):
             number, count = line[3:].split(",")[:2]
             lines[int(number)] = int(count)
-    tree = json.loads(subprocess.run([tool("llvm-cov"), "export", "-format=text"] + arguments, check=True, capture_output=True,
-                                     text=True).stdout)
-    extents = []
-    for function in tree["data"][0]["functions"]:
-        if function["filenames"][0] == path:
-            regions = [r for r in function["regions"] if r[5] == 0]
-            extents.append((function["name"], min(r[0] for r in regions), max(r[2] for r in regions)))
-    return lines, extents
+    for function in json.loads(exported(program, profile, "text"))["data"][0]["functions"]:
+        regions = [region for region in function["regions"] if region[5] == 0]
+        extents[os.path.realpath(function["filenames"][0])].append(
+            (function["name"], min(r[0] for r in regions), max(r[2] for r in regions)))
+    return counts, extents
 
 
 def lines_of_reader(program, profile, rows):
     """[(file, line, reached)]"""
+    counts, extents = counts_of(program, profile)
     result = []
     for file, regex in rows:
-        lines, extents = counts_of(program, profile, file)
-        if regex is None:
-            wanted = set(lines)
-        else:
-            chosen = [(first, last) for name, first, last in extents if re.search(regex, name)]
-            if not chosen:
-                sys.exit("coverage.py: no function of %s is like %s" % (file, regex))
-            wanted = {line for line in lines if any(first <= line <= last for first, last in chosen)}
-        result += [(file, line, lines[line] > 0) for line in sorted(wanted)]
+        path = os.path.join(ROOT, file)
+        lines = counts[path]
+        chosen = [(first, last) for name, first, last in extents[path] if regex is None or re.search(regex, name)]
+        if not chosen:
+            sys.exit("coverage.py: no function of %s is like %s" % (file, regex))
+        result += [(file, line, lines[line] > 0) for line in sorted(lines)
+                   if any(first <= line <= last for first, last in chosen)]
     return result
 
 

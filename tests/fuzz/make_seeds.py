@@ -344,11 +344,9 @@ def tensors_seeds():
         put("tensors", name + "_cut", edits((254 + which, 100, 0)))
         put("tensors", name + "_empty", edits((254 + which, 0, 0)))
     # F3, F10: every byte of the optimizer's numbers in turn; some are signs of squares, some the count of updates.
-    for at in range(0, 104, 4):
-        put("tensors", "optimizer_byte_%03d" % at, edits((1, OPTIMIZER_DATA + at + 3, 0xFF)))
-
-
-OPTIMIZER_DATA = 512
+    for at in range(3, 72, 4):
+        put("tensors", "optimizer_byte_%02d" % at, edits((3, at, 0xFF)))
+    put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
 
 
 # ---- units

@@ -1,9 +1,8 @@
 // The control of the replay program: a reader whose faults must be found.
-#include <algorithm>
 #include <chrono>
 #include <stdexcept>
+#include <string>
 #include <thread>
-#include <vector>
 
 #include "tests/fuzz/support.hpp"
 
@@ -23,8 +22,8 @@ void planted(Input input) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
     if (text.starts_with("large")) {
-      std::vector<char> memory(std::size_t{400} << 20, 'x');
-      check(std::count(memory.begin(), memory.end(), 'x') == static_cast<std::ptrdiff_t>(memory.size()), "lost bytes");
+      const std::string memory(std::size_t{400} << 20, 'x');
+      check(memory.back() == 'x', "lost bytes");
     }
   });
   check(!read || !text.starts_with("wrong"), "a property that does not hold");

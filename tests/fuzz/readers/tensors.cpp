@@ -1,5 +1,6 @@
-// The files of a checkpoint's tensors, changed: (which file, offset, byte) as one byte, one word and one byte, any
-// number of times; 255 for the file ends it at the offset.
+// The files of a checkpoint's tensors, changed: (which, offset, byte) as one byte, one word and one byte, any number of
+// times. which: 0 the model's file, 1 the optimizer's, 2 and 3 their data behind the header; 254 and 255 end the file
+// at the offset.
 #include <algorithm>
 #include <array>
 #include <filesystem>
@@ -22,6 +23,11 @@ std::string file_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
+/// Of a safetensors file: 8 bytes, the length of the header, and the header, which is shorter than 64 KiB here.
+std::size_t data_begin(const std::string& file) {
+  return 8 + static_cast<unsigned char>(file.at(0)) + 256 * std::size_t{static_cast<unsigned char>(file.at(1))};
+}
+
 /// A step of Adam and the files of its state.
 struct Saved {
   Saved() {
@@ -31,7 +37,11 @@ struct Saved {
     }
   }
   CpuContext context{{.threads = 1}};
-  nn::TrainStep step{context, tiny_model(), {.max_batch = 1, .optimizer = {.kind = nn::OptimizerKind::adamw}}};
+  nn::TrainStep step{
+      context,
+      tiny_model(),
+      {.max_batch = 1,
+       .optimizer = {.kind = nn::OptimizerKind::adamw, .loss_scale = {.kind = nn::LossScale::Kind::dynamic}}}};
   std::array<std::string, 2> names{nn::kModelFile, nn::kOptimizerFile};
   std::array<std::string, 2> files;
 };
@@ -53,9 +63,10 @@ void tensors(Input input) {
   std::array<std::string, 2> files = saved.files;
   for (Cursor cursor(input); !cursor.empty();) {
     const unsigned which = cursor.byte();
-    const std::size_t at = cursor.word();
+    std::size_t at = cursor.word();
     const auto byte = static_cast<char>(cursor.byte());
     std::string& file = files[which % 2];
+    at += which < 254 && which / 2 % 2 == 1 ? data_begin(saved.files[which % 2]) : 0;
     if (which >= 254) {
       file.resize(std::min(at, file.size()));
     } else if (at < file.size()) {
@@ -69,7 +80,9 @@ void tensors(Input input) {
   }
   nn::ParameterSet& parameters = saved.step.parameters();
   const std::vector<std::byte> before = numbers_of(parameters);
+  const bool fits = accepts<DataError>([&] { nn::require_state(folder() / "state", saved.step); });
   if (!accepts<DataError>([&] { (void)nn::load_state(folder() / "state", saved.context, parameters); })) {
+    check(!fits, "a state that fits is refused");
     check(numbers_of(parameters) == before, "a refused state has changed something");
     return;
   }
