@@ -67,7 +67,11 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   const std::string close = toml.compare(at, 3, three) == 0 ? three : std::string(1, quote);
   for (at += close.size(); at < toml.size(); ++at) {
     if (toml.compare(at, close.size(), close) == 0) {
-      return at + close.size();
+      at += close.size();
+      for (int more = 0; more < 2 && close.size() == 3 && at < toml.size() && toml[at] == quote; ++more) {
+        ++at;  // up to two quotes of the text stand before the three that end it
+      }
+      return at;
     }
     if (toml[at] == '\n' && close.size() == 1) {
       return at;
@@ -77,22 +81,32 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   return toml.size();
 }
 
-/// Refuses characters that are not ASCII outside of text in quotes and comments: names of options have none, and some
-/// versions of the parser have undefined behaviour for them in keys.
-void require_plain_keys(const std::string& toml, const std::string& name) {
+/// Refuses, before the parser sees them, tables, lists in lists, brackets and quotes within a word, and characters
+/// outside of quotes and comments that are not printable ASCII: options have none, and some versions of the parser
+/// abort or have undefined behaviour for them.
+void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
+  const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
+  bool list = false;
+  char last = '\n';  // the last character that is neither space nor comment; in a list a new line is space
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
-    if (toml[at] == '"' || toml[at] == '\'') {
-      at = end_of_quoted(toml, at);
-    } else if (toml[at] == '#') {
+    const char c = toml[at];
+    if (c == '#') {
       at = std::min(toml.find('\n', at), toml.size());
+    } else if (c == '"' || c == '\'') {
+      expect(std::string_view("\n=,[.").find(last) != std::string_view::npos, "a quote within a word");
+      at = end_of_quoted(toml, at);
+      last = c;
     } else {
-      require<DataError>(static_cast<unsigned char>(toml[at]) < 0x80, name, ":", line,
-                         ": a character that is not ASCII outside of quotes, expected names of options");
       ++at;
+      const bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+      expect(space || (c > 0x20 && c < 0x7f), "a character outside of quotes that no option has, expected ASCII");
+      expect(c != '{' && c != '}' && (c != '[' || last != '\n'), "a table, expected options as key = value");
+      expect((c != '[' || (last == '=' && !list)) && (c != ']' || list), "brackets, expected lists as [1, 3]");
+      list = c == '[' || (list && c != ']');
+      last = space && (c != '\n' || list) ? last : c;
     }
-    at = std::min(at, toml.size());
     line += static_cast<int>(std::count(toml.begin() + static_cast<std::ptrdiff_t>(begin),
                                         toml.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
   }
@@ -152,7 +166,7 @@ std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   for (std::string line; std::getline(in, line);) {
     lines.push_back(line);
   }
-  require_plain_keys(text, config.name);
+  require_plain(text, config.name);
   toml::table table;
   try {
     table = toml::parse(text, config.name);

@@ -173,8 +173,9 @@ HostNumber read_number(const SafetensorsFile& file, const Number& number) {
   if (number.floating) {
     const SafetensorsEntry& entry = floating_entry_of(file, number.name, one, kModelOrOptimizer);
     read_entry(file, entry, TensorView(std::span(&value.real, 1), {1}));
-    require<DataError>(value.real > 0 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
-                       value.real, ", expected a positive number");
+    // In f32, too, it is neither 0 nor infinite.
+    require<DataError>(value.real >= 0x1p-126 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
+                       value.real, ", expected a positive number, 2^-126 to 3e38");
     return value;
   }
   const SafetensorsEntry& entry = entry_of(file, number.name, one, kModelOrOptimizer);
