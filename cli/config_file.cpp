@@ -1,6 +1,7 @@
 #include "config_file.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::cli {
 namespace {
@@ -81,9 +83,22 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   return toml.size();
 }
 
-/// Refuses, before the parser sees them, tables, lists in lists, brackets and quotes within a word, and characters
-/// outside of quotes and comments that are not printable ASCII: options have none, and some versions of the parser
-/// abort or have undefined behaviour for them.
+/// Whether a value without quotes may be a number, true or false: signs only in front and behind an e. The parser
+/// decides.
+bool plain_word(std::string_view word) {
+  for (std::size_t i = 0; i < word.size(); ++i) {
+    const bool sign = word[i] == '+' || word[i] == '-';
+    const bool letter = std::isalnum(static_cast<unsigned char>(word[i])) != 0 || word[i] == '_' || word[i] == '.';
+    if (!letter && !(sign && (i == 0 || word[i - 1] == 'e' || word[i - 1] == 'E'))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Refuses, before the parser sees them, values that are neither text in quotes, nor numbers, true or false, nor lists
+/// of these, and characters outside of quotes and comments that are not printable ASCII: options have no others, and
+/// some versions of the parser abort or have undefined behaviour for damaged ones.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
@@ -92,17 +107,24 @@ void require_plain(const std::string& toml, const std::string& name) {
   for (std::size_t at = 0; at < toml.size();) {
     const std::size_t begin = at;
     const char c = toml[at];
+    const bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
+    const bool value = last == '=' || last == '[' || last == ',';
     if (c == '#') {
       at = std::min(toml.find('\n', at), toml.size());
     } else if (c == '"' || c == '\'') {
-      expect(std::string_view("\n=,[.").find(last) != std::string_view::npos, "a quote within a word");
+      expect(value || last == '\n' || last == '.', "a quote within a word");
       at = end_of_quoted(toml, at);
+      last = c;
+    } else if (value && !space && c != '[' && c != ']' && c != ',') {
+      at = std::min(toml.find_first_of(" \t\r\n,]#", at), toml.size());
+      const std::string_view word = std::string_view(toml).substr(begin, at - begin);
+      require<DataError>(plain_word(word), name, ":", line, ": a value is ", printable(word),
+                         ", expected text in quotes, a number, true, false or a list of these");
       last = c;
     } else {
       ++at;
-      const bool space = c == ' ' || c == '\t' || c == '\r' || c == '\n';
       expect(space || (c > 0x20 && c < 0x7f), "a character outside of quotes that no option has, expected ASCII");
-      expect(c != '{' && c != '}' && (c != '[' || last != '\n'), "a table, expected options as key = value");
+      expect(c != '[' || last != '\n', "a table, expected options as key = value");
       expect((c != '[' || (last == '=' && !list)) && (c != ']' || list), "brackets, expected lists as [1, 3]");
       list = c == '[' || (list && c != ']');
       last = space && (c != '\n' || list) ? last : c;
