@@ -62,7 +62,8 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// The end of the text in quotes that begins at `at`, behind its last quote; the end of `toml` when nothing closes it.
+/// The end of the text in quotes that begins at `at`, behind its last quote; the end of `toml` when nothing closes it,
+/// npos for a backslash before a character that is not ASCII.
 std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   const char quote = toml[at];
   const std::string three(3, quote);
@@ -78,7 +79,13 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
     if (toml[at] == '\n' && close.size() == 1) {
       return at;
     }
-    at += quote == '"' && toml[at] == '\\' ? 1 : 0;
+    if (quote == '"' && toml[at] == '\\') {
+      const std::size_t next = toml.find_first_not_of(" \t\r\n", at + 1);  // spaces, where it continues a line
+      if (next < toml.size() && static_cast<unsigned char>(toml[next]) >= 0x80) {
+        return std::string::npos;
+      }
+      ++at;
+    }
   }
   return toml.size();
 }
@@ -114,6 +121,7 @@ void require_plain(const std::string& toml, const std::string& name) {
     } else if (c == '"' || c == '\'') {
       expect(value || last == '\n' || last == '.', "a quote within a word");
       at = end_of_quoted(toml, at);
+      expect(at != std::string::npos, "a backslash before a character that is not ASCII");
       last = c;
     } else if (value && !space && c != '[' && c != ']' && c != ',') {
       at = std::min(toml.find_first_of(" \t\r\n,]#", at), toml.size());

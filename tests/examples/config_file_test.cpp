@@ -78,6 +78,8 @@ TEST(ConfigFile, NumbersBehindOtherCharactersAreReadWhole) {
   EXPECT_NE(failure<DataError>("hidden = [0x\"1\xC3\xA9").find("run.toml:1: a value"), std::string::npos);
   EXPECT_EQ(Read("launcher = \"\"\"a\"\"\"\"\"").launch.launcher, "a\"\"");
   EXPECT_NE(failure<DataError>("epochs = 8[\"1\xC3\xA9\"]").find("run.toml:1: a value"), std::string::npos);
+  EXPECT_NE(failure<DataError>("a = \"\"\"\n\\\xC3\xA9\"\"\"").find("run.toml:1: a backslash"), std::string::npos);
+  EXPECT_EQ(Read("launcher = \"\\\\\xC3\xA9\"").launch.launcher, "\\\xC3\xA9");
   EXPECT_NE(failure<DataError>("hidden = [\n[1]]").find("run.toml:2: brackets"), std::string::npos);
   EXPECT_NE(failure<DataError>("hidden = [1]]").find("run.toml:1: brackets"), std::string::npos);
   EXPECT_NE(failure<DataError>("epochs = 1\x1b").find("run.toml:1: a value"), std::string::npos);
