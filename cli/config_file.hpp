@@ -39,8 +39,8 @@ struct ConfigValue {
 };
 
 /// The keys in the order of the file. DataError naming file and line for text that is not TOML, for values that are
-/// neither text in quotes, nor numbers, true or false, nor lists of these, and for text with a zero byte, which would end
-/// a path.
+/// neither text in quotes, nor numbers, true or false, nor lists of these, and for text with a zero byte, which would
+/// end a path.
 [[nodiscard]] std::vector<ConfigValue> parse_config(const ConfigFile& config);
 
 }  // namespace lockstep::cli
