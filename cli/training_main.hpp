@@ -44,14 +44,29 @@ int training_main(int argc, char** argv,
     const Options& options = parsed.options;
     const comm::RanksRequest ranks = ranks_request(options.launch);
     comm::require_ranks_as_requested(session, ranks);
+    const auto doing = [&](const char* what) {
+      if (session.watchdog() != nullptr) {
+        session.watchdog()->begin(what);
+      }
+    };
+    doing("opening the device");
     comm::Workplace place(session, ranks.devices,
                           nn::workplace_options(options.training, options.launch.bind == "gpu"));
+    doing("opening model and data");
     return body(session, place, options);
   };
-  return comm::run_program(argc, argv, run, [&]() -> std::optional<comm::RanksRequest> {
+  const auto request = [&]() -> std::optional<comm::RanksRequest> {
     const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv));
     return parsed.text.empty() ? std::optional(ranks_request(parsed.options.launch)) : std::nullopt;
-  });
+  };
+  const auto watchdog_s = [&] {
+    try {
+      return parse(argc, argv, read_config_file(argc, argv)).options.training.watchdog;
+    } catch (const Error&) {  // `run` reports it
+      return nn::TrainingOptions().watchdog;
+    }
+  };
+  return comm::run_program(argc, argv, run, request, watchdog_s);
 }
 
 }  // namespace lockstep::cli

@@ -157,6 +157,17 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
                       : std::string()};
 }
 
+std::string promised_gpus(const Environment& environment) {
+  for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}) {
+    const auto found = environment.find(std::string_view(name));
+    if (found != environment.end() && !found->second.empty() && found->second != "-1" &&
+        found->second != "NoDevFiles") {
+      return concat(name, '=', found->second);
+    }
+  }
+  return {};
+}
+
 void check_usable(const DeviceRequest& request, int rank, const std::vector<RankView>& ranks) {
   const auto* usable = std::get_if<DeviceRequest::Usable>(&request.form());
   if (usable == nullptr) {
@@ -242,6 +253,9 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
     if (result.device != Device::cpu()) {
       machine.check(result.device);
     } else if (automatic) {
+      const std::string promised = machine.promised();
+      require_for(request, promised.empty(), "this job was given GPUs (", promised,
+                  "), and none can be used: ", machine.why_none(), "; expected GPUs, or --devices cpu");
       result.note = "devices 'auto': the CPU, because " + machine.why_none();
     }
   });

@@ -56,18 +56,24 @@ void check_usable(const DeviceRequest& request, int rank, const std::vector<Rank
 void require_equal_nodes(const DeviceRequest& request, const std::vector<RankView>& ranks,
                          const std::vector<std::string>& gpus);
 
+/// The GPUs that a launcher or batch system has given this process, by its variables: "SLURM_JOB_GPUS=0,1"; empty:
+/// none. An empty CUDA_VISIBLE_DEVICES, -1 and NoDevFiles hide GPUs.
+[[nodiscard]] std::string promised_gpus(const Environment& environment);
+
 /// The functions that find a node's GPUs; tests replace them.
 struct NodeGpus {
   std::function<std::vector<GpuInfo>()> list = list_gpus;
   std::function<UsableGpus(int count)> find_usable = [](int count) { return find_usable_gpus(count); };
   std::function<std::string()> why_none = why_no_gpus;
+  std::function<std::string()> promised = [] { return promised_gpus(process_environment()); };
   std::function<void(Device)> check = [](Device device) { check_gpu(device); };
   Sharing sharing = Sharing::forbidden;
 };
 
 /// The device of this rank of the session. GPUs are asked for only when the request is not for the host. Nodes must
 /// have equal GPUs. check_gpu() tries the GPU and makes its context, so a GPU that another process holds ends all ranks
-/// here, with DeviceError. With auto and no GPU, the note says why the CPU is used. With usable:N, local rank 0 of each
+/// here, with DeviceError. With auto and no GPU, the note says why the CPU is used; UsageError when the job was given
+/// GPUs, as nobody asks for them to train on the CPU. With usable:N, local rank 0 of each
 /// node finds and claims the GPUs and tells the node's other ranks. Collective; a failure on one rank is printed once
 /// and ends all ranks. UsageError on all ranks when their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});

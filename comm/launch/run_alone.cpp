@@ -3,13 +3,17 @@
 #include <exception>
 
 #include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 
 int run_alone(const std::function<int()>& body) noexcept {
+  detail::open_standard_files();
   try {
-    return body();
+    const int code = body();
+    detail::require_output_written();
+    return code;
   } catch (const Error& e) {
     detail::print_error(-1, e.what());
     return e.code();

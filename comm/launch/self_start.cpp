@@ -218,6 +218,13 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
                 "--launcher is srun, but there is no allocation of SLURM "
                 "(SLURM_JOB_ID); expected to be run by sbatch or salloc");
   const int ranks = std::max(1, wanted);
+  const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
+                       std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
+  if (gpus && !counted && !nodes_wanted && !managed) {  // GPUs of other nodes are counted there
+    require_start(
+        site.count_gpus() > 0, "devices '", request.devices.text(), "' asks for ", ranks,
+        " GPUs, and this machine has none that can be used (lockstep-devices says why); expected cpu, or cpu:", ranks);
+  }
   if (request.launcher == Launcher::srun ||
       (slurm && request.launcher == Launcher::automatic && request.hostfile.empty())) {
     return srun(request, environment, ranks, gpus);
@@ -263,6 +270,7 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
   command.insert(command.end(), argv, argv + argc);
   const std::string note = start->note.empty() ? "" : " (" + start->note + ")";
   Environment variables = start->variables;
+  variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // SIGTSTP and SIGCONT
   std::string started_with = joined(start->arguments) + note;
   for (const auto& [name, value] : start->variables) {
     started_with = concat(name, '=', value, ' ', started_with);
@@ -272,13 +280,18 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
-                const std::function<std::optional<RanksRequest>()>& request) noexcept {
+                const std::function<std::optional<RanksRequest>()>& request,
+                const std::function<double()>& watchdog_s) noexcept {
   std::optional<int> started;
+  double seconds = 0;
   const int code = run_alone([&] {
     started = self_start(argc, argv, request);
+    if (!started && watchdog_s) {
+      seconds = watchdog_s();
+    }
     return started.value_or(exit_code::kFinished);
   });
-  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body);
+  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body, seconds);
 }
 
 void require_ranks_as_requested(Session& session, const RanksRequest& request) {

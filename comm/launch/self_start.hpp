@@ -47,9 +47,9 @@ struct SelfStart {
 /// several threads. mpirun is allowed to run as root when this process does (unless the environment already says so),
 /// and to start more ranks than cores.
 ///
-/// UsageError for nodes below 0; for more than 2^20 ranks in all or, on this machine alone, 64 per core; for several
-/// nodes without a host file or an allocation; for a host file with srun; for srun outside of an allocation; and when
-/// this process was already started so and still finds itself alone.
+/// UsageError for GPUs of this machine alone where it has none; for nodes below 0; for more than 2^20 ranks in all or,
+/// on this machine alone, 64 per core; for several nodes without a host file or an allocation; for a host file with
+/// srun; for srun outside of an allocation; and when this process was already started so and still finds itself alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
@@ -61,14 +61,17 @@ struct SelfStart {
 /// While it waits, it passes SIGUSR1 and SIGUSR2 on. SIGTERM, SIGINT and SIGHUP reach the ranks as SIGUSR1, which
 /// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second such signal,
 /// more than a second later, goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
-/// Ctrl-C takes the same way. UsageError when the launcher is not installed, the host file cannot be read, or this
-/// build has no MPI.
+/// Ctrl-C takes the same way. Ctrl-Z (SIGTSTP) stops the ranks too, under mpirun, and SIGCONT (fg) continues them.
+/// What mpirun itself says of a rank that ended with a code of lockstep's is left out. UsageError when the launcher is
+/// not installed, the host file cannot be read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
 
-/// run_program() (session.hpp) for a program that starts its own ranks.
+/// run_program() (session.hpp) for a program that starts its own ranks. `watchdog_s`, if it is given, reads the command
+/// line for the session's watchdog, on each rank.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
-                const std::function<std::optional<RanksRequest>()>& request) noexcept;
+                const std::function<std::optional<RanksRequest>()>& request,
+                const std::function<double()>& watchdog_s = {}) noexcept;
 
 /// Checks that the ranks are what was asked for. Collective. UsageError, once, when the number of nodes differs from
 /// request.nodes, or when a host file is given although the program did not start its ranks.

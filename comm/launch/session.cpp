@@ -13,6 +13,8 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/comm/launch/detail/rank_watch.hpp>
+#include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/version.hpp>
@@ -85,6 +87,7 @@ constexpr const char* kUnknown = "an exception that is not a std::exception";
 }  // namespace
 
 struct Session::Impl {
+  std::unique_ptr<detail::RankWatch> watch;
   Launch launch;
   std::unique_ptr<detail::World> world;
   std::unique_ptr<Communicator> grad;
@@ -96,7 +99,7 @@ struct Session::Impl {
   bool agreed_to_fail = false;  ///< every rank is on its way out
 };
 
-Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
+Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
   std::string problem;
   const auto attempt = [&](auto&& find_out) {
@@ -107,9 +110,17 @@ Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
     }
   };
   attempt([&] { return detect_launch(environment); });
+  if (watchdog_s > 0) {
+    impl_->watch = std::make_unique<detail::RankWatch>(watchdog_s, impl_->launch, environment);
+    impl_->watch->watchdog().begin("waiting for other ranks to start MPI");
+  }
   // A rank whose environment is wrong starts MPI too, or the others would wait for it.
   impl_->world = make_world(argc, argv);
   detail::World& world = *impl_->world;
+  if (impl_->watch) {
+    impl_->watch->set_session(this);
+    impl_->watch->watchdog().begin("comparing the programs of the ranks");
+  }
   if (problem.empty()) {
     attempt([&] { return confirm_launch(impl_->launch, environment, world.rank, world.size, world.description); });
   }
@@ -124,6 +135,7 @@ Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
     close();  // every rank is here
     throw;
   } catch (...) {
+    end_watch();
     impl_->grad.reset();
     impl_->inline_ops.reset();
     impl_->control.reset();
@@ -134,7 +146,16 @@ Session::Session(int& argc, char**& argv) : impl_(std::make_unique<Impl>()) {
   }
 }
 
+/// From here on MPI may be gone: the watchdog ends the process alone.
+void Session::end_watch() noexcept {
+  if (impl_->watch) {
+    impl_->watch->set_session(nullptr);
+    impl_->watch->watchdog().begin("waiting for other ranks to end MPI");
+  }
+}
+
 void Session::close() {
+  end_watch();
   impl_->worker.reset();
   impl_->grad.reset();
   impl_->inline_ops.reset();
@@ -143,6 +164,7 @@ void Session::close() {
 }
 
 Session::~Session() {
+  end_watch();
   if (std::uncaught_exceptions() > impl_->uncaught && !impl_->agreed_to_fail) {
     return;  // the other ranks do not know of the failure: do not wait for them
   }
@@ -178,6 +200,9 @@ const Launch& Session::launch() const {
 }
 std::string Session::description() const {
   return impl_->world->description;
+}
+Watchdog* Session::watchdog() {
+  return impl_->watch ? &impl_->watch->watchdog() : nullptr;
 }
 
 std::string Session::host() const {
@@ -257,27 +282,39 @@ void Session::abort(int code) noexcept {
   std::_Exit(code);  // not reached; for the compiler, as abort() is virtual
 }
 
-int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept {
+int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
+                double watchdog_s) noexcept {
+  detail::open_standard_files();
   try {
-    Session session(argc, argv);
+    Session session(argc, argv, watchdog_s);
+    // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.
+    const auto failed = [&](std::string_view text, int code) {
+      if (session.size() > 1) {
+        session.abort(text, code);
+      }
+      print_error(-1, text);
+      return code;
+    };
     try {
-      return body(session, argc, argv);
+      const int code = body(session, argc, argv);
+      detail::require_output_written();
+      return code;
     } catch (const AgreedFailure& e) {
       return e.code();
     } catch (const Error& e) {
       if (dynamic_cast<const FoundTogether*>(&e) == nullptr) {
-        session.abort(e.what(), e.code());
+        return failed(e.what(), e.code());
       }
       if (session.rank() == 0) {
         print_error(-1, e.what());
       }
       return e.code();
     } catch (const std::bad_alloc&) {
-      session.abort(kOutOfHostMemory, exit_code::kFailure);
+      return failed(kOutOfHostMemory, exit_code::kFailure);
     } catch (const std::exception& e) {
-      session.abort(e.what(), exit_code::kFailure);
+      return failed(e.what(), exit_code::kFailure);
     } catch (...) {
-      session.abort(kUnknown, exit_code::kFailure);
+      return failed(kUnknown, exit_code::kFailure);
     }
   } catch (const AgreedFailure& e) {
     return e.code();

@@ -8,6 +8,7 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/launch/launch.hpp>
+#include <lockstep/comm/watchdog.hpp>
 
 namespace lockstep::comm {
 
@@ -40,7 +41,10 @@ class Session {
   /// then looks for no way to start processes elsewhere. UsageError when the launcher's environment contradicts itself
   /// or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure, as they do when
   /// ranks run different versions or builds of lockstep.
-  Session(int& argc, char**& argv);
+  ///
+  /// watchdog_s above 0: a Watchdog begins before MPI does, so that a rank that hangs while the ranks find each other
+  /// ends the job too.
+  Session(int& argc, char**& argv, double watchdog_s = 0);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -53,6 +57,7 @@ class Session {
   [[nodiscard]] int nodes() const;
   [[nodiscard]] std::string host() const;
   [[nodiscard]] const Launch& launch() const;     ///< who started this rank
+  [[nodiscard]] Watchdog* watchdog();             ///< nullptr: none was asked for
   [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple"
 
   [[nodiscard]] Communicator& grad();
@@ -76,6 +81,7 @@ class Session {
  private:
   struct Impl;
   void close();
+  void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
 };
 
@@ -83,7 +89,8 @@ class Session {
 /// error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception is this
 /// rank's own: Session::abort() ends the job with the code of its kind (3 when it is not an Error). An exception
 /// unwinds body's frame first: memory there that the communication stream uses must stay until that stream is idle
-/// (GradientReducer ensures it for the arena).
-int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body) noexcept;
+/// (GradientReducer ensures it for the arena). Output that cannot be written to standard output is an error, too (3).
+int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
+                double watchdog_s = 0) noexcept;
 
 }  // namespace lockstep::comm

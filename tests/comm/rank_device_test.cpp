@@ -81,6 +81,15 @@ TEST(RankDevice, AutoTakesTheFirstAndSaysSo) {
   expect_devices(place("auto", all_see(3, 0)), {-1, -1, -1});
 }
 
+TEST(RankDevice, GpusThatAJobWasGiven) {
+  EXPECT_EQ(promised_gpus({}), "");
+  EXPECT_EQ(promised_gpus({{"CUDA_VISIBLE_DEVICES", ""}, {"SLURM_JOB_GPUS", ""}}), "");
+  EXPECT_EQ(promised_gpus({{"CUDA_VISIBLE_DEVICES", "-1"}}), "");
+  EXPECT_EQ(promised_gpus({{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}), "");
+  EXPECT_EQ(promised_gpus({{"CUDA_VISIBLE_DEVICES", "0,1"}}), "CUDA_VISIBLE_DEVICES=0,1");
+  EXPECT_EQ(promised_gpus({{"CUDA_VISIBLE_DEVICES", ""}, {"SLURM_JOB_GPUS", "3"}}), "SLURM_JOB_GPUS=3");
+}
+
 TEST(RankDevice, TheHost) {
   expect_devices(place("cpu", all_see(2, 4)), {-1, -1});
   expect_devices(place("cpu:2", all_see(2, 0)), {-1, -1});

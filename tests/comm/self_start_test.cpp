@@ -13,8 +13,11 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
+#include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -41,16 +44,21 @@ RanksRequest ask(const char* devices) {
 }
 
 TEST(SelfStart, RanksOfEveryFormOfDevices) {
+  constexpr int kRefused = -1;
   struct Case {
     const char* devices;
     int ranks;  ///< 0: nothing is started
     int without_gpus;
   };
-  for (const Case& c :
-       {Case{"auto", 4, 0}, Case{"gpu", 4, 0}, Case{"-1", 4, 0}, Case{"cpu", 0, 0}, Case{"cpu:1", 0, 0},
-        Case{"cpu:4", 4, 4}, Case{"3", 3, 3}, Case{"1", 0, 0}, Case{"1,3", 2, 2}, Case{"1,", 0, 0},
-        Case{"GPU-1234", 0, 0}, Case{"GPU-12,GPU-34", 2, 2}, Case{"usable:2", 2, 2}, Case{"usable", 0, 0}}) {
+  for (const Case& c : {Case{"auto", 4, 0}, Case{"gpu", 4, 0}, Case{"-1", 4, 0}, Case{"cpu", 0, 0}, Case{"cpu:1", 0, 0},
+                        Case{"cpu:4", 4, 4}, Case{"3", 3, kRefused}, Case{"1", 0, 0}, Case{"1,3", 2, kRefused},
+                        Case{"1,", 0, 0}, Case{"GPU-1234", 0, 0}, Case{"GPU-12,GPU-34", 2, kRefused},
+                        Case{"usable:2", 2, kRefused}, Case{"usable", 0, 0}}) {
     for (const auto& [site, ranks] : {std::pair(kSite, c.ranks), std::pair(kNoGpu, c.without_gpus)}) {
+      if (ranks == kRefused) {
+        EXPECT_THROW((void)plan_self_start(ask(c.devices), {}, site), UsageError) << c.devices;
+        continue;
+      }
       const std::string expected = ranks == 0 ? "" : concat("mpirun -np ", ranks, " --bind-to none");
       EXPECT_EQ(joined(plan_self_start(ask(c.devices), {}, site)), expected) << c.devices;
     }
@@ -58,7 +66,19 @@ TEST(SelfStart, RanksOfEveryFormOfDevices) {
   const StartSite one{.count_gpus = [] { return 1; }};
   EXPECT_FALSE(plan_self_start(ask("auto"), {}, one));
   const StartSite never{.count_gpus = []() -> int { throw std::runtime_error("asked"); }, .cores = 8};
-  EXPECT_TRUE(plan_self_start(ask("3"), {}, never)) << "the number of GPUs does not matter";
+  EXPECT_TRUE(plan_self_start(ask("cpu:3"), {}, never)) << "the number of GPUs does not matter";
+}
+
+TEST(SelfStart, GpusThatAreNotThereAreRefusedBeforeRanksAreStarted) {
+  const std::string text = testing::error_of<UsageError>([] { (void)plan_self_start(ask("3"), {}, kNoGpu); });
+  for (const char* part : {"'3'", "3 GPUs", "has none", "cpu:3"}) {
+    testing::expect_holds(text, part);
+  }
+  // Other nodes may have them.
+  RanksRequest elsewhere = ask("3");
+  elsewhere.hostfile = "hosts";
+  EXPECT_TRUE(plan_self_start(elsewhere, {}, kNoGpu));
+  EXPECT_TRUE(plan_self_start(ask("3"), {{"SLURM_JOB_ID", "7"}}, kNoGpu));
 }
 
 TEST(SelfStart, NotWhereALauncherIsAlready) {
@@ -249,6 +269,87 @@ TEST(RunLauncher, AnswersOfAChild) {
   EXPECT_EQ(detail::ask_in_a_child([]() -> int { std::abort(); }), 0);
   const pid_t self = ::getpid();
   EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
+}
+
+/// What passes a BannerFilter that gets the text in pieces of `size`.
+std::string filtered(const std::string& text, bool show, std::size_t size) {
+  std::string passed;
+  detail::BannerFilter filter([&](std::string_view part) { passed += part; });
+  for (std::size_t at = 0; at < text.size(); at += size) {
+    filter.write(std::string_view(text).substr(at, size));
+  }
+  filter.finish(show);
+  return passed;
+}
+
+TEST(BannerFilter, TheLineThatMattersIsTheLast) {
+  const std::string dashes(74, '-');
+  const auto banner = [&](const std::string& text) { return dashes + '\n' + text + '\n' + dashes + '\n'; };
+  const std::string line = "lockstep: error: rank 1: no\n";
+  const std::string exit = banner("mpirun detected that one or more processes exited with non-zero status, thus");
+  const std::string job = banner("Primary job  terminated normally, but 1 process returned\na non-zero exit code.");
+  const std::string abort = banner("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD");
+  const std::string aggregate = "[a:12] 1 more process has sent help message help-mpi-api.txt / mpi-abort\n";
+  const std::string signal = banner("mpirun noticed that process rank 1 with PID 0 on node a exited on signal 9");
+  for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{4096}}) {
+    EXPECT_EQ(filtered(job + line + exit + abort + aggregate, false, size), line);
+    EXPECT_EQ(filtered(line + exit, true, size), line + exit) << "a code that nobody has explained";
+    EXPECT_EQ(filtered(signal + line, false, size), signal + line) << "who was killed is said by nobody else";
+    EXPECT_EQ(filtered(line + dashes + "\nhalf a banner", false, size), line + dashes + "\nhalf a banner");
+    EXPECT_EQ(filtered("-----\n[12] no banner\nend", false, size), "-----\n[12] no banner\nend");
+  }
+}
+
+TEST(RunLauncher, CtrlZStopsAndFgContinues) {
+  // The command notes what it gets; the runner stops itself meanwhile.
+  testing::TemporaryFolder folder;
+  const std::string got = folder / "got";
+  const pid_t runner = ::fork();
+  if (runner == 0) {
+    ::signal(SIGTSTP, SIG_DFL);
+    std::_Exit(detail::run_launcher(
+        {"sh", "-c",
+         "trap 'echo stop >> $1' TSTP; trap 'echo go >> $1; exit 5' CONT; : > $1.ready; while :; do sleep 0.02; done",
+         "sh", got},
+        {}));
+  }
+  while (!file_exists(got + ".ready")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(::kill(runner, SIGTSTP), 0);
+  int status = 0;
+  ASSERT_EQ(::waitpid(runner, &status, WUNTRACED), runner);
+  EXPECT_TRUE(WIFSTOPPED(status)) << status;
+  while (!file_exists(got)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  ASSERT_EQ(::kill(runner, SIGCONT), 0);
+  ASSERT_EQ(::waitpid(runner, &status, 0), runner);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 5);
+  EXPECT_EQ(read_file(got, 100), "stop\ngo\n");
+}
+
+TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
+  testing::TemporaryFolder folder;
+  const std::string result = folder / "result";
+  const pid_t runner = ::fork();
+  if (runner == 0) {
+    ::close(STDIN_FILENO);
+    ::close(STDOUT_FILENO);
+    detail::open_standard_files();
+    // This process itself must learn that its output goes nowhere; the command must not fail of it.
+    if (::write(STDOUT_FILENO, "x", 1) != -1) {
+      std::_Exit(99);
+    }
+    std::_Exit(
+        detail::run_launcher({"sh", "-c", "cat && echo output && readlink /proc/self/fd/0 > $1", "sh", result}, {}));
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(runner, &status, 0), runner);
+  ASSERT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(read_file(result, 100), "/dev/null\n");
 }
 
 TEST(RunLauncher, PathSearch) {

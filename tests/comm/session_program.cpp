@@ -127,6 +127,13 @@ int use_taken_gpu(Session& session) {
   static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("cpu"), machine));
   machine.list = [] { return std::vector<GpuInfo>{}; };
   machine.why_none = [] { return std::string("the driver is away"); };
+  machine.promised = [] { return std::string("SLURM_JOB_GPUS=0,1"); };
+  try {
+    static_cast<void>(comm::device_of_rank(session, DeviceRequest::parse("auto"), machine));
+  } catch (const comm::AgreedFailure& refused) {
+    std::printf("rank %d does not train on the CPU: %d\n", session.rank(), refused.code());
+  }
+  machine.promised = [] { return std::string(); };
   const comm::RankDevice host = comm::device_of_rank(session, DeviceRequest::parse("auto"), machine);
   std::printf("rank %d on %s: %s\n", session.rank(), to_string(host.device).c_str(), host.note.c_str());
   std::fflush(stdout);

@@ -182,6 +182,11 @@ TEST(Session, DevicesOfRanks) {
 TEST(Session, NoGpuAndATakenGpu) {
   NEEDS_MPI();
   const Ended o = run(2, "taken", kWaitForAll);
+  EXPECT_EQ(o.count("lockstep: error: devices 'auto': this job was given GPUs (SLURM_JOB_GPUS=0,1), and none can be "
+                    "used: the driver is away"),
+            1)
+      << o.output;
+  EXPECT_EQ(o.count("does not train on the CPU: 2"), 2) << o.output;
   EXPECT_EQ(o.count("on cpu: devices 'auto': the CPU, because the driver is away"), 2) << o.output;
   EXPECT_EQ(o.count("lockstep: error: devices '0,': the driver is away; expected auto or cpu"), 1) << o.output;
   EXPECT_EQ(o.count("rank 0: 2"), 1) << o.output;

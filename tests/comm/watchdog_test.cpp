@@ -2,18 +2,24 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <lockstep/comm/launch/detail/progress_board.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/error_of.hpp"
 
@@ -79,6 +85,116 @@ TEST(Watchdog, GoesAtOnceAndSilently) {
   }
   EXPECT_LT(Clock::now() - begin, seconds(30));
   EXPECT_EQ(calls, 0);
+}
+
+TEST(Watchdog, APauseDoesNotCount) {
+  std::promise<std::string> text;
+  Watchdog watchdog(0.2, [&](const std::string& said) { text.set_value(said); });
+  watchdog.pause("waiting for the reader of standard output");
+  std::future<std::string> said = text.get_future();
+  EXPECT_EQ(said.wait_for(milliseconds(1000)), std::future_status::timeout);
+  watchdog.begin("computing step", 1);
+  ASSERT_EQ(said.wait_for(seconds(60)), std::future_status::ready);
+  EXPECT_EQ(said.get(), "no progress for 0.2 s while computing step 1");
+}
+
+TEST(Watchdog, EachLookIsTold) {
+  std::mutex mutex;
+  std::vector<std::string> looks;
+  {
+    Watchdog watchdog(
+        0.1, [](const std::string&) {},
+        [&](const std::string& doing) {
+          const std::lock_guard lock(mutex);
+          looks.push_back(doing);
+        });
+    watchdog.begin("computing step", 7);
+    std::this_thread::sleep_for(milliseconds(500));
+  }
+  ASSERT_FALSE(looks.empty());
+  EXPECT_EQ(looks.back(), "computing step 7");
+}
+
+detail::BoardPlace place(int local_rank, int local_size) {
+  return {
+      .job = concat("test of ", ::getpid()), .rank = local_rank, .local_rank = local_rank, .local_size = local_size};
+}
+
+/// A process that stands on the board of this one as local rank 1 of `size`, has written `doing`, and then does `then`.
+pid_t rank_1(int size, const char* doing, const std::function<void()>& then) {
+  const detail::BoardPlace here = place(1, size);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    detail::ProgressBoard board(here);
+    board.write(doing);
+    then();
+    std::_Exit(0);
+  }
+  return child;
+}
+
+TEST(ProgressBoard, NamesRanksThatSayNothing) {
+  detail::ProgressBoard board(place(0, 3));
+  std::vector<std::string> lines = board.silent(0);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].find("no word from rank 2 (host "), 0U) << lines[1];
+  testing::expect_holds(lines[1], "): it has not begun");
+
+  const pid_t stopped = rank_1(3, "computing step 7", [] { std::raise(SIGSTOP); });
+  int status = 0;
+  ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
+  std::this_thread::sleep_for(milliseconds(600));
+  EXPECT_EQ(board.silent(3600).size(), 1U) << "rank 1 has written within the hour";
+  lines = board.silent(0.5);
+  ASSERT_EQ(lines.size(), 2U);
+  testing::expect_holds(lines[0],
+                        concat(", pid ", stopped, ") for 1 s: the process is stopped; it was computing step 7"));
+  ASSERT_EQ(::kill(stopped, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
+  testing::expect_holds(board.silent(0).front(), ": the process has ended; it was computing step 7");
+  board.remove();
+}
+
+TEST(ProgressBoard, OneRankTells) {
+  detail::ProgressBoard board(place(0, 2));
+  const pid_t other = rank_1(2, "", [] {
+    detail::ProgressBoard again(place(1, 2));  // as a Watchdog beside the session's
+    std::_Exit(again.first_to_tell() ? 1 : 2);
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_TRUE(WIFEXITED(status));
+}
+
+TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
+  const auto boards = [] {
+    std::string list;
+    FILE* pipe = ::popen("ls /dev/shm", "r");
+    for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
+      list += static_cast<char>(c);
+    }
+    ::pclose(pipe);
+    return list;
+  };
+  const std::string name = concat(std::hash<std::string>()(place(0, 2).job), "-2\n");
+  const detail::ProgressBoard board(place(0, 2));
+  EXPECT_NE(boards().find(name), std::string::npos);
+  const detail::ProgressBoard other(place(1, 2));
+  EXPECT_EQ(boards().find(name), std::string::npos);
+}
+
+TEST(ProgressBoard, ItsPlaceIsTheLaunchers) {
+  const Launch launch{.source = LaunchSource::mpi, .rank = 5, .size = 8, .local_rank = 1, .local_size = 4};
+  const auto here = detail::board_place(launch, {{"PMIX_NAMESPACE", "77"}});
+  ASSERT_TRUE(here);
+  EXPECT_EQ(here->rank, 5);
+  EXPECT_EQ(here->local_rank, 1);
+  EXPECT_EQ(here->local_size, 4);
+  EXPECT_FALSE(here->one_node);
+  EXPECT_NE(here->job, detail::board_place(launch, {{"PMIX_NAMESPACE", "78"}})->job);
+  EXPECT_EQ(detail::board_place(launch, {})->job, detail::board_place(launch, {})->job) << "children of one launcher";
+  EXPECT_FALSE(detail::board_place({}, {})) << "alone";
+  EXPECT_FALSE(detail::board_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
 }
 
 // A batch system may stop a whole job for a while.

@@ -1,11 +1,13 @@
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -14,7 +16,11 @@
 #include <cstring>
 #include <optional>
 #include <sstream>
+#include <string_view>
+#include <thread>
 
+#include <lockstep/comm/launch/detail/banner_filter.hpp>
+#include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm::detail {
@@ -45,16 +51,22 @@ sigset_t awaited() {
   for (const int number : kStop) {
     add(number);
   }
+  add(SIGTSTP);
   return set;
 }
 
 [[noreturn]] void become(const std::vector<std::string>& command, const Environment& variables, pid_t parent,
-                         const sigset_t& mask) {
+                         const sigset_t& mask, int errors) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
     std::_Exit(128 + SIGTERM);  // the parent died before the line above
   }
   ::setpgid(0, 0);
+  give_null_files();
+  if (errors >= 0) {
+    ::dup2(errors, STDERR_FILENO);
+    ::close(errors);
+  }
   if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal would be stopped
     const int null = ::open("/dev/null", O_RDONLY);
     if (null >= 0) {
@@ -73,6 +85,7 @@ sigset_t awaited() {
   }
   pointers.push_back(nullptr);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
+  ::signal(SIGXFSZ, SIG_DFL);  // mpirun does not end when a write beyond the limit of files (ulimit -f) is an error
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
   std::_Exit(127);
@@ -100,6 +113,10 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       if (::waitpid(child, &status, WNOHANG) == child) {
         return status;
       }
+    } else if (number == SIGTSTP) {  // Ctrl-Z: mpirun stops the ranks, then this process stops as the shell expects
+      ::kill(child, SIGTSTP);
+      ::raise(SIGSTOP);
+      ::kill(child, SIGCONT);
     } else if (number == SIGUSR1 || number == SIGUSR2) {
       ::kill(child, number);
       asked = asked || number == SIGUSR1;
@@ -113,6 +130,44 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       stopped_by = number;
     }
   }
+}
+
+/// What the launcher and its ranks write to standard error. A process that they leave behind keeps the pipe open, so
+/// after the launcher's end only what is there already counts.
+void pass_errors(int from, const std::atomic<bool>& ended, BannerFilter& filter) {
+  constexpr int kLookMs = 50;
+  std::array<char, 4096> part{};
+  for (;;) {
+    const bool last = ended;
+    pollfd waiting{.fd = from, .events = POLLIN, .revents = 0};
+    const int ready = ::poll(&waiting, 1, kLookMs);
+    if (ready > 0) {
+      const ssize_t got = ::read(from, part.data(), part.size());
+      if (got > 0) {
+        filter.write({part.data(), static_cast<std::size_t>(got)});
+      } else if (got == 0 || errno != EINTR) {
+        return;
+      }
+    } else if (last) {
+      return;
+    }
+  }
+}
+
+void write_to_error(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return;
+    }
+    text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
+  }
+}
+
+/// An exit code that a rank ends with after it has said why.
+bool is_explained(int code) {
+  return code == exit_code::kBadInput || code == exit_code::kFailure || code == exit_code::kStopped ||
+         code == exit_code::kWatchdog;
 }
 
 }  // namespace
@@ -129,21 +184,42 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
   child_action.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &child_action, &child_action_before);
   const pid_t parent = ::getpid();
+  std::array<int, 2> errors{-1, -1};
+  if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
+    errors = {-1, -1};  // then nothing is kept back
+  }
   const pid_t child = ::fork();
   if (child == 0) {
-    become(command, variables, parent, before);
+    become(command, variables, parent, before, errors[1]);
   }
   const int reason = errno;
   int stopped_by = 0;
   int status = 0;
+  if (errors[1] >= 0) {
+    ::close(errors[1]);
+  }
+  BannerFilter filter(write_to_error);
+  std::atomic<bool> ended = false;
+  std::thread reader;
   if (child > 0) {
     ::setpgid(child, child);  // parent and child both set it; whichever is first
+    if (errors[0] >= 0) {
+      reader = std::thread([&] { pass_errors(errors[0], ended, filter); });  // the signals of `set` are blocked
+    }
     status = wait_and_pass_on(child, set, stopped_by);
+    ended = true;
+  }
+  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (reader.joinable()) {
+    reader.join();
+    filter.finish(!is_explained(code));
+  }
+  if (errors[0] >= 0) {
+    ::close(errors[0]);
   }
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code;
 }
 

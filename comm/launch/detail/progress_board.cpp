@@ -1,0 +1,223 @@
+#include <lockstep/comm/launch/detail/progress_board.hpp>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <sstream>
+
+#include <lockstep/runtime/files/file.hpp>
+
+namespace lockstep::comm::detail {
+
+namespace {
+
+constexpr const char* kFolder = "/dev/shm";
+constexpr std::int64_t kHour = 3600;
+
+std::int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+/// Of a process: its state as in /proc/PID/stat (T: stopped), and when it started, which tells it from a later one of
+/// the same number.
+struct ProcessState {
+  char state = 'X';  ///< X: there is none
+  std::int64_t started = 0;
+};
+
+ProcessState state_of(std::int64_t pid) {
+  std::ifstream in(concat("/proc/", pid, "/stat"));
+  std::string line;
+  std::getline(in, line);
+  const std::size_t name_end = line.rfind(')');
+  if (name_end == std::string::npos) {
+    return {};
+  }
+  std::istringstream rest(line.substr(name_end + 1));
+  ProcessState found;
+  rest >> found.state;
+  std::string skipped;
+  for (int field = 4; field < 22; ++field) {
+    rest >> skipped;
+  }
+  rest >> found.started;
+  return rest.fail() ? ProcessState{} : found;
+}
+
+std::string prefix() {
+  return concat("lockstep-", ::geteuid(), '-');
+}
+
+/// Removes boards of jobs that were killed while they started.
+void remove_old_boards() {
+  DIR* folder = ::opendir(kFolder);
+  if (folder == nullptr) {
+    return;
+  }
+  const std::string begin = prefix();
+  while (const dirent* entry = ::readdir(folder)) {
+    const std::string path = concat(kFolder, '/', entry->d_name);
+    struct stat status {};
+    if (std::string_view(entry->d_name).starts_with(begin) && ::stat(path.c_str(), &status) == 0 &&
+        std::time(nullptr) - status.st_mtime > kHour) {
+      ::unlink(path.c_str());
+    }
+  }
+  ::closedir(folder);
+}
+
+std::string variable(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+}  // namespace
+
+/// Zeros are a board on which nobody has written.
+struct ProgressBoard::Board {
+  struct Entry {
+    std::atomic<std::int64_t> pid;  ///< 0: the rank has not come
+    std::atomic<std::int64_t> rank;
+    std::atomic<std::int64_t> started;
+    std::atomic<std::int64_t> wrote_ns;
+    std::array<std::atomic<char>, 96> doing;
+  };
+  std::atomic<std::int64_t> came;
+  std::atomic<bool> told;
+  Entry first;  ///< the others follow
+
+  [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
+  static std::size_t bytes(int ranks) { return sizeof(Board) + static_cast<std::size_t>(ranks) * sizeof(Entry); }
+};
+
+std::optional<BoardPlace> board_place(const Launch& launch, const Environment& environment) {
+  if (launch.size <= 1 || launch.local_size.value_or(1) <= 1 || !launch.local_rank) {
+    return std::nullopt;
+  }
+  BoardPlace place{.job = {},
+                   .rank = launch.rank,
+                   .local_rank = *launch.local_rank,
+                   .local_size = *launch.local_size,
+                   .one_node = *launch.local_size == launch.size};
+  if (*launch.local_rank < 0 || *launch.local_rank >= *launch.local_size) {
+    return std::nullopt;
+  }
+  if (const std::string name = variable(environment, "PMIX_NAMESPACE"); !name.empty()) {
+    // Numbers of Open MPI's jobs come again; the addresses of its server do not.
+    place.job = concat(name, ' ', variable(environment, "PMIX_SERVER_URI21"), ' ',
+                       variable(environment, "PMIX_SERVER_URI4"), ' ', variable(environment, "PMIX_SERVER_URI41"));
+  } else if (launch.source == LaunchSource::slurm) {
+    place.job = concat(variable(environment, "SLURM_JOB_ID"), '.', variable(environment, "SLURM_STEP_ID"));
+  } else {
+    const pid_t parent = ::getppid();
+    place.job = concat("child of ", parent, " of ", state_of(parent).started);
+  }
+  return place;
+}
+
+ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
+  remove_old_boards();
+  path_ = concat(kFolder, '/', prefix(), std::hash<std::string>()(place.job), '-', place.local_size);
+  const auto checked = [&](bool ok, const char* what) {
+    const int reason = errno;
+    require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
+  };
+  const std::size_t bytes = Board::bytes(place.local_size);
+  const int file = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  checked(file >= 0, "opened");
+  const bool sized = ::ftruncate(file, static_cast<off_t>(bytes)) == 0;
+  void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+  const int reason = errno;
+  ::close(file);
+  errno = reason;
+  checked(memory != MAP_FAILED, "mapped");
+  board_ = static_cast<Board*>(memory);
+  Board::Entry& own = board_->entry(place_.local_rank);
+  own.rank = place_.rank;
+  own.started = state_of(::getpid()).started;
+  own.wrote_ns = now_ns();
+  own.pid = ::getpid();
+  if (++board_->came == place_.local_size) {
+    remove();
+  }
+}
+
+ProgressBoard::~ProgressBoard() {
+  ::munmap(board_, Board::bytes(place_.local_size));
+}
+
+void ProgressBoard::remove() noexcept {
+  ::unlink(path_.c_str());
+}
+
+void ProgressBoard::write(std::string_view doing) noexcept {
+  Board::Entry& own = board_->entry(place_.local_rank);
+  const std::size_t length = std::min(doing.size(), own.doing.size() - 1);
+  for (std::size_t i = 0; i < length; ++i) {
+    own.doing[i].store(doing[i], std::memory_order_relaxed);
+  }
+  own.doing[length].store('\0', std::memory_order_relaxed);
+  own.wrote_ns.store(now_ns(), std::memory_order_release);
+}
+
+bool ProgressBoard::first_to_tell() noexcept {
+  return !board_->told.exchange(true);
+}
+
+std::vector<std::string> ProgressBoard::silent(double seconds) const {
+  std::vector<std::string> lines;
+  const std::string host = host_name();
+  for (int local = 0; local < place_.local_size; ++local) {
+    const Board::Entry& entry = board_->entry(local);
+    const std::int64_t pid = entry.pid;
+    if (local == place_.local_rank) {
+      continue;
+    }
+    if (pid == 0) {
+      lines.push_back(concat("no word from ", place_.one_node ? "rank " : "local rank ", local, " (host ", host,
+                             "): it has not begun"));
+      continue;
+    }
+    const double age = 1e-9 * static_cast<double>(now_ns() - entry.wrote_ns.load(std::memory_order_acquire));
+    if (age < seconds) {
+      continue;
+    }
+    const ProcessState now = state_of(pid);
+    const char* state = now.started != entry.started || now.state == 'X' || now.state == 'Z' ? "the process has ended"
+                        : now.state == 'T' || now.state == 't'                               ? "the process is stopped"
+                                                                                             : "the process hangs";
+    std::string doing;
+    for (const std::atomic<char>& letter : entry.doing) {
+      if (const char c = letter.load(std::memory_order_relaxed); c != '\0') {
+        doing += c;
+      } else {
+        break;
+      }
+    }
+    lines.push_back(concat("no word from rank ", entry.rank.load(), " (host ", host, ", pid ", pid, ") for ",
+                           std::lround(age), " s: ", state, doing.empty() ? "" : concat("; it was ", doing)));
+  }
+  return lines;
+}
+
+}  // namespace lockstep::comm::detail

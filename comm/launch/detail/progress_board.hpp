@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/comm/launch/launch.hpp>
+
+namespace lockstep::comm::detail {
+
+/// A rank among the ranks of its node.
+struct BoardPlace {
+  std::string job;  ///< equal for the ranks of a job on a node; no other job of this user has the same
+  int rank = 0;
+  int local_rank = 0;
+  int local_size = 1;
+  bool one_node = true;  ///< local ranks are the ranks
+};
+
+/// As the launcher's variables say. Nothing for a rank that is alone on its node, or whose launcher does not tell.
+[[nodiscard]] std::optional<BoardPlace> board_place(const Launch& launch, const Environment& environment);
+
+/// What the ranks of a node are doing, in memory that they share. Each writes its own entry, and reads those of others
+/// also while they are stuck or stopped. It needs no MPI: ranks find it by the name of their job before MPI starts.
+///
+/// A file of a few kB in /dev/shm. It loses its name when all ranks of the node have it, so a killed job leaves
+/// nothing; what was killed before that is removed by a job an hour later.
+class ProgressBoard {
+ public:
+  /// FileError naming the file that cannot be made or mapped.
+  explicit ProgressBoard(const BoardPlace& place);
+  ~ProgressBoard();
+  ProgressBoard(const ProgressBoard&) = delete;
+  ProgressBoard& operator=(const ProgressBoard&) = delete;
+
+  /// This rank is alive, and does this ("computing step 7"; what is longer than an entry is cut).
+  void write(std::string_view doing) noexcept;
+  /// True for the first call among all ranks of the node.
+  [[nodiscard]] bool first_to_tell() noexcept;
+  /// A line for each other rank that has not written for so many seconds: "no word from rank 1 (host a, pid 12) for 3
+  /// s: the process is stopped; it was computing step 7", "no word from rank 1 (host a): it has not begun".
+  [[nodiscard]] std::vector<std::string> silent(double seconds) const;
+  /// Gives the name up also when some ranks have not come.
+  void remove() noexcept;
+
+ private:
+  struct Board;
+  BoardPlace place_;
+  std::string path_;
+  Board* board_ = nullptr;
+};
+
+}  // namespace lockstep::comm::detail
