@@ -1,7 +1,11 @@
 #include "command_line.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <limits>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -35,8 +39,8 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
-/// Refuses numbers such as 010, which CLI11 would read as 8.
-void refuse_octal(const CLI::App& app, const std::vector<std::string>& arguments) {
+/// Refuses numbers that CLI11 would read as others: 010 as 8, and what is too large as the largest.
+void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::size_t equals = arguments[i].find('=');
     const std::string name = arguments[i].substr(0, equals);
@@ -51,6 +55,15 @@ void refuse_octal(const CLI::App& app, const std::vector<std::string>& arguments
     require<UsageError>(
         digits.size() < 2 || digits[0] != '0' || digits.find_first_not_of("0123456789") != std::string::npos, name,
         " is '", value, "', expected a decimal number without a 0 in front");
+    std::int64_t number = 0;
+    std::uint64_t positive = 0;
+    const char* end = value.data() + value.size();
+    const bool is_unsigned = option->get_type_name().find("UINT") != std::string::npos;
+    const std::errc error =
+        is_unsigned ? std::from_chars(value.data(), end, positive).ec : std::from_chars(value.data(), end, number).ec;
+    require<UsageError>(error != std::errc::result_out_of_range, name, " is '", value, "', expected at most ",
+                        is_unsigned ? std::numeric_limits<std::uint64_t>::max()
+                                    : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
   }
 }
 
@@ -71,7 +84,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
       ->type_name("FILE");
   try {
     std::vector<std::string> arguments = arguments_with(config, app, argc, argv);
-    refuse_octal(app, arguments);
+    refuse_misread_numbers(app, arguments);
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {

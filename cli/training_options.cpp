@@ -102,6 +102,9 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   add("--workspace-limit", o.workspace_mb, "tuning: maximum workspace of one call, in MB");
   add("--watchdog", o.watchdog,
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
+  add("--stop-within", o.stop_within,
+      "the ranks ask each other for a stop (SIGTERM, SIGINT, SIGUSR1) every so many seconds, 0.5 if not given; a "
+      "warning when a step takes longer");
 }
 
 /// A check for CLI11: an unset variable in a script must not start a run from scratch.

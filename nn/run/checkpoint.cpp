@@ -108,8 +108,10 @@ std::string existing_folder(const std::string& dir) {
   return folder;
 }
 
-/// The items of two identities that differ, one a line.
-std::string differences(const RunIdentity& saved, const RunIdentity& now) {
+/// The items of two identities that differ, one a line. `names`: what people call this run's value of an option that is
+/// a number (data sets).
+std::string differences(const RunIdentity& saved, const RunIdentity& now,
+                        const std::map<std::string, std::string>& names) {
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
@@ -120,19 +122,29 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now) {
     }
     if (const Json::Object* members = value.if_object()) {
       const Json::Object& members_now = *other.if_object();
-      Json::Object names = *members;
-      names.insert(members_now.begin(), members_now.end());
+      Json::Object all = *members;
+      all.insert(members_now.begin(), members_now.end());
       const auto text_in = [](const Json::Object& object, const std::string& name) {
         const auto found = object.find(name);
         return found == object.end() ? std::string("nothing") : found->second.text();
       };
-      for (const auto& [name, unused] : names) {
+      std::string lines;
+      std::string first;
+      std::int64_t count = 0;
+      for (const auto& [name, unused] : all) {
         const std::string before = text_in(*members, name);
-        const std::string text_now = text_in(members_now, name);
+        std::string text_now = text_in(members_now, name);
         if (before != text_now) {
-          text += concat(key, " '", name, "': checkpoint ", before, ", now ", text_now, '\n');
+          if (const auto called = names.find(name); key == "options" && called != names.end()) {
+            text_now += concat(" (", called->second, ')');
+          }
+          lines += concat(key, " '", name, "': checkpoint ", before, ", now ", text_now, '\n');
+          first = count++ == 0 ? lines : first;
         }
       }
+      // One cause, such as other micro-batches, changes the calls of all layers.
+      const bool one_line = key == "choices" && count > 1;
+      text += one_line ? concat(count, " choices, first", first.substr(key.size())) : lines;
     } else {
       text += concat(key, ": checkpoint ", value.text(), ", now ", other.text(), '\n');
     }
@@ -278,7 +290,8 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   trainer.restore(position, own, seen);
   progress = saved.progress;
   progress.position = position;
-  return differences(saved.identity, identity);
+  return differences(saved.identity, identity,
+                     {{"training_data", trainer.data().train.name()}, {"test_data", trainer.data().test.name()}});
 }
 
 RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,

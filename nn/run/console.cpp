@@ -127,6 +127,11 @@ void Console::clear_bar() {
   }
 }
 
+void Console::note(const std::string& text) {
+  clear_bar();
+  out_ << text << '\n' << std::flush;
+}
+
 void Console::on_run_end(const RunResult& /*result*/) {
   clear_bar();
   out_ << std::flush;

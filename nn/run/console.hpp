@@ -26,6 +26,7 @@ class Console final : public RunObserver {
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
   void on_run_end(const RunResult& result) override;  ///< ends the progress line
+  void note(const std::string& text);                 ///< a line of its own
 
  private:
   void clear_bar();

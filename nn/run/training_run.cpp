@@ -9,8 +9,10 @@
 #include <string_view>
 #include <utility>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
 
@@ -391,11 +393,23 @@ class Run {
     if (options_.checkpoint_dir.empty()) {
       return;
     }
-    const CheckpointEvent event{.folder = concat(options_.checkpoint_dir, '/', name), .step = at().step};
+    const bool may_move = control_.rank() == 0 && options_.checkpoint_place;
+    const RunOptions::Place place =
+        may_move ? options_.checkpoint_place() : RunOptions::Place{options_.checkpoint_dir, options_.checkpoint_dir};
+    const CheckpointEvent event{.folder = concat(place.name, '/', name), .step = at().step};
     observer_.on_checkpoint_begin(event);
     progress_.position = at();
     progress_.samples_seen = trainer_.samples_seen();
-    save_checkpoint(event.folder, trainer_, control_, identity_, progress_, name == kLast ? options_.keep : 0);
+    try {
+      save_checkpoint(concat(place.path, '/', name), trainer_, control_, identity_, progress_,
+                      name == kLast ? options_.keep : 0);
+    } catch (const comm::CollectiveError<WriteError>& error) {
+      std::string text = error.what();
+      if (const std::size_t found = text.find(place.path); found != std::string::npos) {
+        text.replace(found, place.path.size(), place.name);
+      }
+      throw comm::CollectiveError<WriteError>(text);
+    }
     observer_.on_checkpoint_end(event);
   }
 

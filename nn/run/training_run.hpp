@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,16 @@ struct BestBy {
 
 struct RunOptions {
   std::int64_t epochs = 1;
-  std::int64_t steps = 0;             ///< stop after this many steps of the whole run; 0: no limit
-  std::int64_t log_every = 10;        ///< steps between reports
-  std::string checkpoint_dir{};       ///< "last" and "best" are kept there; empty: no checkpoints
+  std::int64_t steps = 0;        ///< stop after this many steps of the whole run; 0: no limit
+  std::int64_t log_every = 10;   ///< steps between reports
+  std::string checkpoint_dir{};  ///< "last" and "best" are kept there; empty: no checkpoints
+  /// Asked before each checkpoint on rank 0, if it is given: where checkpoint_dir is now. `path` is another path to it
+  /// that stays right while the folder is moved; errors have the name instead.
+  struct Place {
+    std::string name;
+    std::string path;
+  };
+  std::function<Place()> checkpoint_place{};
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
   std::int64_t check_replicas = 0;    ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 0;                       ///< earlier checkpoints that stay as "last.1", "last.2", ...

@@ -388,10 +388,12 @@ TEST_F(TrainResNet, ChoicesOfAnotherBuildAreReplacedAndReported) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.output;
   const Ended resumed = train_resnet(0, kTiny + "--steps 3 --resume auto" + out("run"));
   EXPECT_EQ(resumed.code, 0) << resumed.output;
-  EXPECT_NE(resumed.output.find("differs    choices 'conv1 forward': checkpoint \"another library:fast\", now "),
+  EXPECT_NE(resumed.output.find("differs    " + std::to_string(choices.size()) +
+                                " choices, first 'conv1 backward_weights': checkpoint \"another library:fast\", now "),
             std::string::npos)
       << resumed.output;
   EXPECT_NE(resumed.output.find("(the run continues, not bit for bit)"), std::string::npos) << resumed.output;
+  EXPECT_EQ(resumed.count("choices"), 1) << "one cause, one line\n" << resumed.output;
 }
 
 TEST_F(TrainResNet, OptimizersAreChosenByName) {
@@ -633,6 +635,12 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
+  expect_refused(train_resnet(0, "--epochs 9999999999999999999"),
+                 {"--epochs", "'9999999999999999999'", "at most 9223372036854775807"});
+  expect_refused(train_resnet(0, "--seed 18446744073709551616"),
+                 {"--seed", "'18446744073709551616'", "at most 18446744073709551615"});
+  expect_refused(train_resnet(0, "--stop-within 0"), {"--stop-within", "0", "above 0"});
+  expect_refused(train_resnet(0, "--stop-within nan"), {"--stop-within", "nan", "above 0"});
   expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--watchdog -1"), {"--watchdog", "-1", "0 for none"});
   expect_refused(train_resnet(0, "--watchdog 0.5"), {"--watchdog", "0.5", "at least 1"});
@@ -740,6 +748,88 @@ TEST_F(TrainResNet, ARankThatHangsEndsTheJob) {
                 line == begin + "reducing gradients of step" + step)
         << line;
   }
+}
+
+TEST_F(TrainResNet, ARankThatHangsBeforeItsFirstInstructionIsNamed) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const std::string program = std::string(TRAIN_RESNET) + kTiny + "--devices cpu --watchdog 2" + out("run");
+  const Ended ended =
+      run_command(std::string(MPIRUN) + " -np 1 " + program + " : -np 1 sh -c 'kill -STOP $$; exec " + program + "'");
+  EXPECT_EQ(ended.code, 76) << ended.output;
+  EXPECT_LT(ended.seconds, 60);
+  const std::vector<std::string> lines = ended.error_lines();
+  ASSERT_EQ(lines.size(), 2U) << ended.output;
+  EXPECT_EQ(lines[0], "lockstep: error: rank 0: no progress for 2 s while waiting for other ranks to start MPI");
+  EXPECT_EQ(lines[1].find("lockstep: error: rank 0: no word from rank 1 (host "), 0U) << lines[1];
+  EXPECT_TRUE(lines[1].ends_with("): it has not begun")) << lines[1];
+}
+
+TEST_F(TrainResNet, WhatMattersIsTheLastLineOfAJobThatStartedItsRanksItself) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const Ended ended = train_resnet(0, "--devices cpu:2 --data idx:" + path("nowhere") + out("run"));
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.count("lockstep: error: "), 1) << ended.output;
+  EXPECT_EQ(ended.count("------"), 0) << ended.output;
+  const Ended none = train_resnet(0, "--devices 3" + out("run"));
+  EXPECT_EQ(none.code, 2);
+  EXPECT_EQ(none.count("devices '3' asks for 3 GPUs, and this machine has none"), 1) << none.output;
+}
+
+TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
+  const std::string program = TRAIN_RESNET;
+  EXPECT_EQ(run_command("sh -c '" + program + " --help > /dev/full'").code, 3);
+  EXPECT_EQ(run_command("sh -c '" + program + " --help >&-'").code, 3);
+  EXPECT_EQ(run_command("sh -c '" + program + " --version > /dev/full'").code, 3);
+  EXPECT_EQ(run_command("sh -c '" + program + kTiny + "--devices cpu --dry-run > /dev/full'").code, 3);
+  const std::string run = program + kTiny + "--steps 4 --devices cpu" + (kMpi ? ":2" : "");
+  const Ended closed = run_command("sh -c '" + run + out("closed") + " <&- >&-'");
+  EXPECT_EQ(closed.code, 0) << closed.output;
+  const Ended full =
+      run_command("sh -c '" + program + kTiny + "--steps 4 --devices cpu" + out("full") + " > /dev/full'");
+  EXPECT_EQ(full.code, 0) << "its results are complete\n" << full.output;
+  EXPECT_EQ(full.count("lockstep: standard output cannot be written: No space left on device; the run goes on"), 1)
+      << full.output;
+  for (const char* name : {"closed", "full"}) {
+    EXPECT_EQ(nn::read_checkpoint_state(path(name) + "/last").progress.position.step, 4);
+  }
+}
+
+TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
+  ASSERT_EQ(train_resnet(0, kTiny + out("run")).code, 0);
+  fs::create_directories(path("run/best.tmp-host-12-0"));
+  fs::create_directories(path("run/best.tmp-mine"));
+  testing::put_file(path("run/config.json.tmp-123"), "{");
+  testing::put_file(path("run/config.json.tmp-mine"), "{");
+  // The folder of the run stands for its last/.
+  const Ended again = train_resnet(0, kTiny + "--resume " + path("run") + out("run"));
+  EXPECT_EQ(again.code, 0) << again.output;
+  EXPECT_EQ(again.count("already finished, at epoch 2 (--epochs 2), step 8: test accuracy "), 1) << again.output;
+  EXPECT_EQ(again.count("\nfinished"), 0) << again.output;
+  EXPECT_FALSE(fs::exists(path("run/best.tmp-host-12-0"))) << "left by a writer that was killed";
+  EXPECT_FALSE(fs::exists(path("run/config.json.tmp-123")));
+  EXPECT_TRUE(fs::exists(path("run/best.tmp-mine"))) << "somebody's own";
+  EXPECT_TRUE(fs::exists(path("run/config.json.tmp-mine")));
+  const Ended fewer = train_resnet(0, kTiny + "--epochs 1 --resume auto" + out("run"));
+  EXPECT_EQ(fewer.count("already finished, at epoch 2 (--epochs 1), step 8: "), 1) << fewer.output;
+  const Ended other = train_resnet(0, kTiny + "--train-images 80 --resume auto" + out("run"));
+  EXPECT_NE(other.output.find("options 'training_data': checkpoint \""), std::string::npos) << other.output;
+  EXPECT_NE(other.output.find("\" (synthetic"), std::string::npos) << other.output;
+}
+
+TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
+  fs::create_symlink(path("nowhere"), path("link"));
+  expect_refused(train_resnet(0, kTiny + out("link")), {path("link"), "is a link to " + path("nowhere")});
+}
+
+TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
+  const Ended ended = train_resnet(0, kTiny + "--stop-within 1e-9" + out("run"));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.count("longer than --stop-within 1e-09: a stop is heard after a step"), 1) << ended.output;
+  EXPECT_EQ(train_resnet(0, kTiny + out("other")).count("--stop-within"), 0) << "nobody has asked";
 }
 
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {

@@ -164,6 +164,16 @@ TEST(CostPlot, OddDataDraw) {
   EXPECT_EQ(fault_of(heat_map(large)), "");
 }
 
+TEST(CostReport, ANegativeAlphaIsNoLatency) {
+  CostFile file = made_up();
+  EXPECT_EQ(report(file).find("A negative alpha"), std::string::npos);
+  file.paths[1].model.pieces = {{0, 2e-6, 5e-10}, {1 << 20, -9.4e-3, 1e-8}};
+  const std::string text = report(file);
+  EXPECT_NE(text.find("-9.40 ms"), std::string::npos) << text;
+  EXPECT_NE(text.find("A negative alpha is where the line of its piece meets 0 bytes, not a latency"),
+            std::string::npos);
+}
+
 TEST(CostReport, SaysWhatIsInTheFile) {
   const CostFile file = made_up();
   const std::string text = report(file);

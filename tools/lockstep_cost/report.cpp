@@ -128,6 +128,12 @@ std::string model_table(const CostPath& path) {
                  piece.beta_s > 0 ? rate_text(1 / piece.beta_s) : (piece.beta_s < 0 ? "falls" : "flat"),
                  piece.beta_s > 0 && piece.alpha_s > 0 ? bytes_text(std::round(piece.alpha_s / piece.beta_s)) : ""});
   }
+  const auto& pieces = path.model.pieces;
+  if (std::any_of(pieces.begin(), pieces.end(), [](const comm::CostPiece& piece) { return piece.alpha_s < 0; })) {
+    text +=
+        "\nA negative alpha is where the line of its piece meets 0 bytes, not a latency: from that size on the time "
+        "grows faster than the bytes. On a machine that others use too, measure again.\n";
+  }
   return text;
 }
 

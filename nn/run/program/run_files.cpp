@@ -1,14 +1,40 @@
 #include <lockstep/nn/run/program/run_files.hpp>
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
+
+namespace {
+
+/// Deletes what replace_file() leaves when it is killed: NAME.tmp-PID.
+void remove_cut_files(const std::string& folder, const std::string& name) {
+  const std::string begin = name + ".tmp-";
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string found = entry->path().filename().string();
+    if (found.size() > begin.size() && found.starts_with(begin) &&
+        std::all_of(found.begin() + static_cast<std::ptrdiff_t>(begin.size()), found.end(),
+                    [](unsigned char c) { return std::isdigit(c) != 0; })) {
+      std::error_code ignored;
+      std::filesystem::remove(entry->path(), ignored);
+    }
+  }
+}
+
+}  // namespace
 
 void RunFiles::lock_if_used(const std::string& folder) {
   if (FolderLock::known(folder)) {
@@ -54,15 +80,78 @@ void RunFiles::remove_results(const std::string& folder) {
   }
 }
 
+RunFiles::~RunFiles() {
+  if (descriptor_ >= 0) {
+    ::close(descriptor_);
+  }
+}
+
 void RunFiles::open(const std::string& folder, const Json& config, bool append, std::ostream& out,
                     const Console::Options& console) {
+  config_ = config;
+  samples_ = console.samples;
+  make(folder, append);
+  console_.emplace(out, console);
+}
+
+void RunFiles::make(const std::string& folder, bool append) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
+  if (error && !file_exists(folder) && std::filesystem::is_symlink(folder)) {
+    throw DataError(concat(folder, ": is a link to ", std::filesystem::read_symlink(folder).string(),
+                           ", which does not exist; expected a folder, or nothing"));
+  }
   require<DataError>(!error, folder, ": cannot be made: ", error.message());
   lock(folder);
-  replace_file(folder + "/config.json", config.text(2) + "\n");
-  log_.emplace(folder + "/metrics.jsonl", append, console.samples);
-  console_.emplace(out, console);
+  for (const char* name : {"/last", "/best"}) {
+    recover_folder(folder + name);
+  }
+  remove_cut_files(folder, "config.json");
+  replace_file(folder + "/config.json", config_.text(2) + "\n");
+  log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  folder_ = folder;
+  descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+std::string RunFiles::folder() {
+  struct stat opened {};
+  struct stat there {};
+  if (descriptor_ < 0 || ::fstat(descriptor_, &opened) != 0) {
+    return folder_;
+  }
+  const auto is_the_folder = [&](const std::string& path) {
+    return ::stat(path.c_str(), &there) == 0 && there.st_dev == opened.st_dev && there.st_ino == opened.st_ino;
+  };
+  if (is_the_folder(folder_)) {
+    return folder_;
+  }
+  std::error_code error;
+  const std::string now = std::filesystem::read_symlink(concat("/proc/self/fd/", descriptor_), error).string();
+  if (!error && is_the_folder(now)) {
+    console_->note(concat("warning: ", folder_, " was moved to ", now, " during the run, which goes on there"));
+    folder_ = now;
+    return folder_;
+  }
+  require<WriteError>(opened.st_nlink == 0 && !file_exists(folder_), folder_,
+                      ": was replaced during the run, and cannot be found any more");
+  console_->note(concat("warning: ", folder_, " was deleted during the run and is made anew; earlier lines of its ",
+                        "metrics.jsonl are lost"));
+  ::close(std::exchange(descriptor_, -1));
+  log_.reset();
+  lock_.reset();
+  make(folder_, false);
+  return folder_;
+}
+
+RunOptions::Place RunFiles::place() {
+  const std::string name = folder();
+  const std::string path = concat("/proc/self/fd/", descriptor_);
+  return {.name = name, .path = descriptor_ >= 0 && file_exists(path) ? path : name};
+}
+
+void RunFiles::warn_of_steps(double seconds, std::int64_t samples) {
+  longest_step_s_ = seconds;
+  step_samples_ = samples;
 }
 
 void RunFiles::on_run_begin(const RunBegin& event) {
@@ -72,6 +161,12 @@ void RunFiles::on_run_begin(const RunBegin& event) {
 }
 void RunFiles::on_report(const ReportEvent& event) {
   if (console_) {
+    const double seconds = static_cast<double>(step_samples_) / event.samples_per_second;
+    if (longest_step_s_ > 0 && seconds > longest_step_s_) {
+      console_->note(concat("warning: a step takes ", seconds, " s, longer than --stop-within ", longest_step_s_,
+                            ": a stop is heard after a step"));
+      longest_step_s_ = 0;
+    }
     console_->on_report(event);
     log_->on_report(event);
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -7,6 +8,7 @@
 #include <lockstep/nn/run/console.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>
 #include <lockstep/nn/run/observer.hpp>
+#include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
@@ -23,10 +25,18 @@ class RunFiles final : public RunObserver {
   static void require_no_checkpoints(const std::string& folder);
   /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
   void remove_results(const std::string& folder);
-  /// Makes and locks the folder, writes config.json anew, and continues the existing metrics (append) or starts them
-  /// anew. DataError naming the file that cannot be written.
+  ~RunFiles() override;
+  /// Makes and locks the folder, removes what killed writers of lockstep left there, writes config.json anew, and
+  /// continues the existing metrics (append) or starts them anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
+  /// Where the folder is now. Somebody may have moved it during the run: then a line says so, and the run's files are
+  /// where it is. A folder that was deleted is made anew, and a line says what is lost.
+  [[nodiscard]] std::string folder();
+  /// The same for checkpoints: by a path that stays right while the folder is moved.
+  [[nodiscard]] RunOptions::Place place();
+  /// Says once when a step takes longer than `seconds`, by the reports of steps of so many samples.
+  void warn_of_steps(double seconds, std::int64_t samples);
 
   void on_run_begin(const RunBegin& event) override;
   void on_report(const ReportEvent& event) override;
@@ -37,6 +47,13 @@ class RunFiles final : public RunObserver {
 
  private:
   void lock(const std::string& folder);
+  void make(const std::string& folder, bool append);
+  std::string folder_;
+  int descriptor_ = -1;  ///< of the folder: it stays the same wherever the folder goes
+  Json config_;
+  std::string samples_;
+  double longest_step_s_ = 0;  ///< 0: any
+  std::int64_t step_samples_ = 0;
   std::optional<FolderLock> lock_;
   std::optional<MetricsLog> log_;
   std::optional<Console> console_;

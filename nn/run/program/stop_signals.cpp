@@ -41,6 +41,7 @@ void watch_stop_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     std::signal(number, on_stop_signal);
   }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of write(), as a full disk is
 }
 
 const std::atomic<int>& record_stop_signals() {

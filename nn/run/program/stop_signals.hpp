@@ -6,6 +6,8 @@ namespace lockstep::nn {
 
 /// How a training program answers SIGTERM, SIGINT and SIGUSR1. The settings hold for the whole process.
 ///
+/// SIGXFSZ is ignored: a file that reaches its limit is an error like that of a full disk.
+///
 /// A training program calls this first. From then on such a signal ends the process at once, since there is nothing to
 /// save yet: it prints one line (on several ranks only rank 0 does) and exits with exit_code::kStopped.
 void watch_stop_signals();

@@ -126,6 +126,8 @@ void require_training_options(const TrainingOptions& o) {
                       "', expected a file of lockstep-cost with auto, and none with a size");
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
+  require<UsageError>(!o.stop_within || (std::isfinite(*o.stop_within) && *o.stop_within > 0), "--stop-within is ",
+                      o.stop_within.value_or(0), ", expected seconds above 0");
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");

@@ -60,6 +60,8 @@ struct TrainingOptions {
   std::string choices;               ///< file of timed choices; empty: none
   std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning
   double watchdog = 600;             ///< seconds without progress; 0: none
+  /// Seconds in which a stop is to be heard: a warning when a step takes longer. none: RunOptions' own, no warning.
+  std::optional<double> stop_within;
 
   // Results.
   std::string out = "out";

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -18,12 +20,14 @@
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/nn/run/program/run_files.hpp>
+#include <lockstep/nn/run/program/standard_output.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
 
@@ -70,6 +74,14 @@ std::string result_text(const RunProgress& progress) {
 struct TrainingProgram::Impl {
   Impl(comm::Session& s, comm::Workplace& p, const TrainingOptions& options)
       : session(s), place(p), o(options), first(s.rank() == 0) {
+    if (first) {
+      output.emplace();
+    }
+    watchdog = session.watchdog();
+    if (watchdog == nullptr && o.watchdog > 0) {
+      watchdog = &own_watchdog.emplace(session, o.watchdog);
+    }
+    doing("looking for checkpoints");
     // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty()) {
@@ -82,7 +94,10 @@ struct TrainingProgram::Impl {
     if (o.resume == "auto") {
       session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
       resume_from = comm::broadcast_text(session.control(), resume_from);
+    } else {
+      resume_from = checkpoint_in(resume_from);
     }
+    o.evaluate = checkpoint_in(o.evaluate);
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !goes_on_here()) {
         RunFiles::require_no_checkpoints(o.out);
@@ -92,6 +107,46 @@ struct TrainingProgram::Impl {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
     });
+  }
+
+  /// Normally: once the reader of the output has it all. An error does not wait for a reader.
+  ~Impl() {
+    if (std::uncaught_exceptions() == uncaught) {
+      wait_for_reader();
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// A single rank waits as other programs do, until it is read or stopped. Several end together, so they wait little.
+  void wait_for_reader() noexcept {
+    if (!output) {
+      return;
+    }
+    if (watchdog != nullptr) {
+      watchdog->pause("waiting for the reader of standard output");
+    }
+    constexpr double kWithOthers = 10;
+    output->finish(session.size() > 1 ? kWithOthers : std::numeric_limits<double>::infinity(),
+                   [this] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; });
+  }
+
+  /// For a program whose result is what it prints.
+  void require_printed() {
+    wait_for_reader();
+    require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
+  }
+
+  /// The checkpoint that a path means, as rank 0 finds it: the folder of a run stands for its last/.
+  [[nodiscard]] std::string checkpoint_in(const std::string& path) {
+    std::string meant = path;
+    session.agree([&] {
+      if (first && !path.empty() && find_folder(path) == path && !file_exists(path + "/state.json") &&
+          !find_folder(path + "/last").empty()) {
+        meant = path + "/last";
+      }
+    });
+    return comm::broadcast_text(session.control(), meant);
   }
 
   /// The checkpoint that is resumed lies in the folder of results.
@@ -137,7 +192,7 @@ struct TrainingProgram::Impl {
   }
 
   void doing(const char* what) noexcept {
-    if (watchdog) {
+    if (watchdog != nullptr) {
       watchdog->begin(what);
     }
   }
@@ -158,6 +213,7 @@ struct TrainingProgram::Impl {
       if (first) {
         std::cout << '\n' << describe(trainer->train_plan()) << std::flush;
       }
+      require_printed();
       return exit_code::kFinished;
     }
     session.agree([&] { trainer->start(); });
@@ -246,13 +302,11 @@ struct TrainingProgram::Impl {
       identity.options["device"] = comm::broadcast_text(session.control(), place.gpu()->name);
     }
     choose(recipe.model);
-    if (o.watchdog > 0 && !o.dry_run) {
-      watchdog.emplace(session, o.watchdog);
-    }
+    doing("making the trainer");
     session.agree([&] {
       trainer.emplace(place.context(),
-                      Ranks{place.grad(), session.control(), place.communication_stream(),
-                            watchdog ? &*watchdog : nullptr, place.on_gpu() ? nullptr : &session.inline_ops()},
+                      Ranks{place.grad(), session.control(), place.communication_stream(), watchdog,
+                            place.on_gpu() ? nullptr : &session.inline_ops()},
                       recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
     });
     identity.layers = trainer->layers();
@@ -274,6 +328,9 @@ struct TrainingProgram::Impl {
     const bool wanted = o.tune == Switch::automatic ? place.on_gpu() || !o.choices.empty() : o.tune == Switch::on;
     if (!wanted || !o.evaluate.empty() || !resolved.trainer.plan.choices.empty()) {
       return;
+    }
+    if (watchdog != nullptr) {
+      watchdog->pause("timing library calls");  // some take minutes
     }
     const TrainerOptions& options = resolved.trainer;
     const std::int64_t share = partition_of(options.global_batch, session.size(), 0).count;
@@ -317,6 +374,7 @@ struct TrainingProgram::Impl {
       }
       std::cout << '\n' << std::flush;
     }
+    require_printed();
     return exit_code::kFinished;
   }
 
@@ -420,10 +478,13 @@ struct TrainingProgram::Impl {
       files.write_event("resume",
                         {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}});
     }
-    const std::atomic<int>& stop = record_stop_signals();
+    stop = &record_stop_signals();
     std::optional<WaitWatch> waits;
     if (first && o.report_waits > 0) {
       waits.emplace(place.context(), *trainer, o.report_waits);
+    }
+    if (o.stop_within) {
+      files.warn_of_steps(*o.stop_within, resolved.trainer.global_batch);
     }
     RunObservers observers;
     observers.add(files);
@@ -435,23 +496,35 @@ struct TrainingProgram::Impl {
                            .steps = o.steps,
                            .log_every = o.log_every,
                            .checkpoint_dir = o.out,
+                           .checkpoint_place = [this] { return files.place(); },
                            .checkpoint_every = o.checkpoint_every,
                            .check_replicas = o.check_replicas,
                            .keep = o.keep,
                            .metrics = recipe.metrics,
                            .best = recipe.best,
-                           .stop = &stop},
+                           .stop = stop,
+                           .stop_within = o.stop_within.value_or(RunOptions().stop_within)},
                           progress, observers);
     const int code = result->end == RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
     if (waits) {
       report_waits(waits->counts());
     }
     files.on_end(code, *result);
-    if (first && code == exit_code::kStopped) {
-      std::cout << "stopped by a signal at step " << trainer->position().step << "; --resume auto goes on from "
-                << o.out << "/last\n";
-    } else if (first) {
-      std::cout << "finished: " << result_text(result->progress) << "; results in " << o.out << '\n';
+    if (first) {
+      const Position& at = trainer->position();
+      const std::string folder = files.folder();
+      if (code == exit_code::kStopped) {
+        std::cout << "stopped by a signal at step " << at.step << "; --resume auto goes on from " << folder
+                  << "/last\n";
+      } else {
+        if (at.step > progress.position.step || resume_from.empty()) {
+          std::cout << "finished: ";
+        } else {  // nothing was left to do
+          std::cout << "already finished, at epoch " << at.epoch << " (--epochs " << o.epochs << "), step " << at.step
+                    << (o.steps > 0 ? concat(" (--steps ", o.steps, ")") : std::string()) << ": ";
+        }
+        std::cout << result_text(result->progress) << "; results in " << folder << '\n';
+      }
     }
     std::cout << std::flush;
     return code;
@@ -466,6 +539,9 @@ struct TrainingProgram::Impl {
         {{"first_steps", o.report_waits}, {"calls", waits.json()}, {"memory", memory ? nn::json_of(*memory) : Json()}});
   }
 
+  int uncaught = std::uncaught_exceptions();
+  std::optional<StandardOutput> output;  ///< rank 0's
+  const std::atomic<int>* stop = nullptr;
   comm::Session& session;
   comm::Workplace& place;
   TrainingOptions o;
@@ -477,7 +553,8 @@ struct TrainingProgram::Impl {
   RunIdentity identity;
   std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
   std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
-  std::optional<comm::Watchdog> watchdog;
+  std::optional<comm::Watchdog> own_watchdog;
+  comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
   std::optional<Trainer> trainer;
   std::optional<RunResult> result;
 };

@@ -102,6 +102,41 @@ void expect_near(const TensorView& got, std::vector<double>& expected, double to
   testing::expect_close(got, TensorView(std::span(expected), got.shape), tolerance, what);
 }
 
+// A learning rate of 0 changes no parameter, so losses of one batch differ by what dropout has left.
+TEST(TrainStep, DropoutDrawsAnewInEachStep) {
+  ModelBuilder b("dropout", {kFeatures});
+  b.linear("2", b.dropout("drop", b.linear("1", b.input(), 32), 0.5), kOutputs);
+  const Model model = b.build();
+  Data data(4);
+  TrainStepOptions options = options_of(4);
+  options.weight_decay = 0;
+  CpuContext context;
+  TrainStep step(context, model, options);
+  const auto loss = [&](const Batch& batch) {
+    step.update(batch, 0);
+    return step.wait_loss().value;
+  };
+  // A loop that gives neither ids nor epochs, and one in micro-batches.
+  const double first = loss(data.batch(0, 4));
+  const double second = loss(data.batch(0, 4));
+  EXPECT_NE(first, second);
+  step.add(data.batch(0, 4));
+  EXPECT_NE(loss(data.batch(0, 4)), second);
+  // Ids and epoch of one's own decide what is drawn.
+  std::vector<std::int64_t> ids{7, 1, 3, 5};
+  Batch named = data.batch(0, 4);
+  named.fields.push_back({StateField::sample_ids, TensorView(std::span(ids), {4})});
+  const double once = loss(named);
+  EXPECT_EQ(loss(named), once) << "the same ids in the same epoch";
+  named.epoch = 1;
+  EXPECT_NE(loss(named), once);
+  // The counter goes on where a saved run was.
+  TrainStep other(context, model, options);
+  other.continue_from(1, 1);
+  other.update(data.batch(0, 4), 0);
+  EXPECT_EQ(other.wait_loss().value, second);
+}
+
 TEST(TrainStep, CountsItsSamples) {
   Data data(13);
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {

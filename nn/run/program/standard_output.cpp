@@ -1,0 +1,156 @@
+#include <lockstep/nn/run/program/standard_output.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr std::size_t kMost = std::size_t{4} << 20;
+using Seconds = std::chrono::duration<double>;
+
+/// 0, or the reason why not all was written.
+int write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(file, text.data(), text.size());
+    if (written < 0 && errno != EINTR) {
+      return errno;
+    }
+    text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
+  }
+  return 0;
+}
+
+}  // namespace
+
+struct StandardOutput::Shared {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string waiting;   ///< has not been given to the system
+  bool writing = false;  ///< a write is under way
+  bool full = false;     ///< something was left out behind `waiting`
+  bool over = false;
+  int reason = 0;  ///< why writing failed
+
+  [[nodiscard]] bool idle() const { return waiting.empty() && !writing; }
+
+  void add(std::string_view text) {
+    const std::lock_guard lock(mutex);
+    if (reason != 0) {
+      return;
+    }
+    if (waiting.size() + text.size() > kMost) {
+      full = true;
+      return;
+    }
+    if (full) {
+      waiting += "\n(lines were left out here, which nobody read)\n";
+      full = false;
+    }
+    waiting += text;
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return over || !waiting.empty(); });
+      if (waiting.empty()) {
+        return;
+      }
+      const std::string text = std::exchange(waiting, std::string());
+      writing = true;
+      lock.unlock();
+      const int failure = write_all(STDOUT_FILENO, text);
+      lock.lock();
+      writing = false;
+      if (failure != 0) {
+        reason = failure;
+        waiting.clear();
+        const std::string line =
+            concat("lockstep: standard output cannot be written: ", std::strerror(failure), "; the run goes on\n");
+        static_cast<void>(write_all(STDERR_FILENO, line));
+      }
+      changed.notify_all();
+    }
+  }
+};
+
+/// What std::cout writes to.
+class StandardOutput::Buffer final : public std::streambuf {
+ public:
+  explicit Buffer(Shared& shared) : shared_(shared) {}
+
+ protected:
+  int_type overflow(int_type c) override {
+    if (!traits_type::eq_int_type(c, traits_type::eof())) {
+      const char letter = traits_type::to_char_type(c);
+      shared_.add({&letter, 1});
+    }
+    return traits_type::not_eof(c);
+  }
+  std::streamsize xsputn(const char* text, std::streamsize count) override {
+    shared_.add({text, static_cast<std::size_t>(count)});
+    return count;
+  }
+  int sync() override {
+    shared_.changed.notify_all();
+    return 0;
+  }
+
+ private:
+  Shared& shared_;
+};
+
+StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
+  std::cout.flush();
+  // Signals are for the main thread; without SIGPIPE a reader that has gone is an error of write().
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([shared = shared_] { shared->run(); }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  before_ = std::cout.rdbuf(buffer_.get());
+}
+
+void StandardOutput::finish(double seconds, const std::function<bool()>& give_up) {
+  constexpr Seconds kLook(0.05);
+  const auto end = std::chrono::steady_clock::now() + Seconds(seconds);
+  std::unique_lock lock(shared_->mutex);
+  shared_->changed.notify_all();
+  while (!shared_->idle() && std::chrono::steady_clock::now() < end && !give_up()) {
+    shared_->changed.wait_for(lock, kLook);
+  }
+}
+
+StandardOutput::~StandardOutput() {
+  std::cout.rdbuf(before_);
+  finish(1, [] { return false; });
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->over = true;
+  }
+  shared_->changed.notify_all();
+}
+
+bool StandardOutput::failed() const {
+  const std::lock_guard lock(shared_->mutex);
+  return shared_->reason != 0;
+}
+
+}  // namespace lockstep::nn
