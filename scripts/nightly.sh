@@ -43,13 +43,14 @@ more_schedules() {
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
 }
-# Chains of kills and signals (docs/reliability.md).
+# Kills, signals, disks, damage and other faults (docs/reliability.md).
 many_faults() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet || return
   mpi_environment
   local ranks
   for ranks in 2 3; do
-    python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --ranks "$ranks" || return
+    python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --freezes 40 --pauses 10 \
+      --limits 30 --moves 30 --damages 50 --unread 5 --worlds 6 --ranks "$ranks" || return
   done
 }
 # The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see.

@@ -1,19 +1,32 @@
 #!/usr/bin/env python3
-"""Kills and stops training at random moments, resumes it, and looks at what is left: docs/reliability.md, as a test.
+"""Breaks training at random moments, resumes it, and looks at what is left: docs/reliability.md, as a test.
 
-    faults.py TRAIN_RESNET --kills CHAINS --stops CHAINS [--ranks N] [--seed S] [--folder DIR]
+    faults.py TRAIN_RESNET [--kills N] [--stops N] [--freezes N] [--pauses N] [--limits N] [--moves N] [--damages N]
+              [--unread N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
 
-A chain is a run that is killed (or stopped by a signal) 1 to 5 times at random moments, and resumed each time. After
-each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has not
-gone back; metrics.jsonl is valid but for its end. At the end of the chain last/ and best/ have the bytes of a run that
-was left alone. Exit code 1 and a line for each violation; the last line counts.
+kills, stops  chains of runs that are killed (or stopped by a signal) 1 to 5 times, and resumed each time
+freezes       a rank is stopped (SIGSTOP), from its first instruction on: the watchdog ends the job and names it
+pauses        Ctrl-Z of a job that started its ranks itself, for longer than the watchdog waits, and fg
+limits        rank 0 reaches the limit of the size of files, as on a full disk
+moves         the folder of results is moved (mv) while the run writes to it
+damages       a bit of a checkpoint changes: it is refused, and another one is named
+unread        nobody reads the output until the run is over
+worlds        1, 2, 4, 3 ranks with --batch-per-rank, then other --batch-size: samples and rate are counted here again
+
+After each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has
+not gone back; metrics.jsonl is valid but for its end. At the end last/ and best/ have the bytes of a run that was left
+alone. Exit code 1 and a line for each violation; the last line counts.
 """
 import argparse
+import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -37,7 +50,7 @@ def require(holds, text):
 
 
 def processes_of(session):
-    """Process ids and environments' ranks of a session, of those that still run."""
+    """Process ids and ranks (-1: none) of a session, of those that still run."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -48,7 +61,8 @@ def processes_of(session):
             if int(fields[3]) != session or fields[0] == "Z":
                 continue
             environment = (entry / "environ").read_bytes()
-            found.append((int(entry.name), b"OMPI_COMM_WORLD_RANK=" in environment))
+            rank = re.search(rb"(?:^|\0)OMPI_COMM_WORLD_RANK=(\d+)", environment)
+            found.append((int(entry.name), int(rank[1]) if rank else -1))
         except (OSError, ValueError):
             continue  # it has ended meanwhile
     return found
@@ -82,18 +96,49 @@ def check_metrics(path, ended):
         json.loads(line)
 
 
+def state_of(pid):
+    """Of a process, as in /proc/PID/stat; X: there is none."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        return stat[stat.rindex(")") + 2]
+    except OSError:
+        return "X"
+
+
 class Chain:
-    def __init__(self, program, ranks, out, rng):
-        self.command = [program, *OPTIONS, "--devices", f"cpu:{ranks}" if ranks > 1 else "cpu", "--out", str(out)]
+    def __init__(self, program, ranks, out, rng, options=()):
+        devices = f"cpu:{ranks}" if ranks > 1 else "cpu"
+        self.command = [program, *OPTIONS, *options, "--devices", devices, "--out", str(out)]
+        self.ranks = ranks
         self.out = out
+        self.log = out.parent / (out.name + ".log")
         self.rng = rng
         self.step = 0
         self.parts = []  # what was done, for the report
 
-    def start(self):
-        log = open(self.out.parent / (self.out.name + ".log"), "ab")
-        return subprocess.Popen(self.command + ["--resume", "auto"], stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=subprocess.STDOUT, start_new_session=True)
+    def start(self, *options):
+        with open(self.log, "ab") as log:
+            return subprocess.Popen(self.command + ["--resume", "auto", *options], stdin=subprocess.DEVNULL,
+                                    stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def until(self, process, holds):
+        """Waits until holds() is true; False when the process ends before."""
+        limit = time.monotonic() + END_WITHIN
+        while process.poll() is None and time.monotonic() < limit:
+            if holds():
+                return True
+            time.sleep(0.002)
+        require(process.poll() is not None, "it did not come so far")
+        return False
+
+    def ranks_of(self, process):
+        """{rank: pid}; the process itself where there is no launcher."""
+        if self.ranks == 1:
+            return {0: process.pid}
+        return {rank: pid for pid, rank in processes_of(process.pid) if rank >= 0}
+
+    def said(self):
+        return self.log.read_text(errors="replace")
 
     def wait(self, process):
         """Until the job has ended, all of it; its exit code."""
@@ -128,8 +173,8 @@ class Chain:
         process = self.start()
         time.sleep(self.rng.uniform(0, seconds))
         running = processes_of(process.pid)
-        ranks = [pid for pid, is_rank in running if is_rank]
-        others = [pid for pid, is_rank in running if not is_rank]
+        ranks = [pid for pid, rank in running if rank >= 0]
+        others = [pid for pid, rank in running if rank < 0]
         kind = self.rng.choice(["all", "rank", "parent", "launcher"])
         targets = {"all": [pid for pid, _ in running], "rank": ranks[:1] if self.rng.random() < 0.5 else ranks[-1:],
                    "parent": [process.pid], "launcher": others[-1:]}[kind] or [process.pid]
@@ -155,6 +200,121 @@ class Chain:
             require(checkpoint(self.out / "last")["epoch"] == 24, "exit code 0, and the run is not done")
         self.look(ended=code in (0, 75))
 
+    def freeze(self, seconds):
+        self.parts.append("freeze")
+        process = self.start("--watchdog", "2")
+        self.until(process, lambda: self.ranks_of(process))
+        time.sleep(self.rng.uniform(0, seconds))
+        ranks = self.ranks_of(process)
+        if not ranks:  # it is done
+            self.wait(process)
+            return
+        rank = self.rng.choice(sorted(ranks))
+        try:
+            os.kill(ranks[rank], signal.SIGSTOP)
+        except ProcessLookupError:
+            pass
+        code = self.wait(process)
+        self.look(ended=False)
+        if self.ranks == 1:
+            return
+        require(code in (0, 76), f"exit code {code} after rank {rank} was stopped")
+        if code == 76:
+            word = rf"no word from rank {rank} \(host \S+(?:, pid {ranks[rank]}\) for \d+ s: the process |\): it has not)"
+            require(re.search(word, self.said()), f"rank {rank} (pid {ranks[rank]}) is not named")
+
+    def pause(self, seconds):
+        """Ctrl-Z and fg."""
+        self.parts.append("pause")
+        process = self.start("--watchdog", "2")
+        self.until(process, lambda: len(self.ranks_of(process)) == self.ranks)
+        time.sleep(self.rng.uniform(0.3, max(0.4, seconds - 0.5)))
+        process.send_signal(signal.SIGTSTP)
+        time.sleep(1)
+        states = {pid: state_of(pid) for pid in self.ranks_of(process).values()}
+        running = [pid for pid, state in states.items() if state not in "TZX"]
+        time.sleep(3)
+        process.send_signal(signal.SIGCONT)
+        require(not running, f"{len(running)} of {len(states)} ranks went on")
+        code = self.wait_long(process)
+        require(code == 0, f"exit code {code} after a pause")
+        self.look(ended=True)
+
+    def limit(self, seconds):
+        self.parts.append("limit")
+        process = self.start()
+        began = self.until(process, lambda: (self.out / "last").is_dir())
+        time.sleep(self.rng.uniform(0, seconds / 2))
+        ranks = self.ranks_of(process)
+        bytes_ = self.rng.randint(100, 20000)
+        limited = began and 0 in ranks
+        if limited:
+            try:
+                resource.prlimit(ranks[0], resource.RLIMIT_FSIZE, (bytes_, bytes_))
+            except ProcessLookupError:
+                limited = False
+        before = len(self.said())
+        code = self.wait_long(process)
+        self.look()
+        require(code in ((0, 3) if limited else (0,)), f"exit code {code} with files of {bytes_} bytes")
+        if code == 3:
+            lines = [line for line in self.said()[before:].splitlines() if line.strip()]
+            require(lines and lines[-1].startswith("lockstep: error: ") and "File too large" in lines[-1],
+                    f"the last line is {lines[-1:]}")
+
+    def move(self, _):
+        self.parts.append("move")
+        process = self.start()
+        self.until(process, lambda: (self.out / "metrics.jsonl").exists())
+        time.sleep(self.rng.uniform(0, 0.5))
+        if process.poll() is None:
+            there = self.out.with_name(self.out.name + ".moved")
+            self.out.rename(there)
+            code = self.wait_long(process)
+            require(code == 0, f"exit code {code}")
+            said = self.said()
+            require(f"results in {there}\n" in said or f"results in {self.out}\n" in said, "no folder is named")
+            if f"results in {there}\n" in said:
+                require(f"{self.out} was moved to {there} during the run" in said, "the move is not told")
+                require(not self.out.exists(), f"something is left in {self.out}")
+            there.rename(self.out)
+            for name in ("config.json", "metrics.jsonl", "run.lock"):
+                require((self.out / name).exists(), f"{name} is missing")
+        else:
+            self.wait(process)
+        self.look(ended=True)
+
+    def damage(self, _):
+        """Of a copy of a finished run."""
+        self.parts.append("damage")
+        file = self.out / "last" / self.rng.choice(["model.safetensors", "optimizer.safetensors", "state.json"])
+        data = file.read_bytes()
+        changed = bytearray(data)
+        changed[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
+        file.write_bytes(changed)
+        process = self.start()
+        code = self.wait_long(process)
+        require(code == 2, f"exit code {code} with a changed bit of {file.name}")
+        lines = self.said().splitlines()
+        require(any("lockstep: error: " in line and str(self.out / "last") in line and "can be read" in line
+                    for line in lines), f"no other checkpoint is named: {lines[-1:]}")
+        file.write_bytes(data)
+
+    def unread(self, _):
+        self.parts.append("unread")
+        process = subprocess.Popen(self.command + ["--resume", "auto", "--watchdog", "2", "--log-every", "1"],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True)
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        metrics = self.out / "metrics.jsonl"
+        self.until(process, lambda: metrics.exists() and '"event":"end"' in metrics.read_text())
+        if self.ranks == 1:
+            time.sleep(4)  # longer than the watchdog waits
+            require(process.poll() is None, f"it has ended with {process.poll()} before it was read")
+        said = process.stdout.read().decode()
+        require(self.wait(process) == 0, "exit code")
+        require(said.rstrip().endswith(f"results in {self.out}"), f"the end of the output is {said[-60:]!r}")
+        self.look(ended=True)
+
     def finish(self):
         code = self.wait_long(self.start())
         require(code == 0, f"the last part ended with {code}")
@@ -169,11 +329,68 @@ class Chain:
         return self.wait(process)
 
 
+IMAGES, EPOCHS = 240, 24  # as in OPTIONS
+RATE = 0.002
+# It learns these images: the loss falls from 2.7 to 0.5.
+LEARNS = f"--image-size 32 --hidden 64 --pad 0 --flip off --optimizer adamw --lr {RATE} --warmup-steps 0".split()
+
+
+def world(program, out, rng, by_rank):
+    """A run that goes on with other ranks, or batches of another size, four times. What it trained on and at which
+    rate is counted here again: an epoch ends when less than a batch is left of its samples."""
+    parts = [(1, 6), (2, 12), (4, 24), (3, 18)] if by_rank else [(2, 24), (2, 16), (1, 48), (2, 20)]
+    epoch, at, losses = 0, 0, []
+    log = out / "metrics.jsonl"
+    lines = 0
+    for number, (ranks, batch) in enumerate(parts):
+        size = ["--batch-per-rank", str(batch // ranks)] if by_rank else ["--batch-size", str(batch)]
+        chain = Chain(program, ranks, out, rng, [*LEARNS, "--log-every", "1", "--stop-within", "0.02"])
+        at_size = chain.command.index("--batch-size")
+        chain.command[at_size:at_size + 2] = size
+        process = chain.start()
+        if number + 1 < len(parts):
+            target = lines + 4 * IMAGES // batch
+            chain.until(process, lambda: log.exists() and log.read_text().count("\n") > target)
+            if process.poll() is None:
+                process.send_signal(signal.SIGUSR1)
+        code = chain.wait_long(process)
+        require(code == (75 if number + 1 < len(parts) else 0), f"{ranks} ranks: exit code {code}")
+        events = [json.loads(line) for line in log.read_text().splitlines()][lines:]
+        lines += len(events)
+        if at + batch > IMAGES:
+            epoch, at = epoch + 1, 0
+        first = True
+        for event in (event for event in events if event["event"] == "step"):
+            done = (epoch + at / IMAGES) / EPOCHS
+            rate = RATE * 0.5 * (1 + math.cos(math.pi * done))
+            require(abs(event["learning_rate"] - rate) <= RATE * 0.02,
+                    f"{ranks} ranks, batch {batch}, step {event['step']}: rate {event['learning_rate']}, by samples {rate}")
+            require(event["epoch"] == epoch, f"step {event['step']} is of epoch {event['epoch']}, by samples {epoch}")
+            if first and losses:
+                level = sum(losses[-10:]) / len(losses[-10:])
+                ahead = [e["loss"] for e in events if e["event"] == "step"][:10]
+                require(sum(ahead) / len(ahead) < 1.3 * level + 0.1, f"the loss jumps from {level} to {ahead}")
+            first = False
+            losses.append(event["loss"])
+            at += batch
+            if at + batch > IMAGES:
+                epoch, at = epoch + 1, 0
+        state = checkpoint(out / "last")
+        there = state["skipped"] + state["batch"] * batch
+        require((state["epoch"], there) == (epoch, at), f"last/ is at epoch {state['epoch']}, sample {there}; by its "
+                f"steps at epoch {epoch}, sample {at}")
+    require(epoch == EPOCHS, f"it ended in epoch {epoch}")
+    require(sum(losses[-20:]) < 0.7 * sum(losses[:20]), "it has not learned")
+
+
+KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "damages", "unread")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
-    parser.add_argument("--kills", type=int, default=0, help="chains of kills")
-    parser.add_argument("--stops", type=int, default=0, help="chains of signals")
+    for kind in (*KINDS, "worlds"):
+        parser.add_argument(f"--{kind}", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", help="where runs are kept; default: a temporary folder")
@@ -189,28 +406,40 @@ def main():
         alone.finish()
         seconds = time.monotonic() - begin
         expected = {name: digest(alone.out / name) for name in ("last", "best")}
-        for number in range(arguments.kills + arguments.stops):
-            chain = Chain(arguments.program, arguments.ranks, folder / f"chain{number}",
-                          random.Random(arguments.seed * 1000003 + number))
-            end = chain.kill if number < arguments.kills else chain.stop
+        trials = [kind for kind in (*KINDS, "worlds") for _ in range(getattr(arguments, kind))]
+        for number, kind in enumerate(trials):
+            rng = random.Random(arguments.seed * 1000003 + number)
+            ranks = 1 if kind == "unread" else arguments.ranks
+            chain = Chain(arguments.program, ranks, folder / f"{kind}{number}", rng)
             try:
-                for _ in range(chain.rng.randint(1, 5)):
+                if kind == "worlds":
+                    world(arguments.program, chain.out, rng, by_rank=number % 2 == 0)
+                    ends += 4
+                    shutil.rmtree(chain.out)
+                    continue
+                if kind == "damages":
+                    shutil.copytree(alone.out, chain.out)
+                end = {"kills": chain.kill, "stops": chain.stop, "freezes": chain.freeze, "pauses": chain.pause,
+                       "limits": chain.limit, "moves": chain.move, "damages": chain.damage,
+                       "unread": chain.unread}[kind]
+                for _ in range(rng.randint(1, 5) if kind in ("kills", "stops") else 1):
                     end(seconds)
                     ends += 1
                 chain.finish()
-                for name, value in expected.items():
-                    require(digest(chain.out / name) == value, f"{name}/ is not that of a run that was left alone")
+                if ranks == arguments.ranks:
+                    for name, value in expected.items():
+                        require(digest(chain.out / name) == value, f"{name}/ is not that of a run that was left alone")
             except (Violation, OSError, ValueError, KeyError) as fault:
                 violations += 1
-                print(f"chain {number} ({', '.join(chain.parts)}): {fault}", flush=True)
+                print(f"trial {number}, {kind} ({', '.join(chain.parts)}): {fault}", flush=True)
                 continue
             shutil.rmtree(chain.out)
     finally:
         if not arguments.folder and violations == 0:
             shutil.rmtree(folder, ignore_errors=True)
     kept = f"; kept in {folder}" if violations else ""
-    print(f"{arguments.kills} chains of kills, {arguments.stops} of signals, {ends} ends in all; "
-          f"{violations} violations{kept}")
+    counts = ", ".join(f"{kind} {trials.count(kind)}" for kind in (*KINDS, "worlds") if kind in trials)
+    print(f"{counts}: {ends} ends in all, {violations} violations{kept}")
     return 1 if violations else 0
 
 
