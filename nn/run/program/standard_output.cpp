@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -13,7 +12,6 @@
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
 
@@ -22,6 +20,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{4} << 20;
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // of one write
 using Seconds = std::chrono::duration<double>;
 
 /// 0, or the reason why not all was written.
@@ -72,7 +71,8 @@ struct StandardOutput::Shared {
       if (waiting.empty()) {
         return;
       }
-      const std::string text = std::exchange(waiting, std::string());
+      const std::string text = waiting.substr(0, kPiece);  // the rest counts as waiting
+      waiting.erase(0, text.size());
       writing = true;
       lock.unlock();
       const int failure = write_all(STDOUT_FILENO, text);
