@@ -121,13 +121,13 @@ detail::BoardPlace place(int local_rank, int local_size) {
 }
 
 /// A process that stands on the board of this one as local rank 1 of `size`, has written `doing`, and then does `then`.
-pid_t rank_1(int size, const char* doing, const std::function<void()>& then) {
+pid_t rank_1(int size, const char* doing, const std::function<void(detail::ProgressBoard&)>& then) {
   const detail::BoardPlace here = place(1, size);
   const pid_t child = ::fork();
   if (child == 0) {
     detail::ProgressBoard board(here);
     board.write(doing);
-    then();
+    then(board);
     std::_Exit(0);
   }
   return child;
@@ -140,7 +140,7 @@ TEST(ProgressBoard, NamesRanksThatSayNothing) {
   EXPECT_EQ(lines[1].find("no word from rank 2 (host "), 0U) << lines[1];
   testing::expect_holds(lines[1], "): it has not begun");
 
-  const pid_t stopped = rank_1(3, "computing step 7", [] { std::raise(SIGSTOP); });
+  const pid_t stopped = rank_1(3, "computing step 7", [](auto&) { std::raise(SIGSTOP); });
   int status = 0;
   ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
   std::this_thread::sleep_for(milliseconds(600));
@@ -157,13 +157,13 @@ TEST(ProgressBoard, NamesRanksThatSayNothing) {
 
 TEST(ProgressBoard, OneRankTells) {
   detail::ProgressBoard board(place(0, 2));
-  const pid_t other = rank_1(2, "", [] {
-    detail::ProgressBoard again(place(1, 2));  // as a Watchdog beside the session's
-    std::_Exit(again.first_to_tell() ? 1 : 2);
-  });
+  EXPECT_TRUE(board.first_to_tell());
+  EXPECT_FALSE(board.first_to_tell());
+  const pid_t other = rank_1(2, "", [](detail::ProgressBoard& its) { std::_Exit(its.first_to_tell() ? 1 : 2); });
   int status = 0;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
-  EXPECT_TRUE(WIFEXITED(status));
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2) << "this rank was first";
 }
 
 TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
