@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <locale>
 #include <sstream>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -25,6 +26,7 @@ double CostModel::predict(double bytes) const {
 
 std::string CostModel::text() const {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out.precision(std::numeric_limits<double>::max_digits10);
   for (const CostPiece& piece : pieces) {
     out << (out.tellp() > 0 ? " " : "") << piece.first_bytes << ':' << piece.alpha_s << '+' << piece.beta_s;

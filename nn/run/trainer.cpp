@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <locale>
 #include <span>
 #include <sstream>
 #include <utility>
@@ -41,6 +42,7 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
 std::string contract(const Model& model, const std::map<std::string, std::string>& layers, const TrainingData& data,
                      const TrainerOptions& options, const Choices& choices) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
     text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype
@@ -88,6 +90,7 @@ void require_fields(const Dataset& dataset, const StepLayout& layout) {
 std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data) {
   const auto text = [](const auto&... values) {
     std::ostringstream out;
+    out.imbue(std::locale::classic());
     out.precision(17);
     const char* separator = "";
     ((out << std::exchange(separator, " ") << values), ...);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <locale>
 #include <optional>
 #include <span>
 #include <sstream>
@@ -527,6 +528,7 @@ void TrainStep::require_same_state(comm::Communicator& control, const std::strin
   Impl& s = *impl_;
   s.synchronize();  // a copy to pageable memory waits without checking the communicator
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   text << more;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
     if (!each.of_rank) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <locale>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -80,10 +81,11 @@ class PeerError : public Error {
   using Error::Error;
 };  ///< another rank failed; its own message was printed
 
-/// Joins its arguments with operator<<. Used for error texts only.
+/// Joins its arguments with operator<<, in the C locale whatever locale the host program has set: "1000", "0.5".
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   (out << ... << parts);
   return out.str();
 }

@@ -1,5 +1,9 @@
 #include <lockstep/runtime/base/error.hpp>
 
+#include <locale>
+#include <sstream>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/version.hpp>
@@ -27,6 +31,23 @@ TEST(Error, RequireFormatsOnlyOnFailure) {
     EXPECT_STREQ(error.what(), "relu: rank is 3, expected counted");
   }
   EXPECT_EQ(formatted, 1);
+}
+
+/// As a host program may have it: 1.000.000,5.
+struct Grouping : std::numpunct<char> {
+  [[nodiscard]] char do_decimal_point() const override { return ','; }
+  [[nodiscard]] char do_thousands_sep() const override { return '.'; }
+  [[nodiscard]] std::string do_grouping() const override { return "\3"; }
+};
+
+TEST(Error, NumbersDoNotFollowTheLocaleOfTheHostProgram) {
+  const std::locale before = std::locale::global(std::locale(std::locale::classic(), new Grouping));
+  std::ostringstream of_host;
+  of_host << 1000000;
+  const std::string text = concat(1000000, ' ', 0.5);
+  std::locale::global(before);
+  EXPECT_EQ(of_host.str(), "1.000.000") << "the control";
+  EXPECT_EQ(text, "1000000 0.5");
 }
 
 TEST(Error, AnnotateKeepsTheKindAndGoesInFront) {
