@@ -214,7 +214,13 @@ class Chain:
             os.kill(ranks[rank], signal.SIGSTOP)
         except ProcessLookupError:
             pass
-        code = self.wait(process)
+        try:
+            code = self.wait(process)
+        except Violation:
+            # Behind the end of the run no rank watches any more (docs/reliability.md): wait() has killed the job.
+            require("\nfinished: " in self.said(), "it did not end")
+            self.look(ended=True)
+            return
         self.look(ended=False)
         if self.ranks == 1:
             return
