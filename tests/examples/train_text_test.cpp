@@ -123,7 +123,7 @@ TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const auto sample = [&](const std::string& more) {
     const Ended ended = run(options + more + out("run"));
     EXPECT_EQ(ended.code, 0) << ended.output;
-    const std::size_t at = ended.output.find("finished: ");
+    const std::size_t at = ended.output.find("; results in ");
     const std::size_t begin = ended.output.find('\n', std::min(at, ended.output.size()));
     return begin == std::string::npos ? ended.output : ended.output.substr(begin + 1);
   };

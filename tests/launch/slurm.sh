@@ -145,13 +145,24 @@ stopped=$job
 wait_until 20 test -s "$work/jobs/$stopped/metrics.jsonl" || failed "the job to be stopped does not start"
 run 0 "a signal to the job's ranks" slurm node1 scancel --signal=USR1 "$stopped"
 
-submit one_node one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
+# GPUs that a job was given and cannot use end it, before it trains on the host for days.
+submit no_driver one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
+ended "$job" no_driver 'JobState=FAILED .*Restarts=0 .*ExitCode=2:0 '
+lines 1 '^lockstep: error: .*SLURM_JOB_GPUS=0,1.*none can be used.*--devices cpu'
+
+# The cluster's GPUs are none: here the first program, which the files call without options, shows the hosts.
+on_hosts=$work/on_hosts
+mkdir "$on_hosts"
+ln -s "$bin/train_resnet" "$on_hosts"
+printf '#!/bin/sh\nexec "%s/hello_ranks" --devices cpu\n' "$bin" > "$on_hosts/hello_ranks"
+chmod +x "$on_hosts/hello_ranks"
+LIVES=$on_hosts submit one_node one_node.sbatch --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=2 -- "${tiny[@]}" --epochs 1
 ended "$job" one_node 'JobState=COMPLETED .*Restarts=0 .*ExitCode=0:0 '
 lines 1 '^2 ranks on 1 node, '
 lines 1 '^  ranks      2 on 1 node, '
 lines 1 '^finished: test accuracy'
 
-submit several_nodes several_nodes.sbatch --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 \
+LIVES=$on_hosts submit several_nodes several_nodes.sbatch --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --cpus-per-task=1 \
   -- "${tiny[@]}" --epochs 1
 ended "$job" several_nodes 'JobState=COMPLETED .*ExitCode=0:0 '
 lines 1 '^4 ranks on 2 nodes, '
