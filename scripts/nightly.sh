@@ -34,10 +34,12 @@ compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
     cmake --build build/nightly-cuda --parallel "$(jobs)" --target lockstep_kernels
 }
-# Every emulated test under schedules that .ci/run does not reach.
+# Planted faults and every emulated test under schedules that .ci/run does not reach.
 more_schedules() {
   local program
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan || return
+  cmake --build --preset ci-gcc --target test_kernels_cuda_asan_faults &&
+    ctest --test-dir build/ci-gcc -R '^kernels\.cuda\.faults\.asan$' --output-on-failure --no-tests=error || return
   for program in race asan; do
     LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=4 \
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
