@@ -82,8 +82,7 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->type_name("NAME");
   add("--reproducible", o.reproducible,
       "run: equal runs give equal bits; layout: bits do not depend on --bucket-mb, --strategy and --overlap, as "
-      "gradients "
-      "are added in rank order")
+      "gradients are added in rank order")
       ->check(CLI::IsMember({"run", "layout"}));
   add("--check-replicas", o.check_replicas,
       "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never");

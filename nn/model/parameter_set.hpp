@@ -21,8 +21,8 @@ struct ParameterInfo {
   int writes = 1;           ///< gradient writes per step, if trainable
 };
 
-/// Parameters begin at multiples of this many elements: 16-bit ones, too, are then aligned to kAlignment.
-inline constexpr std::int64_t kArenaStep = static_cast<std::int64_t>(kAlignment / 2);
+/// Parameters begin at multiples of this many elements, as parts of divided ranges do.
+inline constexpr std::int64_t kArenaStep = comm::kShardStep;
 
 /// Bytes of the arenas of a ParameterSet. weights is 0 unless the set rounds().
 struct ParameterArenaBytes {
