@@ -41,7 +41,7 @@ more_schedules() {
   cmake --build --preset ci-gcc --target test_kernels_cuda_asan_faults &&
     ctest --test-dir build/ci-gcc -R '^kernels\.cuda\.faults\.asan$' --output-on-failure --no-tests=error || return
   for program in race asan; do
-    LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=4 \
+    LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=1 \
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
 }

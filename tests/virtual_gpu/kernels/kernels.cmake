@@ -1,14 +1,14 @@
 # Test programs that run ops, launchers and kernels of the library on the stand-in for the CUDA runtime and the emulation.
 include(${CMAKE_CURRENT_LIST_DIR}/faults.cmake)
 
-# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... TESTS objects [RACE_REPEAT n] [ASAN_REPEAT n])
+# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... TESTS objects [RACE_REPEAT n])
 # NAME.race and NAME.asan: the tests (an object library) linked with the library's own archives, in which the objects of
 # nvcc are passed over for the emulated copies, and with the stand-in. Kernels and emulation are instrumented, the tests
 # are not. NAME.coverage: the asan run has reached every line of the kernels.
-# NAME.faults.race and .asan: every planted fault is caught. REPEAT: the tests run under so many schedules
-# (environment.cpp).
+# NAME.faults.race and .asan: every planted fault is caught. RACE_REPEAT: the race checker sees them under so
+# many schedules (environment.cpp).
 function(lockstep_add_emulated_ops)
-  cmake_parse_arguments(T "" "NAME;TESTS;RACE_REPEAT;ASAN_REPEAT" "OPS" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;TESTS;RACE_REPEAT" "OPS" ${ARGN})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/emulated)
   lockstep_plant_faults(OPS ${T_OPS} FOLDER ${folder})
   set(kernels ${T_OPS})
@@ -21,7 +21,6 @@ function(lockstep_add_emulated_ops)
     $<TARGET_PROPERTY:lockstep_runtime,INTERFACE_INCLUDE_DIRECTORIES>)
   string(REPLACE "." "_" target test_${T_NAME})
   foreach(variant race asan)
-    string(TOUPPER ${variant} upper)
     set(program ${target}_${variant})
     add_library(${program}_kernels OBJECT ${kernels})
     target_include_directories(${program}_kernels BEFORE PRIVATE ${includes})
@@ -38,10 +37,11 @@ function(lockstep_add_emulated_ops)
       $<$<BOOL:${LOCKSTEP_HAS_ONEDNN}>:DNNL::dnnl>)
     target_link_options(${program} PRIVATE $<$<STREQUAL:${variant},asan>:--coverage>)
     lockstep_compile_settings(${program})
-    if(NOT T_${upper}_REPEAT)
-      set(T_${upper}_REPEAT 1)
+    set(repeat 1)
+    if(T_RACE_REPEAT AND variant STREQUAL "race")
+      set(repeat ${T_RACE_REPEAT})
     endif()
-    add_test(NAME ${T_NAME}.${variant} COMMAND ${program} --gtest_repeat=${T_${upper}_REPEAT} --gtest_brief=1)
+    add_test(NAME ${T_NAME}.${variant} COMMAND ${program} --gtest_repeat=${repeat} --gtest_brief=1)
     add_executable(${program}_faults planted_faults_test.cpp)
     target_include_directories(${program}_faults PRIVATE ${folder})
     target_compile_definitions(${program}_faults PRIVATE EMULATED_BUILD="${variant}"
