@@ -15,7 +15,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::cli {
 namespace {

@@ -17,6 +17,7 @@
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep::comm {
@@ -42,11 +43,15 @@ void write_error(int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
                       : std::snprintf(line, sizeof line, "lockstep: error: rank %d: ", rank);
-  for (const char c : text) {
-    if (used + 1 >= static_cast<int>(sizeof line)) {
-      break;
+  while (!text.empty() && used + 5 < static_cast<int>(sizeof line)) {
+    if (text[0] == '\n' || text[0] == '\r' || text[0] == '\t') {
+      line[used++] = ' ';
+      text.remove_prefix(1);
+    } else {
+      const PrintedCharacter printed = print_character(text, line + used);
+      used += static_cast<int>(printed.written);
+      text.remove_prefix(printed.read);
     }
-    line[used++] = c == '\n' || c == '\r' ? ' ' : c;
   }
   line[used++] = '\n';
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<std::size_t>(used));

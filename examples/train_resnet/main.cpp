@@ -13,8 +13,8 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/files/json.hpp>
 
 #include "options.hpp"
 

@@ -13,6 +13,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/library_versions.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>

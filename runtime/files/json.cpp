@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep {
@@ -225,55 +226,6 @@ Json parse_json(std::string_view text, const std::string& source, const JsonLimi
   Builder builder(source, limits);
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
-}
-
-namespace {
-
-/// The number of bytes of the first character of a text; 0 for a control character and for invalid UTF-8.
-std::size_t utf8_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U; };
-  const unsigned first = byte(0);
-  if (first < 0x80) {
-    return first >= 0x20 && first != 0x7f ? 1 : 0;
-  }
-  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4) {
-    return 0;
-  }
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80U) {
-      return 0;
-    }
-  }
-  // Overlong forms, surrogates, numbers above U+10FFFF, and the control characters U+0080 to U+009F, which terminals
-  // obey.
-  const unsigned second = byte(1);
-  const bool refused = (first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f) ||
-                       (first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f) ||
-                       (first == 0xc2 && second < 0xa0);
-  return refused ? 0 : length;
-}
-
-}  // namespace
-
-std::string printable(std::string_view text) {
-  constexpr std::size_t kMost = 200;
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string out = "'";
-  const std::string_view shown = text.substr(0, kMost);
-  for (std::size_t at = 0; at < shown.size();) {
-    const std::size_t length = utf8_length(shown.substr(at));
-    if (length > 0) {
-      out += shown.substr(at, length);
-      at += length;
-    } else {
-      const auto byte = static_cast<unsigned char>(shown[at++]);
-      out += "\\x";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
-    }
-  }
-  return out + (text.size() > kMost ? "...'" : "'");
 }
 
 Json read_json(const std::string& path) {

@@ -80,9 +80,6 @@ struct JsonLimits {
 /// error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
-[[nodiscard]] std::string printable(std::string_view text);
-
 /// A whole file of at most 64 MiB. The source in error texts is the path.
 [[nodiscard]] Json read_json(const std::string& path);
 

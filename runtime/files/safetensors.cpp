@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 

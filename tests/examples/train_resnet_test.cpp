@@ -617,6 +617,10 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
   expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
   expect_refused(train_resnet(ranks, "--nonsense 7 more"), {"unknown on the command line: --nonsense 7 more ("});
+  // A terminal would obey the characters.
+  expect_refused(train_resnet(ranks, "--nonsense$(printf '\\033[2J')"),
+                 {"unknown on the command line: --nonsense\\x1b[2J"});
+  expect_refused(train_resnet(0, "--devices cpu:1$(printf '\\302\\2332J')"), {"cpu:1\\xc2\\x9b2J"});
   expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 1"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
   expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});

@@ -55,13 +55,14 @@ int main(int argc, char** argv) {
   bool no_measure = false;
   app.add_flag("--json", json, "JSON instead of text; null is what is not known");
   app.add_flag("--no-measure", no_measure, "leave the copy out, which takes half a second on all processors");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::Success& e) {
-    return app.exit(e);
-  } catch (const CLI::ParseError& e) {
-    std::fprintf(stderr, "lockstep: error: %s; see --help\n", e.what());
-    return exit_code::kBadInput;
-  }
-  return comm::run_alone([&] { return run(json, !no_measure); });
+  return comm::run_alone([&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& e) {
+      return app.exit(e);
+    } catch (const CLI::ParseError& e) {
+      throw UsageError(concat(e.what(), "; see --help"));
+    }
+    return run(json, !no_measure);
+  });
 }

@@ -5,7 +5,8 @@
 namespace lockstep::comm::detail {
 
 /// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
-/// negative rank is left out. Flushes earlier output first.
+/// negative rank is left out. What a terminal would obey stands there as \xNN, ends of lines as spaces. Flushes earlier
+/// output first.
 void print_error(int rank, std::string_view text) noexcept;
 /// The same without flushing earlier output, and without a lock that another thread may hold.
 void write_error(int rank, std::string_view text) noexcept;

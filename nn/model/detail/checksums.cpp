@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 

@@ -1,3 +1,4 @@
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include <optional>

@@ -121,17 +121,5 @@ TEST(Json, FilesAreNamedInErrors) {
   EXPECT_EQ(testing::count_entries(folder.path()), 1U);
 }
 
-TEST(Json, PrintableIsOneShortLine) {
-  EXPECT_EQ(printable("a\nb\x7f"), "'a\\x0ab\\x7f'");
-  EXPECT_EQ(printable("\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80"), "'\xc3\xa9\xe6\x97\xa5\xf0\x9f\x98\x80'");
-  EXPECT_EQ(printable("\xc2\x9b"
-                      "2J"),
-            "'\\xc2\\x9b2J'")
-      << "terminals obey U+009B as ESC [";
-  EXPECT_EQ(printable("\xff\xc3"), "'\\xff\\xc3'");
-  EXPECT_EQ(printable("\xed\xa0\x80\xc0\xaf"), "'\\xed\\xa0\\x80\\xc0\\xaf'") << "a surrogate, a long form";
-  EXPECT_LE(printable(std::string(100'000, 'x')).size(), 210U);
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+/// Text of unknown origin on a terminal, which obeys control characters: names in files, what stands on a command line.
+namespace lockstep {
+
+/// The number of bytes of the first character of a UTF-8 text; 0 for a control character and for invalid UTF-8.
+[[nodiscard]] std::size_t printable_length(std::string_view text) noexcept;
+
+/// Writes the first character of a text, as \xNN where printable_length() is 0, to `out`, which has room for 4 bytes.
+struct PrintedCharacter {
+  std::size_t read;     ///< bytes of the text
+  std::size_t written;  ///< bytes of `out`
+};
+PrintedCharacter print_character(std::string_view text, char* out) noexcept;
+
+/// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
+[[nodiscard]] std::string printable(std::string_view text);
+
+}  // namespace lockstep
