@@ -371,6 +371,7 @@ class Run {
     const double value = best_.metric == "test_loss"       ? event.test.loss
                          : best_.metric == "test_accuracy" ? event.test.accuracy
                                                            : event.test.metrics.at(best_.metric);
+    forget_missing_best();
     // A model whose loss is not finite may still be right by chance, so that its accuracy says nothing.
     const bool sound = best_.metric != "test_accuracy" || std::isfinite(event.test.loss);
     event.best = sound && std::isfinite(value) &&
@@ -389,13 +390,31 @@ class Run {
     save(kLast);
   }
 
+  [[nodiscard]] RunOptions::Place checkpoint_place() const {
+    return control_.rank() == 0 && options_.checkpoint_place
+               ? options_.checkpoint_place()
+               : RunOptions::Place{options_.checkpoint_dir, options_.checkpoint_dir};
+  }
+
+  /// "best" may have been deleted: then no checkpoint tells of it, and the next evaluation is the best.
+  void forget_missing_best() {
+    if (options_.checkpoint_dir.empty() || !progress_.best) {
+      return;
+    }
+    const double missing = control_.rank() == 0 && !file_exists(checkpoint_place().path + "/best") ? 1 : 0;
+    if (comm::all_gather_value(control_, missing).front() != 0) {
+      progress_.best.reset();
+    }
+  }
+
   void save(std::string_view name) {
     if (options_.checkpoint_dir.empty()) {
       return;
     }
-    const bool may_move = control_.rank() == 0 && options_.checkpoint_place;
-    const RunOptions::Place place =
-        may_move ? options_.checkpoint_place() : RunOptions::Place{options_.checkpoint_dir, options_.checkpoint_dir};
+    if (name == kLast) {
+      forget_missing_best();
+    }
+    const RunOptions::Place place = checkpoint_place();
     const CheckpointEvent event{.folder = concat(place.name, '/', name), .step = at().step};
     observer_.on_checkpoint_begin(event);
     progress_.position = at();

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 """Breaks training at random moments, resumes it, and looks at what is left: docs/reliability.md, as a test.
 
-    faults.py TRAIN_RESNET [--kills N] [--stops N] [--freezes N] [--pauses N] [--limits N] [--moves N] [--damages N]
-              [--unread N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
+    faults.py TRAIN_RESNET [--kills N] [--stops N] [--freezes N] [--pauses N] [--limits N] [--moves N] [--deletes N]
+              [--damages N] [--unread N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
 
 kills, stops  chains of runs that are killed (or stopped by a signal) 1 to 5 times, and resumed each time
 freezes       a rank is stopped (SIGSTOP), from its first instruction on: the watchdog ends the job and names it
 pauses        Ctrl-Z of a job that started its ranks itself, for longer than the watchdog waits, and fg
 limits        rank 0 reaches the limit of the size of files, as on a full disk
 moves         the folder of results is moved (mv) while the run writes to it
+deletes       the folder of results is deleted (rm -r) while the run writes to it
 damages       a bit of a checkpoint changes: it is refused, and another one is named
 unread        nobody reads the output until the run is over
 worlds        1, 2, 4, 3 ranks with --batch-per-rank, then other --batch-size: samples and rate are counted here again
 
 After each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has
 not gone back; metrics.jsonl is valid but for its end. At the end last/ and best/ have the bytes of a run that was left
-alone. Exit code 1 and a line for each violation; the last line counts.
+alone (after deletes: the weights of last/). Exit code 1 and a line for each violation; the last line counts.
 """
 import argparse
 import fcntl
@@ -80,9 +81,9 @@ def checkpoint(folder):
     return json.loads((folder / "state.json").read_text())
 
 
-def digest(folder):
+def digest(folder, names=("model.safetensors", "optimizer.safetensors", "state.json")):
     total = hashlib.sha256()
-    for name in ("model.safetensors", "optimizer.safetensors", "state.json"):
+    for name in names:
         total.update((folder / name).read_bytes())
     return total.hexdigest()
 
@@ -290,6 +291,26 @@ class Chain:
             self.wait(process)
         self.look(ended=True)
 
+    def delete(self, _):
+        """What is deleted is lost; the run is not."""
+        self.parts.append("delete")
+        process = self.start()
+        self.until(process, lambda: (self.out / "metrics.jsonl").exists())
+        time.sleep(self.rng.uniform(0, 0.5))
+        running = process.poll() is None
+        while self.out.exists():  # a file may come while its folder is emptied
+            shutil.rmtree(self.out, ignore_errors=True)
+            if running:
+                break
+        code = self.wait_long(process)
+        lines = [line for line in self.said().splitlines() if line.strip()]
+        require(code in (0, 3), f"exit code {code}: {lines[-1:]}")
+        if code == 3:
+            require(lines[-1].startswith("lockstep: error: ") and str(self.out) in lines[-1],
+                    f"the last line is {lines[-1:]}")
+        elif (self.out / "last").exists():
+            require(checkpoint(self.out / "last")["epoch"] == EPOCHS, "exit code 0, and the run is not done")
+
     def damage(self, _):
         """Of a copy of a finished run."""
         self.parts.append("damage")
@@ -389,7 +410,7 @@ def world(program, out, rng, by_rank):
     require(sum(losses[-20:]) < 0.7 * sum(losses[:20]), "it has not learned")
 
 
-KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "damages", "unread")
+KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "deletes", "damages", "unread")
 
 
 def main():
@@ -426,13 +447,17 @@ def main():
                 if kind == "damages":
                     shutil.copytree(alone.out, chain.out)
                 end = {"kills": chain.kill, "stops": chain.stop, "freezes": chain.freeze, "pauses": chain.pause,
-                       "limits": chain.limit, "moves": chain.move, "damages": chain.damage,
+                       "limits": chain.limit, "moves": chain.move, "deletes": chain.delete, "damages": chain.damage,
                        "unread": chain.unread}[kind]
                 for _ in range(rng.randint(1, 5) if kind in ("kills", "stops") else 1):
                     end(seconds)
                     ends += 1
                 chain.finish()
-                if ranks == arguments.ranks:
+                if kind == "deletes":  # the best so far was lost, and the numbers are the same
+                    tensors = ("model.safetensors", "optimizer.safetensors")
+                    require(digest(chain.out / "last", tensors) == digest(alone.out / "last", tensors),
+                            "last/ has not the weights of a run that was left alone")
+                elif ranks == arguments.ranks:
                     for name, value in expected.items():
                         require(digest(chain.out / name) == value, f"{name}/ is not that of a run that was left alone")
             except (Violation, OSError, ValueError, KeyError) as fault:

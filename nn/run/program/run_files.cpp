@@ -135,7 +135,7 @@ std::string RunFiles::folder() {
   require<WriteError>(opened.st_nlink == 0 && !file_exists(folder_), folder_,
                       ": was replaced during the run, and cannot be found any more");
   console_->note(concat("warning: ", folder_, " was deleted during the run and is made anew; earlier lines of its ",
-                        "metrics.jsonl are lost"));
+                        "metrics.jsonl and the best checkpoint are lost"));
   ::close(std::exchange(descriptor_, -1));
   log_.reset();
   lock_.reset();

@@ -311,6 +311,44 @@ TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
   }
 }
 
+/// Deletes "best" when the first epoch's "last" is there, and writes down which epochs were the best.
+class DeletesBest final : public RunObserver {
+ public:
+  explicit DeletesBest(bool deletes) : deletes_(deletes) {}
+  void on_epoch_end(const EpochEvent& event) override { best += event.best ? '*' : '.'; }
+  void on_checkpoint_end(const CheckpointEvent& event) override {
+    if (deletes_ && event.step == kSteps && event.folder.ends_with("/last")) {
+      std::filesystem::remove_all(event.folder.substr(0, event.folder.size() - 4) + "best");
+    }
+  }
+  std::string best;
+
+ private:
+  bool deletes_;
+};
+
+TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
+  for (const bool deleted : {false, true}) {
+    const std::string dir = path(deleted ? "deleted" : "kept");
+    std::vector<DeletesBest> observers = {DeletesBest(deleted), DeletesBest(false)};
+    const auto failures = run_on(
+        2,
+        [&](RunOptions& run, int) {
+          run.checkpoint_dir = dir;
+          run.metrics = {
+              {.name = "steps", .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }}};
+          run.best = {.metric = "steps", .lowest = true};  // the first evaluation is the best
+        },
+        [&](RunObserver*& observer, int rank) { observer = &observers[static_cast<std::size_t>(rank)]; });
+    EXPECT_EQ(failures, comm::none_failed(2));
+    for (const DeletesBest& observer : observers) {
+      EXPECT_EQ(observer.best, deleted ? "**" : "*.");
+    }
+    EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.best, deleted ? 2.0 * kSteps : 1.0 * kSteps);
+    EXPECT_EQ(read_checkpoint_state(dir + "/best").progress.best, deleted ? 2.0 * kSteps : 1.0 * kSteps);
+  }
+}
+
 /// Sets `stop` at the end of a step, on one rank.
 class StopAt final : public RunObserver {
  public:
