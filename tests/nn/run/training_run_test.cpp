@@ -1,6 +1,7 @@
 // run_training(): what observers are told and when, metrics of one's own, the best evaluation, and reports that leave
 // the device at work.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <functional>
@@ -330,7 +331,7 @@ class DeletesBest final : public RunObserver {
 TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
   for (const bool deleted : {false, true}) {
     const std::string dir = path(deleted ? "deleted" : "kept");
-    std::vector<DeletesBest> observers = {DeletesBest(deleted), DeletesBest(false)};
+    std::array<DeletesBest, 2> observers{DeletesBest(deleted), DeletesBest(false)};
     const auto failures = run_on(
         2,
         [&](RunOptions& run, int) {
