@@ -32,12 +32,25 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
       ->group(group);
 }
 
+void add_restart_options(CLI::App& app, LaunchOptions& options, const std::string& group) {
+  app.add_option("--max-restarts", options.max_restarts,
+                 "when ranks break, start them again from the last checkpoint, at most so many times; for ranks that "
+                 "the program starts itself")
+      ->capture_default_str()
+      ->group(group);
+  app.add_option("--min-ranks", options.min_ranks,
+                 "a start after one that wrote no checkpoint has one rank fewer, but at least so many; 0: as many")
+      ->capture_default_str()
+      ->group(group);
+}
+
 lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
   lockstep::require<lockstep::UsageError>(options.nodes >= 0, "--nodes is ", options.nodes, ", expected at least 0");
   return {.devices = lockstep::parse_devices(options.devices),
           .nodes = options.nodes,
           .hostfile = options.hostfile,
-          .launcher = lockstep::comm::parse_launcher(options.launcher)};
+          .launcher = lockstep::comm::parse_launcher(options.launcher),
+          .restart = {.most = options.max_restarts, .min_ranks = options.min_ranks}};
 }
 
 std::string bind_rank(const LaunchOptions& options, lockstep::Device device) {

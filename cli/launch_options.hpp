@@ -19,12 +19,17 @@ struct LaunchOptions {
   std::string hostfile;
   std::string launcher = "auto";
   std::string bind = "gpu";
+  int max_restarts = 0;
+  int min_ranks = 0;
 };
 
 /// --devices, --nodes, --hostfile, --launcher, --bind.
 void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group);
 
-/// UsageError that names the option and what was expected.
+/// --max-restarts, --min-ranks: of programs that go on from a checkpoint.
+void add_restart_options(CLI::App& app, LaunchOptions& options, const std::string& group);
+
+/// Without RestartPolicy::progress. UsageError that names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
 /// Binds the calling thread, and the threads that it starts later, as --bind says: on a GPU to the processors next to

@@ -11,6 +11,7 @@
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "cli/config_file.hpp"
 #include "cli/launch_options.hpp"
@@ -23,6 +24,9 @@ struct Parsed {
   Options options;
   std::string text;
 };
+
+/// A text that changes with the last checkpoint of a run (comm::RestartPolicy::progress).
+[[nodiscard]] std::string last_checkpoint(const std::string& out);
 
 /// The main() of a training program: starts the ranks when no launcher did, reads the same options on every rank, gives
 /// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
@@ -42,8 +46,11 @@ int training_main(int argc, char** argv,
       return exit_code::kFinished;
     }
     const Options& options = parsed.options;
-    const comm::RanksRequest ranks = ranks_request(options.launch);
+    comm::RanksRequest ranks = ranks_request(options.launch);
     comm::require_ranks_as_requested(session, ranks);
+    if (const std::string& fewer = session.launch().attempt.devices; !fewer.empty()) {
+      ranks.devices = parse_devices(fewer);
+    }
     const auto doing = [&](const char* what) {
       if (session.watchdog() != nullptr) {
         session.watchdog()->begin(what);
@@ -57,7 +64,12 @@ int training_main(int argc, char** argv,
   };
   const auto request = [&]() -> std::optional<comm::RanksRequest> {
     const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv));
-    return parsed.text.empty() ? std::optional(ranks_request(parsed.options.launch)) : std::nullopt;
+    if (!parsed.text.empty()) {
+      return std::nullopt;
+    }
+    comm::RanksRequest ranks = ranks_request(parsed.options.launch);
+    ranks.restart.progress = [out = parsed.options.training.out] { return last_checkpoint(out); };
+    return ranks;
   };
   const auto watchdog_s = [&] {
     try {

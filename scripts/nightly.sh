@@ -52,7 +52,7 @@ many_faults() {
   local ranks
   for ranks in 2 3; do
     python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --freezes 40 --pauses 10 \
-      --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --worlds 6 --ranks "$ranks" || return
+      --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --worlds 6 --ranks "$ranks" || return
   done
 }
 # The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see.

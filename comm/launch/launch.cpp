@@ -220,6 +220,21 @@ Launch place(const Environment& environment, const GivenPlace& given) {
   return single;
 }
 
+Attempt parse_attempt(const std::string& text) {
+  const std::size_t first = text.find(' ');
+  const std::size_t second = first == std::string::npos ? first : text.find(' ', first + 1);
+  int number = -1;
+  if (first > 0 && second != std::string::npos) {
+    const char* end = text.data() + second;
+    const auto [at, error] = std::from_chars(text.data() + first + 1, end, number);
+    number = error == std::errc() && at == end ? number : -1;
+  }
+  const std::string devices = second == std::string::npos ? "" : text.substr(second + 1);
+  require<UsageError>(number >= 0 && !devices.empty() && devices.find(' ') == std::string::npos, kAttempt, " is '",
+                      text, "', expected JOB NUMBER DEVICES");
+  return {.job = text.substr(0, first), .number = number, .devices = devices == "-" ? "" : devices};
+}
+
 }  // namespace
 
 Environment process_environment() {
@@ -239,7 +254,14 @@ Launch detect_launch(const Environment& environment, const GivenPlace& given) {
   if (const std::string* command = find(environment, kStartedWith)) {
     launch.started_with = *command;
   }
+  if (const std::string* text = find(environment, kAttempt)) {
+    launch.attempt = parse_attempt(*text);
+  }
   return launch;
+}
+
+std::string attempt_text(const Attempt& attempt) {
+  return concat(attempt.job, ' ', attempt.number, ' ', attempt.devices.empty() ? "-" : attempt.devices);
 }
 
 std::string Launch::description() const {
@@ -254,7 +276,8 @@ std::string Launch::description() const {
     by = "as given";
   }
   const std::string how = started_with.empty() ? std::string(by) : "by itself: " + started_with;
-  return concat("started ", how, note.empty() ? "" : "; ", note);
+  const std::string again = attempt.number > 0 ? concat("; restart ", attempt.number) : "";
+  return concat("started ", how, again, note.empty() ? "" : "; ", note);
 }
 Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                       std::string_view library) {

@@ -21,6 +21,13 @@ struct GivenPlace {
   std::optional<int> local_rank{}, local_size{};  ///< both or none
 };
 
+/// One start of the ranks of a job that is started again when it breaks (RestartPolicy, comm/launch/self_start.hpp).
+struct Attempt {
+  std::string job{};  ///< the same in every start of a job, and no other job's; empty: this job is not started again
+  int number = 0;     ///< the starts before
+  std::string devices{};  ///< what the ranks take instead of --devices; empty: what it says
+};
+
 struct Launch {
   LaunchSource source = LaunchSource::single;
   int rank = 0;
@@ -30,14 +37,19 @@ struct Launch {
   std::string origin{};
   std::string note{};          ///< a remark for the user; or empty
   std::string started_with{};  ///< the launcher's command line, when the program started its ranks itself; or empty
-  /// "started by itself: mpirun -np 4 ..", "started by mpirun or mpiexec", "started by srun", "started alone"; then the
-  /// note.
+  Attempt attempt{};
+  /// "started by itself: mpirun -np 4 ..", "started by mpirun or mpiexec", "started by srun", "started alone"; then
+  /// "restart 2" and the note.
   [[nodiscard]] std::string description() const;
 };
 
 /// The environment variable through which ranks learn that their program started them (comm/launch/self_start.hpp). It
 /// holds Launch::started_with.
 inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
+
+/// The environment variable that holds Launch::attempt: "JOB NUMBER DEVICES", "-" for no devices.
+inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
+[[nodiscard]] std::string attempt_text(const Attempt& attempt);
 
 /// The first source of this list that gives rank and size:
 ///   given     by the program
@@ -51,10 +63,10 @@ inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
 ///
 ///   single    none of these
 ///
-/// A variable with an empty value counts as not set. UsageError, naming the variables and their values, when a source
-/// violates 0 <= rank < size, is incomplete, or disagrees with a second one: two MPI launchers, or RANK and WORLD_SIZE
-/// with MPI or a step. Beside MPI or a step torchrun's variables may be incomplete, as scripts set them for other
-/// programs.
+/// A variable with an empty value counts as not set. UsageError for a LOCKSTEP_ATTEMPT of another form, and, naming the
+/// variables and their values, when a source violates 0 <= rank < size, is incomplete, or disagrees with a second one:
+/// two MPI launchers, or RANK and WORLD_SIZE with MPI or a step. Beside MPI or a step torchrun's variables may be
+/// incomplete, as scripts set them for other programs.
 [[nodiscard]] Launch detect_launch(const Environment& environment, const GivenPlace& given = {});
 
 /// Compares the detected launch with the world that MPI reports (`library`: its name, for the message) and returns the

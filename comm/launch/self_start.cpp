@@ -4,9 +4,11 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 #include <variant>
 
 #include <unistd.h>
@@ -147,6 +149,9 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
     arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
     // mpirun passes only Open MPI's own variables to other nodes; these must be named.
     arguments.insert(arguments.end(), {"-x", kStartedWith});
+    if (request.restart.most > 0) {
+      arguments.insert(arguments.end(), {"-x", kAttempt});
+    }
     for (const auto& [name, value] : environment) {
       const auto begins = [&n = name](const char* prefix) { return n.starts_with(prefix); };
       if (std::any_of(kForAllNodes.begin(), kForAllNodes.end(), begins)) {
@@ -163,6 +168,24 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
     arguments.insert(arguments.end(), {"--bind-to", "none"});
   }
   return start;
+}
+
+void require_policy(const RanksRequest& request) {
+  const RestartPolicy& policy = request.restart;
+  require_start(policy.most >= 0, "--max-restarts is ", policy.most, ", expected at least 0");
+  require_start(policy.min_ranks >= 0, "--min-ranks is ", policy.min_ranks, ", expected at least 0");
+  if (policy.min_ranks == 0) {
+    return;
+  }
+  require_start(policy.most > 0, "--min-ranks is ", policy.min_ranks, ", which says how restarts go on: expected ",
+                "--max-restarts above 0");
+  const auto* host = std::get_if<DeviceRequest::Host>(&request.devices.form());
+  const auto* usable = std::get_if<DeviceRequest::Usable>(&request.devices.form());
+  const int ranks = host != nullptr ? host->ranks : usable != nullptr ? usable->count : 0;
+  require_start(ranks > 0 && request.nodes <= 1 && request.hostfile.empty(), "--min-ranks is ", policy.min_ranks,
+                " with devices '", request.devices.text(), "', expected cpu:N or usable:N on one node");
+  require_start(policy.min_ranks <= ranks, "--min-ranks is ", policy.min_ranks, ", expected at most the ", ranks,
+                " ranks of devices '", request.devices.text(), "'");
 }
 
 std::string joined(const std::vector<std::string>& words) {
@@ -192,6 +215,7 @@ Launcher parse_launcher(std::string_view text) {
 std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                          const StartSite& site) {
   require_start(request.nodes >= 0, "--nodes is ", request.nodes, ", expected at least 0");
+  require_policy(request);
   if (request.launcher == Launcher::none || detect_launch(environment).source != LaunchSource::single) {
     return std::nullopt;
   }
@@ -232,11 +256,100 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   return mpirun(request, environment, site, ranks, managed);
 }
 
+namespace {
+
+/// The plan for this machine, checked; empty when this process is to be the only rank.
+std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment& environment) {
+  std::optional<SelfStart> start =
+      plan_self_start(asked, environment,
+                      {.count_gpus = [] { return detail::ask_in_a_child([] { return num_gpus(); }); },
+                       .cores = std::max(1, count_cores(ProcessorSet::of_this_thread())),
+                       .root = ::geteuid() == 0});
+  if (!start) {
+    return std::nullopt;
+  }
+  if (!asked.hostfile.empty()) {
+    const bool there = ::access(asked.hostfile.c_str(), R_OK) == 0;
+    require_start(there, "--hostfile is '", asked.hostfile, "': ", std::strerror(errno),
+                  "; expected a file with a node and its slots on each line");
+  }
+  const std::string& launcher = start->arguments.front();
+  const std::string what = concat("devices '", asked.devices.text(), "' asks for several ranks: ");
+  require_start(LOCKSTEP_HAS_MPI != 0, what, "this build has no MPI to start them with; build it with Open MPI");
+  require_start(!detail::find_on_path(launcher).empty(), what, launcher, " is not on PATH",
+                launcher == "mpirun" ? ": install it (Debian: openmpi-bin), start the ranks by hand, "
+                                     : ": load SLURM's commands, take --launcher mpirun, ",
+                "or one rank with --devices cpu");
+  return start;
+}
+
+/// Runs the program as a rank or under its launcher, and waits for it.
+detail::LauncherEnd run_once(const SelfStart& start, int argc, char** argv, const Attempt& attempt) {
+  std::vector<std::string> command = start.arguments;
+  command.insert(command.end(), argv, argv + argc);
+  Environment variables = start.variables;
+  if (!attempt.job.empty()) {
+    variables[kAttempt] = attempt_text(attempt);
+  }
+  if (!start.arguments.empty()) {
+    variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // SIGTSTP and SIGCONT
+    std::string started_with = joined(start.arguments) + (start.note.empty() ? "" : " (" + start.note + ")");
+    for (const auto& [name, value] : start.variables) {
+      started_with = concat(name, '=', value, ' ', started_with);
+    }
+    variables[kStartedWith] = started_with;
+  }
+  return detail::run_launcher(command, variables);
+}
+
+/// A job that another start would end in the same way, or that was not to go on.
+bool is_over(const detail::LauncherEnd& end) {
+  constexpr int kCannotBeRun = 127;
+  return end.stopped || end.code == exit_code::kFinished || end.code == exit_code::kBadInput ||
+         end.code == exit_code::kStopped || end.code == kCannotBeRun;
+}
+
+/// The request with one rank fewer.
+DeviceRequest one_fewer(const DeviceRequest& request) {
+  if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
+    return DeviceRequest::parse(concat("cpu:", host->ranks - 1));
+  }
+  return DeviceRequest::parse(concat("usable:", std::get<DeviceRequest::Usable>(request.form()).count - 1));
+}
+
+/// self_start() with restarts. A job of one rank runs in a child process too.
+int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environment& environment, int argc,
+              char** argv) {
+  const RestartPolicy policy = asked.restart;
+  Attempt attempt{.job = concat(::getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count())};
+  for (;;) {
+    const std::string kept = policy.progress ? policy.progress() : "";
+    const detail::LauncherEnd end = run_once(start.value_or(SelfStart()), argc, argv, attempt);
+    if (is_over(end) || attempt.number == policy.most) {
+      return end.code;
+    }
+    const int ranks = ranks_of_node(asked.devices, environment, {});
+    if (policy.min_ranks > 0 && ranks > policy.min_ranks && policy.progress() == kept) {
+      asked.devices = one_fewer(asked.devices);
+      attempt.devices = asked.devices.text();
+    }
+    ++attempt.number;
+    const std::string of = attempt.devices.empty() ? "" : concat(" on ", attempt.devices);
+    const std::string why = end.code > 128 ? concat(" (signal ", end.code - 128, ")") : "";
+    std::fprintf(stderr, "lockstep: the job ended with code %d%s: restart %d of %d%s\n", end.code, why.c_str(),
+                 attempt.number, policy.most, of.c_str());
+    start = plan_here(asked, environment);  // GPUs may be gone
+  }
+}
+
+}  // namespace
+
 std::optional<int> self_start(int argc, char** argv, const std::function<std::optional<RanksRequest>()>& request) {
   const Environment environment = process_environment();
   std::optional<RanksRequest> asked;
   try {
-    if (detect_launch(environment).source != LaunchSource::single) {
+    const Launch launch = detect_launch(environment);
+    if (launch.source != LaunchSource::single || (!launch.attempt.job.empty() && launch.started_with.empty())) {
       return std::nullopt;
     }
     asked = request();
@@ -246,37 +359,11 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
   if (!asked) {
     return std::nullopt;
   }
-  const std::optional<SelfStart> start =
-      plan_self_start(*asked, environment,
-                      {.count_gpus = [] { return detail::ask_in_a_child([] { return num_gpus(); }); },
-                       .cores = std::max(1, count_cores(ProcessorSet::of_this_thread())),
-                       .root = ::geteuid() == 0});
-  if (!start) {
-    return std::nullopt;
+  std::optional<SelfStart> start = plan_here(*asked, environment);
+  if (asked->restart.most > 0 && asked->launcher != Launcher::none) {
+    return supervise(std::move(*asked), std::move(start), environment, argc, argv);
   }
-  if (!asked->hostfile.empty()) {
-    const bool there = ::access(asked->hostfile.c_str(), R_OK) == 0;
-    require_start(there, "--hostfile is '", asked->hostfile, "': ", std::strerror(errno),
-                  "; expected a file with a node and its slots on each line");
-  }
-  const std::string& launcher = start->arguments.front();
-  const std::string what = concat("devices '", asked->devices.text(), "' asks for several ranks: ");
-  require_start(LOCKSTEP_HAS_MPI != 0, what, "this build has no MPI to start them with; build it with Open MPI");
-  require_start(!detail::find_on_path(launcher).empty(), what, launcher, " is not on PATH",
-                launcher == "mpirun" ? ": install it (Debian: openmpi-bin), start the ranks by hand, "
-                                     : ": load SLURM's commands, take --launcher mpirun, ",
-                "or one rank with --devices cpu");
-  std::vector<std::string> command = start->arguments;
-  command.insert(command.end(), argv, argv + argc);
-  const std::string note = start->note.empty() ? "" : " (" + start->note + ")";
-  Environment variables = start->variables;
-  variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // SIGTSTP and SIGCONT
-  std::string started_with = joined(start->arguments) + note;
-  for (const auto& [name, value] : start->variables) {
-    started_with = concat(name, '=', value, ' ', started_with);
-  }
-  variables[kStartedWith] = started_with;
-  return detail::run_launcher(command, variables);
+  return start ? std::optional(run_once(*start, argc, argv, {}).code) : std::nullopt;
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
@@ -301,6 +388,9 @@ void require_ranks_as_requested(Session& session, const RanksRequest& request) {
     require_start(request.hostfile.empty() || !session.launch().started_with.empty(), "--hostfile is '",
                   request.hostfile, "', but this program did not start its ranks (", session.launch().description(),
                   "): the launcher takes the file");
+    require_start(request.restart.most == 0 || !session.launch().attempt.job.empty(), "--max-restarts is ",
+                  request.restart.most, ", but this program did not start its ranks (", session.launch().description(),
+                  "): expected --devices with so many ranks, and no launcher");
   });
 }
 

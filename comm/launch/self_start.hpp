@@ -18,12 +18,23 @@ enum class Launcher : unsigned char { automatic, mpirun, srun, none };
 /// "auto", "mpirun", "srun", "none". UsageError otherwise.
 [[nodiscard]] Launcher parse_launcher(std::string_view text);
 
+/// Whether the ranks are started again when they break.
+struct RestartPolicy {
+  int most = 0;  ///< restarts; 0: none
+  /// After a start without progress the next has one rank fewer, but at least so many; 0: always as many. For cpu:N and
+  /// usable:N on one node.
+  int min_ranks = 0;
+  /// A text that changes when the ranks have kept something that a restart goes on from. Needed with min_ranks.
+  std::function<std::string()> progress{};
+};
+
 /// What the command line asks for.
 struct RanksRequest {
   DeviceRequest devices{};
   int nodes = 0;           ///< 0: one, or as many as the host file or the allocation has
   std::string hostfile{};  ///< mpirun's --hostfile; or empty
   Launcher launcher = Launcher::automatic;
+  RestartPolicy restart{};
 };
 
 /// What the plan depends on, beside request and environment.
@@ -49,7 +60,8 @@ struct SelfStart {
 ///
 /// UsageError for GPUs of this machine alone where it has none; for nodes below 0; for more than 2^20 ranks in all or,
 /// on this machine alone, 64 per core; for several nodes without a host file or an allocation; for a host file with
-/// srun; for srun outside of an allocation; and when this process was already started so and still finds itself alone.
+/// srun; for srun outside of an allocation; for a RestartPolicy that cannot be; and when this process was already
+/// started so and still finds itself alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 
@@ -62,7 +74,12 @@ struct SelfStart {
 /// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second such signal,
 /// more than a second later, goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
 /// Ctrl-C takes the same way. Ctrl-Z (SIGTSTP) stops the ranks too, under mpirun, and SIGCONT (fg) continues them.
-/// What mpirun itself says of a rank that ended with a code of lockstep's is left out. UsageError when the launcher is
+/// What mpirun itself says of a rank that ended with a code of lockstep's is left out.
+///
+/// With RestartPolicy::most it starts the ranks again (a line on standard error says so) when they end in any other way
+/// than finished (0), by bad input (2), or stopped by a signal (75, or one that this process passed on); then a program
+/// that needs no launcher runs in a process of its own too. Ranks see Launch::attempt. Between GPUs it counts again
+/// ("gpu", "auto"), so a restart takes those that are left. UsageError when the launcher is
 /// not installed, the host file cannot be read, or this build has no MPI.
 [[nodiscard]] std::optional<int> self_start(int argc, char** argv,
                                             const std::function<std::optional<RanksRequest>()>& request);
@@ -74,7 +91,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 const std::function<double()>& watchdog_s = {}) noexcept;
 
 /// Checks that the ranks are what was asked for. Collective. UsageError, once, when the number of nodes differs from
-/// request.nodes, or when a host file is given although the program did not start its ranks.
+/// request.nodes, or when a host file or restarts are asked for although the program did not start its ranks.
 void require_ranks_as_requested(Session& session, const RanksRequest& request);
 
 }  // namespace lockstep::comm

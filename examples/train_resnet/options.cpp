@@ -73,6 +73,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   add_channels("--mean", o.mean, "mean");
   add_channels("--std", o.std, "standard deviation");
   cli::add_launch_options(app, o.launch, "Ranks");
+  cli::add_restart_options(app, o.launch, "Ranks");
   cli::add_training_options(app, o.training);
 
   parsed.text = cli::parse_command_line(app, argc, argv, config);

@@ -74,6 +74,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                  "above 0; 1: by the model's probabilities; smaller: likely bytes more often")
       ->group("Samples");
   cli::add_launch_options(app, o.launch, "Ranks");
+  cli::add_restart_options(app, o.launch, "Ranks");
   cli::add_training_options(app, o.training);
 
   parsed.text = cli::parse_command_line(app, argc, argv, config);

@@ -95,6 +95,20 @@ TEST(Launch, PlacesOnTheNode) {
   EXPECT_EQ(torchrun.node, 1);
 }
 
+TEST(Launch, StartsOfAJobThatIsStartedAgain) {
+  EXPECT_TRUE(detect_launch({}).attempt.job.empty());
+  const Attempt attempt{.job = "7-9", .number = 2, .devices = "cpu:3"};
+  const Launch launch = detect_launch({{kAttempt, attempt_text(attempt)}});
+  EXPECT_EQ(launch.attempt.job, "7-9");
+  EXPECT_EQ(launch.attempt.number, 2);
+  EXPECT_EQ(launch.attempt.devices, "cpu:3");
+  EXPECT_EQ(launch.description(), "started alone; restart 2");
+  EXPECT_EQ(detect_launch({{kAttempt, attempt_text({.job = "7-9"})}}).attempt.devices, "");
+  for (const char* text : {"7", "7 1", "7 x -", "7 -1 -", " 1 -", "7 1 ", "7 1 - -"}) {
+    EXPECT_THROW((void)detect_launch({{kAttempt, text}}), UsageError) << text;
+  }
+}
+
 TEST(Launch, WhatIsGivenComesFirst) {
   const Launch launch = detect_launch(with(kMpirun, {{"WORLD_SIZE", "3"}}), {.rank = 1, .size = 2});
   EXPECT_EQ(to_string(launch.source), "given");

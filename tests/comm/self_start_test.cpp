@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +28,9 @@
 
 namespace lockstep::comm {
 namespace {
+
+using testing::error_of;
+using testing::expect_holds;
 
 std::string joined(const std::optional<SelfStart>& start) {
   std::string text;
@@ -188,6 +195,88 @@ TEST(SelfStart, InAnAllocation) {
   EXPECT_THROW((void)plan_self_start(request, batch, kNoGpu), UsageError);
 }
 
+TEST(SelfStart, RestartsThatCannotBe) {
+  const auto refused = [](const char* devices, RestartPolicy policy, int nodes = 0) {
+    return error_of<UsageError>([&] {
+      (void)plan_self_start({.devices = DeviceRequest::parse(devices), .nodes = nodes, .restart = policy}, {},
+                            {.cores = 8});
+    });
+  };
+  expect_holds(refused("cpu:4", {.most = -1}), "--max-restarts is -1");
+  expect_holds(refused("cpu:4", {.most = 1, .min_ranks = -2}), "--min-ranks is -2");
+  expect_holds(refused("cpu:4", {.min_ranks = 2}), "--max-restarts above 0");
+  expect_holds(refused("cpu:4", {.most = 1, .min_ranks = 5}), "at most the 4 ranks");
+  expect_holds(refused("1,2", {.most = 1, .min_ranks = 1}), "'1,2', expected cpu:N or usable:N");
+  expect_holds(refused("cpu:4", {.most = 1, .min_ranks = 2}, 2), "on one node");
+}
+
+/// self_start() of a shell script, in a process of its own: what it prints, and its exit code at the end.
+std::string supervised(const std::string& script, const std::string& folder, const RestartPolicy& policy,
+                       const char* devices = "cpu") {
+  const std::string printed = folder + "/printed";
+  std::fflush(nullptr);
+  const pid_t runner = ::fork();
+  if (runner == 0) {
+    const int file = ::open(printed.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(file, STDOUT_FILENO);
+    ::dup2(file, STDERR_FILENO);
+    ::unsetenv(kAttempt);
+    std::string words[] = {"sh", "-c", script, "sh", folder};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
+    std::_Exit(self_start(5, argv, [&] {
+                 return RanksRequest{.devices = DeviceRequest::parse(devices), .restart = policy};
+               }).value_or(99));
+  }
+  int status = 0;
+  EXPECT_EQ(::waitpid(runner, &status, 0), runner);
+  return concat(read_file(printed, 10000), "code ", WEXITSTATUS(status), '\n');
+}
+
+TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
+  const testing::TemporaryFolder folder;
+  // The numbers of the starts; the third one finishes.
+  const std::string count =
+      "set -- $1 $LOCKSTEP_ATTEMPT; echo $3 >> $1/starts; echo start $3; [ -e $1/job ] || echo $2 > $1/job; "
+      "[ $(cat $1/job) = $2 ] || echo another job; ";
+  EXPECT_EQ(supervised(count + "case $3 in 0) exit 3;; 1) kill -9 $$;; esac", folder.path(), {.most = 3}),
+            "start 0\nlockstep: the job ended with code 3: restart 1 of 3\n"
+            "start 1\nlockstep: the job ended with code 137 (signal 9): restart 2 of 3\nstart 2\ncode 0\n");
+  std::filesystem::remove(folder / "job");
+  EXPECT_EQ(supervised(count + "exit 76", folder.path(), {.most = 1}),
+            "start 0\nlockstep: the job ended with code 76: restart 1 of 1\nstart 1\ncode 76\n");
+  for (const int code : {0, 2, 75}) {  // done, wrong for good, stopped
+    std::filesystem::remove(folder / "job");
+    EXPECT_EQ(supervised(concat(count, "exit ", code), folder.path(), {.most = 3}),
+              concat("start 0\ncode ", code, '\n'));
+  }
+  EXPECT_EQ(supervised("exit 3", folder.path(), {}), "code 99\n") << "one rank without restarts is this process";
+}
+
+#if LOCKSTEP_HAS_MPI
+TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {
+  const testing::TemporaryFolder folder;
+  write_file(folder / "mpirun",
+             "#!/bin/sh\n"
+             "while [ $1 != -np ]; do shift; done\n"
+             "set -- $2 $LOCKSTEP_ATTEMPT\n"
+             "echo $1 ranks, start $3, $4\n"
+             "[ $3 != 1 ] || echo > $(dirname $0)/kept\n"
+             "exit 3\n");
+  ASSERT_EQ(::chmod((folder / "mpirun").c_str(), 0700), 0);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.path() + ":" + path).c_str(), 1);
+  const RestartPolicy policy{
+      .most = 4, .min_ranks = 2, .progress = [&] { return file_exists(folder / "kept") ? "kept" : "nothing"; }};
+  EXPECT_EQ(supervised("", folder.path(), policy, "cpu:4"),
+            "4 ranks, start 0, -\nlockstep: the job ended with code 3: restart 1 of 4 on cpu:3\n"
+            "3 ranks, start 1, cpu:3\nlockstep: the job ended with code 3: restart 2 of 4 on cpu:3\n"
+            "3 ranks, start 2, cpu:3\nlockstep: the job ended with code 3: restart 3 of 4 on cpu:2\n"
+            "2 ranks, start 3, cpu:2\nlockstep: the job ended with code 3: restart 4 of 4 on cpu:2\n"
+            "2 ranks, start 4, cpu:2\ncode 3\n");
+  ::setenv("PATH", path.c_str(), 1);
+}
+#endif
+
 TEST(SelfStart, Launchers) {
   EXPECT_EQ(parse_launcher("auto"), Launcher::automatic);
   EXPECT_EQ(parse_launcher("mpirun"), Launcher::mpirun);
@@ -197,7 +286,7 @@ TEST(SelfStart, Launchers) {
 }
 
 int shell(const std::string& script, const std::string& value = "") {
-  return detail::run_launcher({"sh", "-c", script}, {{std::string(kStartedWith), value}});
+  return detail::run_launcher({"sh", "-c", script}, {{std::string(kStartedWith), value}}).code;
 }
 
 TEST(RunLauncher, ExitCodesComeThrough) {
@@ -207,7 +296,7 @@ TEST(RunLauncher, ExitCodesComeThrough) {
   EXPECT_EQ(shell("kill -USR1 $$"), 128 + SIGUSR1);
   EXPECT_EQ(shell("test \"$LOCKSTEP_STARTED_WITH\" = 'mpirun -np 4'", "mpirun -np 4"), 0);
   EXPECT_EQ(std::getenv(kStartedWith), nullptr);
-  EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}), 127);
+  EXPECT_EQ(detail::run_launcher({"no-such-program"}, {}).code, 127);
 }
 
 /// run_launcher() in a process of its own, which ignores the signals `ignored` and no others, whatever this one does.
@@ -221,7 +310,7 @@ int with_signals(const std::string& script, const std::vector<int>& signals, std
     for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
       ::signal(number, std::find(ignored.begin(), ignored.end(), number) == ignored.end() ? SIG_DFL : SIG_IGN);
     }
-    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}));
+    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}).code);
   }
   for (std::size_t i = 0; i < signals.size(); ++i) {
     const std::string name = ready + std::to_string(i);
@@ -307,11 +396,12 @@ TEST(RunLauncher, CtrlZStopsAndFgContinues) {
   const pid_t runner = ::fork();
   if (runner == 0) {
     ::signal(SIGTSTP, SIG_DFL);
-    std::_Exit(detail::run_launcher(
-        {"sh", "-c",
-         "trap 'echo stop >> $1' TSTP; trap 'echo go >> $1; exit 5' CONT; : > $1.ready; while :; do sleep 0.02; done",
-         "sh", got},
-        {}));
+    std::_Exit(detail::run_launcher({"sh", "-c",
+                                     "trap 'echo stop >> $1' TSTP; trap 'echo go >> $1; exit 5' CONT; : > $1.ready; "
+                                     "while :; do sleep 0.02; done",
+                                     "sh", got},
+                                    {})
+                   .code);
   }
   while (!file_exists(got + ".ready")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -343,7 +433,8 @@ TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
       std::_Exit(99);
     }
     std::_Exit(
-        detail::run_launcher({"sh", "-c", "cat && echo output && readlink /proc/self/fd/0 > $1", "sh", result}, {}));
+        detail::run_launcher({"sh", "-c", "cat && echo output && readlink /proc/self/fd/0 > $1", "sh", result}, {})
+            .code);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(runner, &status, 0), runner);

@@ -23,6 +23,7 @@ struct Read {
   explicit Read(const std::string& toml, std::vector<const char*> arguments = {}) {
     CLI::App app;
     lockstep::cli::add_launch_options(app, launch, "");
+    lockstep::cli::add_restart_options(app, launch, "");
     app.add_option("--hidden", hidden)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--epochs", epochs);
     app.add_option("--lr", rate);

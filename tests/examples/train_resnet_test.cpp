@@ -478,6 +478,32 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   expect_refused(train_resnet(ranks, job + "--resume auto"), {"best/", "--resume " + path("run/best")});
 }
 
+TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
+  const std::string job = kTiny + "--epochs 1 --seed 5 --checkpoint-every 1 ";
+  const auto start = [&](const char* attempt, const std::string& options) {
+    return run_command(concat("env LOCKSTEP_ATTEMPT='", attempt, "' ", TRAIN_RESNET, options));
+  };
+  ASSERT_EQ(start("7-1 0 -", job + "--keep 2" + out("run")).code, 0);
+  fs::remove_all(path("run/last"));  // as if it had been killed before that was there
+  fs::rename(path("run/last.2"), path("run/last"));
+  expect_refused(start("7-2 1 -", job + out("run")), {"--out " + path("run"), "last/", "--resume auto"});
+  const Ended restarted = start("7-1 1 -", job + "--overwrite" + out("run"));
+  EXPECT_EQ(restarted.code, 0) << restarted.output;
+  EXPECT_NE(restarted.output.find("  resuming   " + path("run/last") + " at epoch 0, batch 2"), std::string::npos)
+      << restarted.output;
+  EXPECT_NE(restarted.output.find("restart 1"), std::string::npos) << restarted.output;
+  ASSERT_EQ(train_resnet(0, job + out("alone")).code, 0);
+  EXPECT_TRUE(testing::get_file(path("run/last/model.safetensors")) ==
+              testing::get_file(path("alone/last/model.safetensors")));
+  // A start that was killed before its first checkpoint leaves other files.
+  fs::remove_all(path("run/last"));
+  const Ended anew = start("7-1 2 -", job + out("run"));
+  EXPECT_EQ(anew.code, 0) << anew.output;
+  EXPECT_TRUE(testing::get_file(path("run/last/model.safetensors")) ==
+              testing::get_file(path("alone/last/model.safetensors")));
+  expect_refused(start("7-1 x -", job + out("run")), {"LOCKSTEP_ATTEMPT", "'7-1 x -'"});
+}
+
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 3 --log-every 1" + out("run")).code, 0);
   const std::string file = path("run/metrics.jsonl");

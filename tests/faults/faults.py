@@ -2,7 +2,7 @@
 """Breaks training at random moments, resumes it, and looks at what is left: docs/reliability.md, as a test.
 
     faults.py TRAIN_RESNET [--kills N] [--stops N] [--freezes N] [--pauses N] [--limits N] [--moves N] [--deletes N]
-              [--damages N] [--unread N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
+              [--damages N] [--unread N] [--restarts N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
 
 kills, stops  chains of runs that are killed (or stopped by a signal) 1 to 5 times, and resumed each time
 freezes       a rank is stopped (SIGSTOP), from its first instruction on: the watchdog ends the job and names it
@@ -12,6 +12,7 @@ moves         the folder of results is moved (mv) while the run writes to it
 deletes       the folder of results is deleted (rm -r) while the run writes to it
 damages       a bit of a checkpoint changes: it is refused, and another one is named
 unread        nobody reads the output until the run is over
+restarts      ranks are killed, and the job starts them again by itself (--max-restarts)
 worlds        1, 2, 4, 3 ranks with --batch-per-rank, then other --batch-size: samples and rate are counted here again
 
 After each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has
@@ -342,6 +343,39 @@ class Chain:
         require(said.rstrip().endswith(f"results in {self.out}"), f"the end of the output is {said[-60:]!r}")
         self.look(ended=True)
 
+    def restart(self, _):
+        """Without --resume: the job goes on by itself."""
+        kills = self.rng.randint(1, 3)
+        self.parts.append(f"{kills} kills")
+        with open(self.log, "ab") as log:
+            process = subprocess.Popen(self.command + ["--max-restarts", str(kills)], stdin=subprocess.DEVNULL,
+                                       stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        done = 0
+        for number in range(1, kills + 1):
+            # Each start has written to the folder when a rank of it is killed: "step" or "resume" lines are there.
+            steps = f"restart {number - 1}" if number > 1 else "training"
+            if not self.until(process, lambda: steps in self.said() and len(self.ranks_of_job(process)) == self.ranks):
+                break
+            time.sleep(self.rng.uniform(0, 0.6))
+            ranks = self.ranks_of_job(process)
+            if not ranks:
+                break
+            try:
+                os.kill(self.rng.choice(ranks), signal.SIGKILL)
+            except ProcessLookupError:
+                break
+            done = number
+            self.until(process, lambda: f"restart {number} of {kills}" in self.said())
+        code = self.wait_long(process)
+        require(code == 0, f"exit code {code} after {done} kills and restarts")
+        require(self.said().count(": restart ") <= done, "it was started again without a reason")
+
+    def ranks_of_job(self, process):
+        """Process ids of the ranks; that of the child where there is no launcher."""
+        running = processes_of(process.pid)
+        return [pid for pid, rank in running if rank >= 0] if self.ranks > 1 else [
+            pid for pid, _ in running if pid != process.pid]
+
     def finish(self):
         code = self.wait_long(self.start())
         require(code == 0, f"the last part ended with {code}")
@@ -410,7 +444,8 @@ def world(program, out, rng, by_rank):
     require(sum(losses[-20:]) < 0.7 * sum(losses[:20]), "it has not learned")
 
 
-KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "deletes", "damages", "unread")
+KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "deletes", "damages", "unread",
+         "restarts")
 
 
 def main():
@@ -448,7 +483,7 @@ def main():
                     shutil.copytree(alone.out, chain.out)
                 end = {"kills": chain.kill, "stops": chain.stop, "freezes": chain.freeze, "pauses": chain.pause,
                        "limits": chain.limit, "moves": chain.move, "deletes": chain.delete, "damages": chain.damage,
-                       "unread": chain.unread}[kind]
+                       "unread": chain.unread, "restarts": chain.restart}[kind]
                 for _ in range(rng.randint(1, 5) if kind in ("kills", "stops") else 1):
                     end(seconds)
                     ends += 1

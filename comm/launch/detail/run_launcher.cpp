@@ -172,7 +172,7 @@ bool is_explained(int code) {
 
 }  // namespace
 
-int run_launcher(const std::vector<std::string>& command, const Environment& variables) {
+LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables) {
   std::fflush(nullptr);
   const sigset_t set = awaited();
   sigset_t before;
@@ -220,7 +220,7 @@ int run_launcher(const std::vector<std::string>& command, const Environment& var
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
-  return code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code;
+  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0};
 }
 
 std::string find_on_path(const std::string& name) {

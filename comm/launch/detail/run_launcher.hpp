@@ -8,12 +8,17 @@
 
 namespace lockstep::comm::detail {
 
+struct LauncherEnd {
+  int code = 0;
+  bool stopped = false;  ///< this process was asked to stop meanwhile, and passed that on
+};
+
 /// Runs a command (found on PATH) with additional environment variables, waits for it, and passes signals on as
-/// self_start() describes. Returns its exit code: 128 + n when signal n ended it, also when it ended by a SIGUSR1 that
+/// self_start() describes. Its exit code is 128 + n when signal n ended it, also when it ended by a SIGUSR1 that
 /// stood for n; 127 when it cannot be run. When this process dies, the command gets SIGTERM. The command's standard
 /// error passes through a BannerFilter. Blocks and restores the signals of the calling thread; the process must have no
 /// other threads.
-[[nodiscard]] int run_launcher(const std::vector<std::string>& command, const Environment& variables);
+[[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables);
 
 /// The path of the command of this name; empty when there is none.
 [[nodiscard]] std::string find_on_path(const std::string& name);

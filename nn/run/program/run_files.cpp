@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <fcntl.h>
@@ -43,13 +44,27 @@ void RunFiles::lock_if_used(const std::string& folder) {
 }
 
 void RunFiles::lock(const std::string& folder) {
-  try {
-    if (!lock_) {
+  constexpr std::chrono::milliseconds kBetween{100};
+  const auto end = std::chrono::steady_clock::now() + longest_wait_;
+  while (!lock_) {
+    try {
       lock_.emplace(folder);
+    } catch (UsageError& error) {
+      if (std::chrono::steady_clock::now() >= end) {
+        error.annotate("--out");
+        throw;
+      }
+      std::this_thread::sleep_for(kBetween);
     }
-  } catch (UsageError& error) {
-    error.annotate("--out");
-    throw;
+  }
+}
+
+std::string RunFiles::job_of(const std::string& folder) {
+  const std::string path = folder + "/config.json";
+  try {
+    return read_json(path).get<std::string>("job", path);
+  } catch (const Error&) {
+    return "";
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <ostream>
@@ -21,6 +22,10 @@ class RunFiles final : public RunObserver {
   /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
   /// folders. UsageError naming --out when another run holds the lock.
   void lock_if_used(const std::string& folder);
+  /// The locks below wait so long for a job that is still ending.
+  void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
+  /// "job" of the folder's config.json; empty where there is none.
+  [[nodiscard]] static std::string job_of(const std::string& folder);
   /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
   /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
@@ -49,6 +54,7 @@ class RunFiles final : public RunObserver {
   void lock(const std::string& folder);
   void make(const std::string& folder, bool append);
   std::string folder_;
+  std::chrono::seconds longest_wait_{0};
   int descriptor_ = -1;  ///< of the folder: it stays the same wherever the folder goes
   Json config_;
   std::string samples_;

@@ -83,11 +83,26 @@ struct TrainingProgram::Impl {
     }
     doing("looking for checkpoints");
     // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
+    const comm::Attempt& attempt = session.launch().attempt;
+    double found = 0;  // 1: an earlier start of this job has written to the folder; 2: a checkpoint, too
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty()) {
+        if (attempt.number > 0) {
+          constexpr std::chrono::seconds kEnding{30};
+          files.wait_for_lock(kEnding);
+        }
         files.lock_if_used(o.out);
+        if (attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job) {
+          found = find_folder(o.out + "/last").empty() ? 1 : 2;
+        }
       }
     });
+    found = comm::all_gather_value(session.control(), found).front();
+    o.overwrite = o.overwrite || found > 0;
+    if (found > 1) {
+      o.resume = "auto";
+      o.init.clear();
+    }
     // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
     // file system of its own.
     resume_from = o.resume;
@@ -457,6 +472,9 @@ struct TrainingProgram::Impl {
                         {"top_k", o.top_k},
                         {"init", o.init},
                         {"resume", o.resume}};
+    if (const std::string& job = session.launch().attempt.job; !job.empty()) {
+      config["job"] = job;
+    }
     config.insert(recipe.config.begin(), recipe.config.end());
     return config;
   }

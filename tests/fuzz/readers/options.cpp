@@ -36,6 +36,7 @@ void options(Input input) {
     cli::LaunchOptions launch;
     nn::TrainingOptions training;
     cli::add_launch_options(app, launch, "Ranks");
+    cli::add_restart_options(app, launch, "Ranks");
     cli::add_training_options(app, training);
     const std::string text = cli::parse_command_line(app, static_cast<int>(arguments.size()), arguments.data(), {});
     if (!text.empty()) {
