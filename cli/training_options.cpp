@@ -117,6 +117,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   };
   add("--out", o.out, "folder for results");
   add("--log-every", o.log_every, "steps between reports");
+  app.add_flag("--tensorboard", o.tensorboard, "write scalars for TensorBoard too: tensorboard --logdir OUT")
+      ->group("Results");
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");

@@ -20,6 +20,8 @@ namespace lockstep::nn {
 
 namespace {
 
+constexpr const char* kTensorBoard = "tensorboard";
+
 /// Deletes what replace_file() leaves when it is killed: NAME.tmp-PID.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
@@ -87,7 +89,7 @@ void RunFiles::remove_results(const std::string& folder) {
     std::filesystem::remove_all(path, error);
     require<FileError>(!error, path, ": cannot be deleted: ", error.message());
   };
-  for (const char* name : {"last", "best", "metrics.jsonl"}) {
+  for (const char* name : {"last", "best", "metrics.jsonl", kTensorBoard}) {
     remove(concat(folder, '/', name));
   }
   for (int number = 1; file_exists(concat(folder, "/last.", number)); ++number) {
@@ -124,6 +126,14 @@ void RunFiles::make(const std::string& folder, bool append) {
   remove_cut_files(folder, "config.json");
   replace_file(folder + "/config.json", config_.text(2) + "\n");
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  if (tensorboard_from_) {
+    const std::string scalars = concat(folder, '/', kTensorBoard);
+    if (!append) {  // of a run whose metrics were written over
+      std::filesystem::remove_all(scalars, error);
+      require<FileError>(!error, scalars, ": cannot be deleted: ", error.message());
+    }
+    tensorboard_.emplace(scalars, *tensorboard_from_, samples_);
+  }
   folder_ = folder;
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
@@ -153,6 +163,7 @@ std::string RunFiles::folder() {
                         "metrics.jsonl and the best checkpoint are lost"));
   ::close(std::exchange(descriptor_, -1));
   log_.reset();
+  tensorboard_.reset();
   lock_.reset();
   make(folder_, false);
   return folder_;
@@ -184,12 +195,18 @@ void RunFiles::on_report(const ReportEvent& event) {
     }
     console_->on_report(event);
     log_->on_report(event);
+    if (tensorboard_) {
+      tensorboard_->on_report(event);
+    }
   }
 }
 void RunFiles::on_epoch_end(const EpochEvent& event) {
   if (console_) {
     console_->on_epoch_end(event);
     log_->on_epoch_end(event);
+    if (tensorboard_) {
+      tensorboard_->on_epoch_end(event);
+    }
   }
 }
 void RunFiles::on_run_end(const RunResult& result) {

@@ -9,6 +9,7 @@
 #include <lockstep/nn/run/console.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>
 #include <lockstep/nn/run/observer.hpp>
+#include <lockstep/nn/run/tensorboard_log.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -35,6 +36,8 @@ class RunFiles final : public RunObserver {
   /// continues the existing metrics (append) or starts them anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
+  /// Before open(): scalars for TensorBoard too, in tensorboard/. `step`: the steps done before.
+  void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
   /// Where the folder is now. Somebody may have moved it during the run: then a line says so, and the run's files are
   /// where it is. A folder that was deleted is made anew, and a line says what is lost.
   [[nodiscard]] std::string folder();
@@ -62,6 +65,8 @@ class RunFiles final : public RunObserver {
   std::int64_t step_samples_ = 0;
   std::optional<FolderLock> lock_;
   std::optional<MetricsLog> log_;
+  std::optional<std::int64_t> tensorboard_from_;
+  std::optional<TensorBoardLog> tensorboard_;
   std::optional<Console> console_;
 };
 

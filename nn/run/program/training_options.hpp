@@ -66,6 +66,7 @@ struct TrainingOptions {
   // Results.
   std::string out = "out";
   std::int64_t log_every = 10;
+  bool tensorboard = false;  ///< write OUT/tensorboard too
   std::int64_t checkpoint_every = 0;
   std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...

@@ -485,6 +485,9 @@ struct TrainingProgram::Impl {
       if (first && o.overwrite && resume_from.empty()) {
         files.remove_results(o.out);
       }
+      if (first && o.tensorboard) {
+        files.also_tensorboard(progress.position.step);
+      }
       if (first) {
         files.open(o.out, config(recipe), !resume_from.empty(), std::cout,
                    {.terminal = output_is_terminal(),
