@@ -122,6 +122,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
+  add("--patience", o.patience, "finish after so many epochs in a row without a new best; 0: never");
+  add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--init", o.init,
       "start from the weights of this checkpoint or model.safetensors; of one with another number of classes the last "

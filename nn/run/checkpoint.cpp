@@ -200,6 +200,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                                   {"metrics", metrics},
                                   {"best_by", progress.best_by},
                                   {"best", to_json(progress.best)},
+                                  {"since_best", progress.since_best},
                                   {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
@@ -225,6 +226,7 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
     state.progress.test_accuracy = number_or_none(json.member("test_accuracy", path), path + ": test_accuracy");
     state.progress.best_by = json.get<std::string>("best_by", path);
     state.progress.best = number_or_none(json.member("best", path), path + ": best");
+    state.progress.since_best = json.has("since_best") ? json.get<std::int64_t>("since_best", path) : 0;
     for (const auto& [name, value] : json.get<Json::Object>("metrics", path)) {
       const std::optional<double> number = number_or_none(value, concat(path, ": metrics: ", name));
       state.progress.metrics[name] = number.value_or(std::numeric_limits<double>::quiet_NaN());
@@ -237,9 +239,10 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   }
   const Position& at = state.progress.position;
   constexpr std::int64_t kMost = std::int64_t{1} << 53;
-  for (const std::int64_t number : {at.epoch, at.batch, at.step, at.skipped}) {
+  const std::int64_t since_best = state.progress.since_best;
+  for (const std::int64_t number : {at.epoch, at.batch, at.step, at.skipped, since_best}) {
     require<DataError>(number >= 0 && number <= kMost, path, ": epoch ", at.epoch, ", batch ", at.batch, ", step ",
-                       at.step, ", skipped ", at.skipped, ", expected 0 to 2^53");
+                       at.step, ", skipped ", at.skipped, ", since_best ", since_best, ", expected 0 to 2^53");
   }
   const std::optional<double>& accuracy = state.progress.test_accuracy;
   require<DataError>(!accuracy || (*accuracy >= 0 && *accuracy <= 1), path, ": test_accuracy is ", accuracy.value_or(0),

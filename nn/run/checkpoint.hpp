@@ -44,6 +44,7 @@ struct RunProgress {
   MetricValues metrics{};                 ///< likewise
   std::string best_by{};                  ///< what `best` is the best of: "test_accuracy", "test_loss" or a metric
   std::optional<double> best{};           ///< none: no evaluation was finite
+  std::int64_t since_best = 0;            ///< evaluations after that of `best`
   std::vector<double> samples_seen{};     ///< per rank
 };
 

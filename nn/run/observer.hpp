@@ -10,7 +10,12 @@
 
 namespace lockstep::nn {
 
-enum class RunEnd : unsigned char { finished, stopped };
+enum class RunEnd : unsigned char {
+  finished,
+  stopped,      ///< by RunOptions::stop
+  out_of_time,  ///< stopped by RunOptions::max_seconds
+  no_better     ///< finished by RunOptions::patience
+};
 
 // Events of a run. Unless they say otherwise, numbers cover all ranks and are the same on every rank.
 

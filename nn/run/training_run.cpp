@@ -119,7 +119,9 @@ class Run {
     if (progress_.best_by != best_.metric) {  // another kind of number
       progress_.best_by = best_.metric;
       progress_.best.reset();
+      progress_.since_best = 0;
     }
+    begin_ = now_s();
     const std::int64_t steps_of_epochs = at().step + trainer_.steps_until(options_.epochs);
     observer_.on_run_begin(
         {.position = at(),
@@ -129,9 +131,13 @@ class Run {
     looked_at_ = at().step;
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
+      if (options_.patience > 0 && progress_.since_best >= options_.patience) {
+        end = RunEnd::no_better;
+        break;
+      }
       // A stop at the last step of an epoch: its evaluation, event and checkpoints belonged to it.
       if (stopped_ || !run_epoch()) {
-        end = RunEnd::stopped;
+        end = out_of_time_ ? RunEnd::out_of_time : RunEnd::stopped;
         break;
       }
     }
@@ -157,6 +163,8 @@ class Run {
   [[nodiscard]] const Position& at() const { return trainer_.position(); }
   [[nodiscard]] bool steps_done() const { return options_.steps > 0 && at().step >= options_.steps; }
 
+  [[nodiscard]] bool may_stop() const { return options_.stop != nullptr || options_.max_seconds > 0; }
+
   [[nodiscard]] bool regression() const { return trainer_.evaluation_plan().layout().regression; }
 
   [[nodiscard]] BestBy resolved_best() const {
@@ -176,15 +184,17 @@ class Run {
     };
     require<UsageError>(options_.stop_within >= 0, "training run: stop_within is ", options_.stop_within,
                         " seconds, expected at least 0");
-    std::string same = concat("stop ", options_.stop == nullptr ? "off" : "on", "\ncheckpoints ",
-                              options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch, ", batch ",
-                              at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ", best_.metric,
-                              best_.lowest ? ", lowest" : ", highest", ", so far ",
+    require<UsageError>(options_.max_seconds >= 0, "training run: max_seconds is ", options_.max_seconds,
+                        ", expected at least 0");
+    std::string same = concat("stop ", may_stop() ? "on" : "off", "\nmax seconds ", exact_text(options_.max_seconds),
+                              "\ncheckpoints ", options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch,
+                              ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ",
+                              best_.metric, best_.lowest ? ", lowest" : ", highest", ", so far ",
                               progress_.best ? exact_text(*progress_.best) : std::string("none"), '\n');
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
           Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0},
-          Amount{"check_replicas", options_.check_replicas, 0}}) {
+          Amount{"check_replicas", options_.check_replicas, 0}, Amount{"patience", options_.patience, 0}}) {
       require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
                           ", expected at least ", amount.least);
       same += concat(amount.name, ' ', amount.value, '\n');
@@ -311,17 +321,23 @@ class Run {
   /// The ranks agree on a stop, as a signal reaches them at different steps. They ask each other after a step that is
   /// stop_within long or longer, and after as many shorter ones as take that time.
   void look_for_stop() {
-    if (options_.stop == nullptr || at().step < next_look_) {
+    if (!may_stop() || at().step < next_look_) {
       return;
     }
     trainer_.doing("waiting for other ranks after step");
     const double seconds = std::max(0.0, now_s() - looked_);
-    const bool stop = options_.stop->load(std::memory_order_relaxed) != 0;
+    constexpr double kStop = -1;
+    constexpr double kTime = -2;
+    const bool stop = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed) != 0;
+    const bool late = options_.max_seconds > 0 && now_s() - begin_ >= options_.max_seconds;
     double longest = 0;
-    for (const double answer : comm::all_gather_value(control_, stop ? -1 : seconds)) {
+    bool signalled = false;
+    for (const double answer : comm::all_gather_value(control_, stop ? kStop : late ? kTime : seconds)) {
       stopped_ = stopped_ || answer < 0;
+      signalled = signalled || answer == kStop;
       longest = std::max(longest, answer);
     }
+    out_of_time_ = stopped_ && !signalled;
     const auto steps = static_cast<double>(std::max<std::int64_t>(1, at().step - looked_at_));
     const double until = longest > 0 ? options_.stop_within * steps / longest : 1;
     next_look_ = at().step + static_cast<std::int64_t>(std::clamp(until, 1.0, 1e6));
@@ -376,6 +392,7 @@ class Run {
     const bool sound = best_.metric != "test_accuracy" || std::isfinite(event.test.loss);
     event.best = sound && std::isfinite(value) &&
                  (!progress_.best || (best_.lowest ? value < *progress_.best : value > *progress_.best));
+    progress_.since_best = event.best ? 0 : progress_.since_best + 1;
     if (event.best) {
       progress_.best = value;
     }
@@ -443,6 +460,8 @@ class Run {
   int lag_;
   bool timed_;
   bool stopped_ = false;
+  bool out_of_time_ = false;
+  double begin_ = 0;
   std::int64_t next_look_ = 0;  ///< the step behind which the ranks ask each other for a stop
   double looked_ = now_s();     ///< when they did last
   std::int64_t looked_at_ = 0;  ///< and behind which step

@@ -37,6 +37,8 @@ struct RunOptions {
   int keep = 0;                       ///< earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};   ///< of one's own; the same names on all ranks
   BestBy best{};
+  std::int64_t patience = 0;  ///< finish after so many evaluations in a row that were not the best; 0: never
+  double max_seconds = 0;     ///< stop with a checkpoint after this time, as `stop` does; 0: never
   /// Set by a signal handler, on any rank: stop with a checkpoint. At the last step of an epoch its evaluation comes
   /// first; at the last step of the run nothing is left to stop. nullptr on all ranks or on none.
   const std::atomic<int>* stop = nullptr;

@@ -669,6 +669,8 @@ TEST_F(TrainResNet, BadOptions) {
                  {"--epochs", "'9999999999999999999'", "at most 9223372036854775807"});
   expect_refused(train_resnet(0, "--seed 18446744073709551616"),
                  {"--seed", "'18446744073709551616'", "at most 18446744073709551615"});
+  expect_refused(train_resnet(0, "--patience -1"), {"--patience", "-1", "at least 0"});
+  expect_refused(train_resnet(0, "--max-time nan"), {"--max-time", "nan", "at least 0"});
   expect_refused(train_resnet(0, "--stop-within 0"), {"--stop-within", "0", "above 0"});
   expect_refused(train_resnet(0, "--stop-within nan"), {"--stop-within", "nan", "above 0"});
   expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});

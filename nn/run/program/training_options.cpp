@@ -112,6 +112,9 @@ void require_training_options(const TrainingOptions& o) {
   at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
   at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
   at_least("--keep", o.keep, 0);
+  at_least<std::int64_t>("--patience", o.patience, 0);
+  require<UsageError>(std::isfinite(o.max_time) && o.max_time >= 0, "--max-time is ", o.max_time,
+                      " seconds, expected at least 0 (0: no limit)");
   at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
   at_least<std::int64_t>("--report-waits", o.report_waits, 0);
   at_least<std::int64_t>("--workspace-limit", o.workspace_mb, 0);

@@ -68,6 +68,8 @@ struct TrainingOptions {
   std::int64_t log_every = 10;
   bool tensorboard = false;  ///< write OUT/tensorboard too
   std::int64_t checkpoint_every = 0;
+  std::int64_t patience = 0;  ///< RunOptions::patience, RunOptions::max_seconds
+  double max_time = 0;
   std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...
   std::int64_t report_waits = 0;    ///< number of first steps in the report; 0: no report

@@ -523,10 +523,13 @@ struct TrainingProgram::Impl {
                            .keep = o.keep,
                            .metrics = recipe.metrics,
                            .best = recipe.best,
+                           .patience = o.patience,
+                           .max_seconds = o.max_time,
                            .stop = stop,
                            .stop_within = o.stop_within.value_or(RunOptions().stop_within)},
                           progress, observers);
-    const int code = result->end == RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
+    const bool stopped = result->end == RunEnd::stopped || result->end == RunEnd::out_of_time;
+    const int code = stopped ? exit_code::kStopped : exit_code::kFinished;
     if (waits) {
       report_waits(waits->counts());
     }
@@ -535,14 +538,16 @@ struct TrainingProgram::Impl {
       const Position& at = trainer->position();
       const std::string folder = files.folder();
       if (code == exit_code::kStopped) {
-        std::cout << "stopped by a signal at step " << at.step << "; --resume auto goes on from " << folder
-                  << "/last\n";
+        std::cout << "stopped by " << (result->end == RunEnd::stopped ? "a signal" : "--max-time") << " at step "
+                  << at.step << "; --resume auto goes on from " << folder << "/last\n";
       } else {
         if (at.step > progress.position.step || resume_from.empty()) {
-          std::cout << "finished: ";
+          std::cout << "finished" << (result->end == RunEnd::no_better ? " by --patience: " : ": ");
         } else {  // nothing was left to do
           std::cout << "already finished, at epoch " << at.epoch << " (--epochs " << o.epochs << "), step " << at.step
-                    << (o.steps > 0 ? concat(" (--steps ", o.steps, ")") : std::string()) << ": ";
+                    << (o.steps > 0 ? concat(" (--steps ", o.steps, ")") : std::string())
+                    << (result->end == RunEnd::no_better ? concat(" (--patience ", o.patience, ")") : std::string())
+                    << ": ";
         }
         std::cout << result_text(result->progress) << "; results in " << folder << '\n';
       }

@@ -404,6 +404,81 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
   EXPECT_EQ(results[0].progress.position.step, 1) << "the first step is looked at always";
 }
 
+TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResume) {
+  // The metric of evaluation k is values[k]; the highest is the best.
+  const std::vector<double> values = {1, 3, 2, 3, 0, 4, 5, 6};
+  const auto train = [&](const std::string& dir, std::int64_t patience, std::int64_t epochs) {
+    const DataSplit data = small_data();
+    const Model model = cifar_resnet(8, 4, 12, 12);
+    std::vector<RunResult> results(2);
+    EXPECT_EQ(comm::run_ranks(
+                  2,
+                  [&](comm::Communicator& grad) {
+                    const auto control = grad.split(0, grad.rank());
+                    CpuContext context({.threads = 1});
+                    Trainer trainer(context, {grad, *control, context.stream()}, model, data, {.global_batch = 11});
+                    trainer.start();
+                    const RunIdentity identity = identity_of(trainer);
+                    const RunProgress progress = resume_if_there(dir + "/last", trainer, *control, identity);
+                    RunObserver nobody;
+                    results[static_cast<std::size_t>(grad.rank())] = run_training(
+                        trainer, *control, identity,
+                        {.epochs = epochs,
+                         .checkpoint_dir = dir,
+                         .metrics = {{.name = "own",
+                                      .of_evaluation =
+                                          [&](const EvaluationEvent& e) {
+                                            return values.at(static_cast<std::size_t>(e.step / kSteps - 1));
+                                          }}},
+                         .best = {.metric = "own"},
+                         .patience = patience},
+                        progress, nobody);
+                  }),
+              comm::none_failed(2));
+    EXPECT_EQ(results[0].end, results[1].end);
+    EXPECT_EQ(results[0].progress.position.step, results[1].progress.position.step);
+    return results[0];
+  };
+  const auto expect = [](const RunResult& result, RunEnd end, std::int64_t epochs) {
+    EXPECT_EQ(result.end, end);
+    EXPECT_EQ(result.progress.position.epoch, epochs);
+  };
+  expect(train(path("three"), 3, 8), RunEnd::no_better, 5);  // 2, 3 and 0 are no better than 3
+  expect(train(path("two"), 2, 8), RunEnd::no_better, 4);
+  expect(train(path("never"), 0, 8), RunEnd::finished, 8);
+  expect(train(path("end"), 3, 5), RunEnd::finished, 5);
+  expect(train(path("resumed"), 3, 4), RunEnd::finished, 4);
+  EXPECT_EQ(read_checkpoint_state(path("resumed/last")).progress.since_best, 2);
+  expect(train(path("resumed"), 3, 8), RunEnd::no_better, 5);
+  expect(train(path("resumed"), 3, 8), RunEnd::no_better, 5);  // nothing is left to do
+  expect(train(path("resumed"), 4, 8), RunEnd::finished, 8);
+}
+
+TEST_F(TrainingRunTest, ALimitOfTimeStopsWithACheckpointOnEveryRank) {
+  std::vector<RunResult> results;
+  const auto run = [&](double seconds, const std::string& dir) {
+    return run_on(
+        2,
+        [&](RunOptions& options, int) {
+          options.epochs = 1'000'000;
+          options.checkpoint_dir = path(dir);
+          options.max_seconds = seconds;
+          options.stop_within = 0;
+        },
+        {}, &results);
+  };
+  EXPECT_EQ(run(1e-9, "at once"), comm::none_failed(2));
+  EXPECT_EQ(results[0].end, RunEnd::out_of_time);
+  EXPECT_EQ(results[1].end, RunEnd::out_of_time);
+  EXPECT_EQ(results[0].progress.position.step, 1);
+  EXPECT_EQ(read_checkpoint_state(path("at once/last")).progress.position.step, 1);
+  EXPECT_EQ(run(0.3, "later"), comm::none_failed(2));
+  EXPECT_EQ(results[0].end, RunEnd::out_of_time);
+  EXPECT_GT(results[0].progress.position.step, 1);
+  EXPECT_EQ(results[0].progress.position.step, results[1].progress.position.step);
+  expect_all_say(run_on(2, [](RunOptions& options, int) { options.max_seconds = -1; }), "max_seconds is -1");
+}
+
 TEST_F(TrainingRunTest, TheProgressLineFitsTheTerminal) {
   for (const int columns : {20, 40, 78, 79, 80, 200}) {
     std::ostringstream out;
