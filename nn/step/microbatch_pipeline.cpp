@@ -49,6 +49,8 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
   const std::size_t block_bytes = align_up(states_.front().packed().bytes(), kAlignment);
   require<UsageError>(slots >= 2, "micro-batches under way: ", slots, ", expected at least 2");
   const auto count = static_cast<std::size_t>(slots);
+  open_.reserve(count);
+  parts_.reserve(count);
   host_ = Buffer(count * (block_bytes + kAlignment), *host_memory_, inline_stream_);
   for (std::size_t i = 0; i < count; ++i) {
     Slot& made = slots_.emplace_back(context.device());
@@ -82,14 +84,21 @@ void MicrobatchPipeline::take(Slot& slot) {
                        .weight = weighted ? slot.metrics[StepState::kWeight] : slot.samples};
     if (open_step_ != slot.step) {
       open_step_ = slot.step;
-      open_ = {};
+      open_.clear();
     }
     const double bad = slot.metrics[2];
     require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
-    (slot.step == 0 ? *slot.sums : open_) += here;
+    if (slot.step != 0 && (open_.empty() || open_.back().sums != slot.sums)) {
+      open_.push_back({.sums = slot.sums});
+    }
+    (slot.step == 0 ? *slot.sums : open_.back().metrics) += here;
   }
   if (slot.ends_step) {
-    finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
+    parts_.clear();
+    for (const Part& part : open_) {
+      parts_.push_back(part.metrics);
+    }
+    finished_ = {.step = slot.step, .metrics = parts_.empty() ? Metrics{} : sum_in_tree(parts_)};
     const double* weight = slot.metrics + StepState::kMetrics;
     const double sum = slot.weight_dtype == DType::u8    ? 1
                        : slot.weight_dtype == DType::f64 ? *weight
@@ -99,7 +108,10 @@ void MicrobatchPipeline::take(Slot& slot) {
       finished_.metrics = {};  // the metrics of a step that changed nothing
     }
     kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
-    *slot.sums += finished_.metrics;
+    for (const Part& part : open_) {
+      *part.sums += divides ? part.metrics : Metrics{};
+    }
+    open_.clear();
     const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");
@@ -197,7 +209,7 @@ void MicrobatchPipeline::forget(std::int64_t count) {
     Slot& given_up = slot(next_ - static_cast<std::uint64_t>(i));
     given_up.sums = nullptr;
     if (open_step_ == given_up.step) {
-      open_ = {};
+      open_.clear();
     }
   }
 }

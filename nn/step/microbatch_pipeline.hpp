@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/nn/step/batch.hpp>
@@ -49,7 +50,7 @@ class MicrobatchPipeline {
   /// when a label of the micro-batch that is `slots` back was out of range; ShapeError as in ingest().
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples, whose work is all enqueued: its metrics are added to `sums` when they
-  /// arrive. weight_sum: given when this micro-batch completes the step: a scalar on the device (the sum over all ranks
+  /// arrive. Those of a step are added up for each `sums` first, then sum_in_tree(). weight_sum: given when this micro-batch completes the step: a scalar on the device (the sum over all ranks
   /// times the sample_weight of begin()), or an empty view. A sum that is not a positive, finite number is a DataError
   /// of a later call.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
@@ -114,7 +115,13 @@ class MicrobatchPipeline {
   std::deque<Slot> slots_;  ///< of two steps
   std::uint64_t next_ = 0;  ///< number of the next micro-batch
   bool begun_ = false;      ///< begin() without its end(): queued work may use the slot
-  Metrics open_;            ///< of step open_step_, as far as fetched
+  /// Of step open_step_, as far as fetched: what is to be added to which sums.
+  struct Part {
+    Metrics* sums = nullptr;
+    Metrics metrics{};
+  };
+  std::vector<Part> open_;
+  std::vector<Metrics> parts_;  ///< of take()
   std::int64_t open_step_ = 0;
   Finished finished_;
   std::array<Finished, kStepsKept> kept_{};
