@@ -426,7 +426,7 @@ Metrics Trainer::take_metrics() {
   return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
 }
 
-std::optional<Metrics> Trainer::metrics_of(std::int64_t step) {
+std::span<const Metrics> Trainer::metrics_of(std::int64_t step) {
   return impl_->step.metrics_of(step - (impl_->position.step - impl_->step.steps()));
 }
 
@@ -434,9 +434,9 @@ int Trainer::steps_under_way() const {
   return impl_->step.steps_under_way();
 }
 
-Metrics Trainer::sum_over_ranks(const Metrics& own) {
+Metrics Trainer::sum_over_ranks(std::span<const Metrics> own) {
   impl_->doing("adding up metrics of all ranks after step", impl_->position.step);
-  return nn::sum_over_ranks(impl_->ranks.control, own, impl_->options.virtual_ranks > 0);
+  return nn::sum_over_ranks(impl_->ranks.control, sum_in_tree(own), impl_->options.virtual_ranks > 0);
 }
 
 void Trainer::reduce_buffers() {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -112,12 +112,14 @@ class Trainer {
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();
-  /// This rank's sums over a step (1: the first of the run) that this trainer has done, where they have come from the
-  /// device; does not wait. They come at most steps_under_way() steps later; the last eight are kept.
-  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  /// This rank's sums over a step (1: the first of the run) that this trainer has done, one for each of its virtual
+  /// ranks, else one; empty until they have come from the device. Does not wait. They come at most steps_under_way()
+  /// steps later; the last eight are kept. Until the next call of the trainer.
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
-  /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. Collective.
-  [[nodiscard]] Metrics sum_over_ranks(const Metrics& own);
+  /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. own: as metrics_of()
+  /// gives them, over any steps. Collective.
+  [[nodiscard]] Metrics sum_over_ranks(std::span<const Metrics> own);
   /// The test set with running statistics averaged over the ranks; every sample counts exactly once. `each`, if there
   /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;

@@ -26,11 +26,11 @@ struct Metrics {
   }
 };
 
-/// The sum of `parts`, not empty: neighbours in pairs, then pairs of pairs, and so on, as comm::SumOrder::tree adds
+/// The sum of `parts`: neighbours in pairs, then pairs of pairs, and so on, as comm::SumOrder::tree adds
 /// gradients. So equal powers of two of them may be summed apart, and then their sums, without changing a bit.
 [[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
-  if (parts.size() == 1) {
-    return parts.front();
+  if (parts.size() < 2) {
+    return parts.empty() ? Metrics{} : parts.front();
   }
   std::size_t half = 1;  // the largest power of two below the number of parts
   while (2 * half < parts.size()) {

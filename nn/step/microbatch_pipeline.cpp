@@ -50,7 +50,9 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
   require<UsageError>(slots >= 2, "micro-batches under way: ", slots, ", expected at least 2");
   const auto count = static_cast<std::size_t>(slots);
   open_.reserve(count);
-  parts_.reserve(count);
+  for (Kept& kept : kept_) {
+    kept.parts.reserve(count);
+  }
   host_ = Buffer(count * (block_bytes + kAlignment), *host_memory_, inline_stream_);
   for (std::size_t i = 0; i < count; ++i) {
     Slot& made = slots_.emplace_back(context.device());
@@ -94,24 +96,20 @@ void MicrobatchPipeline::take(Slot& slot) {
     (slot.step == 0 ? *slot.sums : open_.back().metrics) += here;
   }
   if (slot.ends_step) {
-    parts_.clear();
-    for (const Part& part : open_) {
-      parts_.push_back(part.metrics);
-    }
-    finished_ = {.step = slot.step, .metrics = parts_.empty() ? Metrics{} : sum_in_tree(parts_)};
     const double* weight = slot.metrics + StepState::kMetrics;
     const double sum = slot.weight_dtype == DType::u8    ? 1
                        : slot.weight_dtype == DType::f64 ? *weight
                                                          : double{*reinterpret_cast<const float*>(weight)};
     const bool divides = sum > 0 && std::isfinite(sum);
-    if (!divides) {
-      finished_.metrics = {};  // the metrics of a step that changed nothing
-    }
-    kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
+    Kept& kept = kept_[static_cast<std::size_t>(slot.step % kStepsKept)];
+    kept.step = slot.step;
+    kept.parts.clear();
     for (const Part& part : open_) {
-      *part.sums += divides ? part.metrics : Metrics{};
+      kept.parts.push_back(divides ? part.metrics : Metrics{});  // none of a step that changed nothing
+      *part.sums += kept.parts.back();
     }
     open_.clear();
+    finished_ = {.step = slot.step, .metrics = sum_in_tree(kept.parts)};
     const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
@@ -66,11 +67,12 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   [[nodiscard]] const Finished& finished() const { return finished_; }
-  /// The sums of a completed step, one of the last kStepsKept; nullptr for any other step.
+  /// The sums of a completed step, one of the last kStepsKept, for each `sums` of end(); empty for any other step. Until
+  /// the next call.
   static constexpr std::int64_t kStepsKept = 8;
-  [[nodiscard]] const Metrics* metrics_of(std::int64_t step) const {
-    const Finished& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
-    return step > 0 && kept.step == step ? &kept.metrics : nullptr;
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step) const {
+    const Kept& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
+    return step > 0 && kept.step == step ? std::span<const Metrics>(kept.parts) : std::span<const Metrics>();
   }
   /// Discards the last `count` micro-batches that ended: what is not yet added to their sums never will be.
   void forget(std::int64_t count);
@@ -121,10 +123,13 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   std::vector<Part> open_;
-  std::vector<Metrics> parts_;  ///< of take()
   std::int64_t open_step_ = 0;
   Finished finished_;
-  std::array<Finished, kStepsKept> kept_{};
+  struct Kept {
+    std::int64_t step = 0;
+    std::vector<Metrics> parts{};
+  };
+  std::array<Kept, kStepsKept> kept_{};
   Event given_;  ///< recorded by begin(): fields on the device are complete
   std::optional<SyncGuard> idle_copies_;
   SyncGuard idle_;

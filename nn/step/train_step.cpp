@@ -604,10 +604,9 @@ Metrics TrainStep::take_trained() {
   return taken(impl_->trained);
 }
 
-std::optional<Metrics> TrainStep::metrics_of(std::int64_t step) {
+std::span<const Metrics> TrainStep::metrics_of(std::int64_t step) {
   impl_->pipeline.poll();
-  const Metrics* found = impl_->pipeline.metrics_of(step);
-  return found != nullptr ? std::optional(*found) : std::nullopt;
+  return impl_->pipeline.metrics_of(step);
 }
 
 int TrainStep::steps_under_way() const {

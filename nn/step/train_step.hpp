@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -168,8 +168,9 @@ class TrainStep {
   void evaluate(const Batch& batch);
   [[nodiscard]] Metrics take_evaluated();  ///< sums of this rank since the last call; waits
   [[nodiscard]] Metrics take_trained();    ///< the same for training steps
-  /// This rank's sums over one of the last eight steps, if they have arrived; does not wait. Throws as loss().
-  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  /// This rank's sums over one of the last eight steps: one, or one for each virtual rank; empty when they have not
+  /// arrived. Does not wait. Until the next call of the step; throws as loss().
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   /// Steps that may be enqueued but not complete when update() returns: 0 when they run in the calling thread, else 2.
   /// metrics_of() has the steps before them.
   [[nodiscard]] int steps_under_way() const;
