@@ -28,12 +28,12 @@ struct SamplerOptions {
   std::int64_t batch_size = 0;  ///< of all ranks together
   int ranks = 1;
   int rank = 0;
-  /// More parts than ranks: a multiple of ranks. A batch is divided into parts, and each rank has parts / ranks of them,
-  /// one after the other. 0: one for each rank.
-  std::int64_t parts = 0;
   bool shuffle = true;     ///< false: the order of the data set (evaluation)
   bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: a smaller last batch is left out
   std::uint64_t seed = 0;
+  /// More parts than ranks: a multiple of ranks. A batch is divided into parts, and each rank has parts / ranks of them,
+  /// one after the other. 0: one for each rank.
+  std::int64_t parts = 0;
 };
 
 /// Which samples each rank reads. Pure functions of the options, the epoch and the batch; no state.

@@ -220,10 +220,10 @@ struct Trainer::Impl {
                     .batch_size = o.global_batch,
                     .ranks = r.grad.size(),
                     .rank = r.grad.rank(),
-                    .parts = o.virtual_ranks,
                     .shuffle = training,
                     .keep_last = !training || o.keep_last,
-                    .seed = o.seed});
+                    .seed = o.seed,
+                    .parts = o.virtual_ranks});
   }
 
   [[nodiscard]] LoaderOptions loader_options() const {

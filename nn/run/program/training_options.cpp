@@ -97,8 +97,9 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
   beside(!o.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
-  beside(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--strategy zero1 with --clip-norm", o.clip_norm,
-         "ddp: zero1 adds the norm by rank");
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--clip-norm is ", o.clip_norm,
+                      " beside --reproducible world with --strategy ", o.strategy,
+                      ", expected 0 or ddp: zero1 adds the norm by rank");
   beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune != Switch::on || !o.choices.empty(), "--tune", "on",
          "--choices, which keeps the timings: other timings give other bits");
