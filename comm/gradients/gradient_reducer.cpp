@@ -140,7 +140,8 @@ struct GradientReducer::Impl {
   Stream& compute;
   Stream& comm;
   bool overlapped;
-  std::unique_ptr<Context> context;  ///< on the communication stream; for 16-bit buckets and sums in an order of their own
+  std::unique_ptr<Context>
+      context;  ///< on the communication stream; for 16-bit buckets and sums in an order of their own
   // For the largest bucket, used by one bucket after the other, in the stream's order:
   Tensor rounded;   ///< 16-bit gradients
   Tensor received;  ///< gradients of all ranks, to be added here

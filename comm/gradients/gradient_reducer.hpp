@@ -65,7 +65,8 @@ class GradientReducer {
  public:
   /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. With a 16-bit
   /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and for f16 on
-  /// a host with SumOrder::ranks; with SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not those of the buckets.
+  /// a host with SumOrder::ranks; with SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not
+  /// those of the buckets.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.

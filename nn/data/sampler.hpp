@@ -31,8 +31,8 @@ struct SamplerOptions {
   bool shuffle = true;     ///< false: the order of the data set (evaluation)
   bool keep_last = false;  ///< true: the last batch of an epoch may be smaller; false: a smaller last batch is left out
   std::uint64_t seed = 0;
-  /// More parts than ranks: a multiple of ranks. A batch is divided into parts, and each rank has parts / ranks of them,
-  /// one after the other. 0: one for each rank.
+  /// More parts than ranks: a multiple of ranks. A batch is divided into parts, and each rank has parts / ranks of
+  /// them, one after the other. 0: one for each rank.
   std::int64_t parts = 0;
 };
 
@@ -40,8 +40,8 @@ struct SamplerOptions {
 ///
 /// The order of an epoch is a permutation of all samples (or the identity). Global batch g holds its positions [g *
 /// batch_size, min((g + 1) * batch_size, size)), and each rank a contiguous share of them: with n samples in the batch,
-/// the first n mod parts parts have one sample more than the others (partition_of()). No sample is drawn twice in an epoch, and the
-/// global batches do not depend on the number of ranks.
+/// the first n mod parts parts have one sample more than the others (partition_of()). No sample is drawn twice in an
+/// epoch, and the global batches do not depend on the number of ranks.
 ///
 /// `skipped`: this many positions at the beginning of the order are left out, and batch 0 begins after them. So a run
 /// can continue within an epoch that it began with batches of another size.

@@ -473,8 +473,8 @@ std::size_t ParameterSet::state_bytes() const {
 }
 
 std::size_t ParameterSet::bytes() const {
-  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() + evaluation_buffers_.bytes() +
-         state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() +
+         evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
 }
 
 }  // namespace lockstep::nn

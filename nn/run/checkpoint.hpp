@@ -65,8 +65,9 @@ struct CheckpointState {
 
 /// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
 /// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact: with virtual ranks on
-/// any number of ranks; DataError for another number of virtual ranks. Without them, with another number of ranks, every rank continues from the averaged statistics; with another global batch, behind the samples that were
-/// trained on (Trainer::continued()).
+/// any number of ranks; DataError for another number of virtual ranks. Without them, with another number of ranks,
+/// every rank continues from the averaged statistics; with another global batch, behind the samples that were trained
+/// on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 

@@ -35,8 +35,8 @@ std::int64_t resolved_batch(const RunRequest& r) {
     batch = product;
   }
   at_least_1("the batch size", batch);
-  require<UsageError>(batch >= r.virtual_ranks, "the batch size is ", batch, ", expected at least one sample for each of the ",
-                      r.virtual_ranks, " virtual ranks");
+  require<UsageError>(batch >= r.virtual_ranks, "the batch size is ", batch,
+                      ", expected at least one sample for each of the ", r.virtual_ranks, " virtual ranks");
   require<UsageError>(batch / r.ranks >= r.accumulate, "the batch size is ", batch,
                       ", expected at least one sample for each of the ", r.ranks, " ranks",
                       r.accumulate > 1 ? concat(" in each of ", r.accumulate, " micro-batches") : std::string());

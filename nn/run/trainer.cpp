@@ -290,7 +290,7 @@ struct Trainer::Impl {
   std::string contract;
   Position position;
   std::vector<double> samples_seen;  ///< one, or one for each virtual rank
-  SyncGuard idle;  ///< goes first: the loader's memory is read by queued work
+  SyncGuard idle;                    ///< goes first: the loader's memory is read by queued work
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
@@ -349,8 +349,7 @@ void Trainer::step() {
   }
   for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
     const bool one = s.options.virtual_ranks == 0;
-    s.samples_seen[i] +=
-        static_cast<double>(one ? batch.valid : s.rows_of(batch, static_cast<std::int64_t>(i)).count);
+    s.samples_seen[i] += static_cast<double>(one ? batch.valid : s.rows_of(batch, static_cast<std::int64_t>(i)).count);
   }
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches(s.position.skipped)) {

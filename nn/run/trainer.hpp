@@ -117,8 +117,8 @@ class Trainer {
   /// steps later; the last eight are kept. Until the next call of the trainer.
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
-  /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. own: as metrics_of()
-  /// gives them, over any steps. Collective.
+  /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. own: as
+  /// metrics_of() gives them, over any steps. Collective.
   [[nodiscard]] Metrics sum_over_ranks(std::span<const Metrics> own);
   /// The test set with running statistics averaged over the ranks; every sample counts exactly once. `each`, if there
   /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.

@@ -147,10 +147,10 @@ class Run {
     std::int64_t step = 0;
     std::int64_t batch = 0;
     double learning_rate = 0;
-    std::int64_t steps = 0;  ///< that it covers
-    bool there = false;      ///< on this rank
+    std::int64_t steps = 0;       ///< that it covers
+    bool there = false;           ///< on this rank
     std::vector<Metrics> sums{};  ///< of this rank, as Trainer::metrics_of()
-    double seconds = -1;     ///< below 0: not known yet
+    double seconds = -1;          ///< below 0: not known yet
     double exposed_s = 0;
   };
 
@@ -453,8 +453,8 @@ class Run {
   std::array<Report, 4> due_{};  ///< a ring: reports of steps_under_way() + 1 steps at most
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;
-  std::int64_t reported_ = 0;   ///< the last step of the newest report
-  std::int64_t next_step_ = 0;  ///< whose metrics come next
+  std::int64_t reported_ = 0;      ///< the last step of the newest report
+  std::int64_t next_step_ = 0;     ///< whose metrics come next
   std::vector<Metrics> lap_sums_;  ///< of this rank, since the last report
   double lap_begin_ = 0;
   double lap_exposed_begin_ = 0;

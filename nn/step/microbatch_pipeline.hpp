@@ -51,9 +51,9 @@ class MicrobatchPipeline {
   /// when a label of the micro-batch that is `slots` back was out of range; ShapeError as in ingest().
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples, whose work is all enqueued: its metrics are added to `sums` when they
-  /// arrive. Those of a step are added up for each `sums` first, then sum_in_tree(). weight_sum: given when this micro-batch completes the step: a scalar on the device (the sum over all ranks
-  /// times the sample_weight of begin()), or an empty view. A sum that is not a positive, finite number is a DataError
-  /// of a later call.
+  /// arrive. Those of a step are added up for each `sums` first, then sum_in_tree(). weight_sum: given when this
+  /// micro-batch completes the step: a scalar on the device (the sum over all ranks times the sample_weight of
+  /// begin()), or an empty view. A sum that is not a positive, finite number is a DataError of a later call.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step with the micro-batch that ended last, for weight sums that were enqueued after it.
   void end_step(const TensorView& weight_sum);
@@ -67,8 +67,8 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   [[nodiscard]] const Finished& finished() const { return finished_; }
-  /// The sums of a completed step, one of the last kStepsKept, for each `sums` of end(); empty for any other step. Until
-  /// the next call.
+  /// The sums of a completed step, one of the last kStepsKept, for each `sums` of end(); empty for any other step.
+  /// Until the next call.
   static constexpr std::int64_t kStepsKept = 8;
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step) const {
     const Kept& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];

@@ -47,7 +47,8 @@ struct LoadedState {
 
 /// Reads such a folder, so that training continues bit for bit. Local: every rank reads its own files; `control` only
 /// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
-/// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number that wrote it, if the caller knows; 0: any number.
+/// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number
+/// that wrote it, if the caller knows; 0: any number.
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of

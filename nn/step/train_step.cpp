@@ -94,17 +94,19 @@ std::int64_t virtual_ranks_of(const TrainStepOptions& o, int ranks) {
     return 0;
   }
   require<UsageError>(all > 0 && std::has_single_bit(static_cast<std::uint64_t>(all)) && all % ranks == 0,
-                      "train step: ", all, " virtual ranks on ", ranks,
-                      ranks == 1 ? " rank" : " ranks", ", expected a power of two that the ranks divide");
+                      "train step: ", all, " virtual ranks on ", ranks, ranks == 1 ? " rank" : " ranks",
+                      ", expected a power of two that the ranks divide");
   require<UsageError>(o.microbatches <= 1, "train step: ", o.microbatches,
                       " micro-batches beside virtual ranks, expected 1: each virtual rank is one");
-  require<UsageError>(!o.sync_batch_norm, "train step: sync_batch_norm is on beside virtual ranks, expected it off: "
+  require<UsageError>(!o.sync_batch_norm,
+                      "train step: sync_batch_norm is on beside virtual ranks, expected it off: "
                       "each of them has statistics of its own");
   require<UsageError>(size_of(o.reduce_dtype) != 2, "train step: gradients travel as ", o.reduce_dtype,
                       " beside virtual ranks, expected f32: the sums would be rounded where ranks meet");
-  require<UsageError>(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0, "train step: the strategy is zero1 "
-                      "beside virtual ranks and a clip_norm of ", o.optimizer.clip_norm,
-                      ", expected ddp: zero1 adds the norm by rank");
+  require<UsageError>(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0,
+                      "train step: the strategy is zero1 "
+                      "beside virtual ranks and a clip_norm of ",
+                      o.optimizer.clip_norm, ", expected ddp: zero1 adds the norm by rank");
   return all / ranks;
 }
 
@@ -194,12 +196,11 @@ struct TrainStep::Impl {
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
-        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
-                 2 * microbatches_of(o, ranks.grad.size())),
+        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
         plans(ctx, model, o.max_batch,
-              virtual_ranks > 0      ? 1
+              virtual_ranks > 0     ? 1
               : o.microbatches == 0 ? 2
-                                     : o.microbatches,
+                                    : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
         reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets,
@@ -432,8 +433,7 @@ struct TrainStep::Impl {
   void update(double rate) {
     require<StateError>(added > 0, "train step: update() without a batch, expected add() before");
     require<StateError>(virtual_ranks == 0 || added == virtual_ranks, "train step: update() after ", added,
-                        " micro-batches, expected one for each of the ", virtual_ranks,
-                        " virtual ranks of this rank");
+                        " micro-batches, expected one for each of the ", virtual_ranks, " virtual ranks of this rank");
     // The optimizer reads the learning rate in the state of the last micro-batch.
     const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
     ops::fill(context, rate, learning_rate);
@@ -506,10 +506,10 @@ struct TrainStep::Impl {
   std::array<bool, 4> warm{};  ///< by place in the step: has run once
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
-  std::int64_t added = 0;  ///< micro-batches of this step
-  std::int64_t ids = 0;    ///< micro-batches so far, of all steps; of each virtual rank
-  double samples = 0;      ///< of this step, of this rank
-  Batch given;             ///< of add() and update() with fields
+  std::int64_t added = 0;        ///< micro-batches of this step
+  std::int64_t ids = 0;          ///< micro-batches so far, of all steps; of each virtual rank
+  double samples = 0;            ///< of this step, of this rank
+  Batch given;                   ///< of add() and update() with fields
   std::vector<Metrics> trained;  ///< one, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;

@@ -71,10 +71,10 @@ struct TrainStepOptions {
   /// V > 0: the numbers are those of V ranks, whatever the number P of ranks is: a power of two of which P is a
   /// divisor. A rank is virtual ranks V / P * rank, ..., one after the other: a step is V / P calls of add(), one for
   /// each, and update(). Each has running statistics of its own, and overwrites the gradients, which are added in one
-  /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sum_order says); so are metrics. The
-  /// bits are equal where contexts have equally many threads. Takes log2(V / P) more arenas of gradients. UsageError
-  /// beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm. Steps are not
-  /// captured.
+  /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sum_order says); so are metrics.
+  /// The bits are equal where contexts have equally many threads. Takes log2(V / P) more arenas of gradients.
+  /// UsageError beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm. Steps
+  /// are not captured.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< of the parameters
   ParameterArenas lent{};  ///< memory for the parameters, which must outlive the step and is overwritten
@@ -151,8 +151,8 @@ class TrainStep {
   [[nodiscard]] StepLoss loss();
   /// The same after waiting for all steps.
   [[nodiscard]] StepLoss wait_loss();
-  [[nodiscard]] std::int64_t steps() const;         ///< updates made
-  [[nodiscard]] std::int64_t added() const;         ///< micro-batches since the last update
+  [[nodiscard]] std::int64_t steps() const;  ///< updates made
+  [[nodiscard]] std::int64_t added() const;  ///< micro-batches since the last update
   /// Of all steps, on this rank; with virtual ranks, on one of them. They number samples without ids.
   [[nodiscard]] std::int64_t microbatches() const;
   [[nodiscard]] int ranks() const;  ///< ranks that train together

@@ -86,9 +86,9 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   if (!world) {
     return;
   }
-  require<UsageError>(
-      all > 0 && all <= kMaxVirtualRanks && std::has_single_bit(static_cast<std::uint64_t>(all)),
-      "--virtual-ranks is ", all, ", expected a power of two up to ", kMaxVirtualRanks, " with --reproducible world");
+  require<UsageError>(all > 0 && all <= kMaxVirtualRanks && std::has_single_bit(static_cast<std::uint64_t>(all)),
+                      "--virtual-ranks is ", all, ", expected a power of two up to ", kMaxVirtualRanks,
+                      " with --reproducible world");
   const auto beside = [](bool fits, const char* option, const auto& value, const char* expected) {
     require<UsageError>(fits, option, " is ", value, " beside --reproducible world, expected ", expected);
   };

@@ -1,5 +1,5 @@
-// Virtual ranks: the bits of a run do not depend on how many ranks share them. Ranks are threads here; train_resnet_test.cpp
-// and train_text_test.cpp have processes.
+// Virtual ranks: the bits of a run do not depend on how many ranks share them. Ranks are threads here;
+// train_resnet_test.cpp and train_text_test.cpp have processes.
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -137,8 +137,8 @@ TEST_F(World, ReportsAndMetricsOfYourOwnStepsAreTheSame) {
 
 TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
   const auto refusal = [&](const std::function<void(TrainerOptions&)>& change, int ranks = 2) {
-    const auto failures =
-        with_trainers(ranks, [&](TrainerOptions& o, int) { change(o); }, [](Trainer&, comm::Communicator&) {});
+    const auto failures = with_trainers(
+        ranks, [&](TrainerOptions& o, int) { change(o); }, [](Trainer&, comm::Communicator&) {});
     for (const std::string& failure : failures) {
       EXPECT_EQ(failure, failures[0]);
     }

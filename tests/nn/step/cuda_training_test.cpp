@@ -638,8 +638,8 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
     Outcome outcomes[2];
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
       train_on_two_gpus(setup, seed, outcomes);
-      for (const char* name : {"values", "exp_avg", "averaged statistics", "gradients", "training metrics",
-                               "evaluation metrics"}) {
+      for (const char* name :
+           {"values", "exp_avg", "averaged statistics", "gradients", "training metrics", "evaluation metrics"}) {
         EXPECT_TRUE(outcomes[0].bits.at(name) == one.bits.at(name)) << name;
         EXPECT_TRUE(outcomes[1].bits.at(name) == one.bits.at(name)) << name;
       }
