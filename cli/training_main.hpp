@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <optional>
@@ -68,6 +69,9 @@ int training_main(int argc, char** argv,
       return std::nullopt;
     }
     comm::RanksRequest ranks = ranks_request(parsed.options.launch);
+    if (const std::int64_t all = parsed.options.training.virtual_ranks; all > 0) {
+      ranks.restart.fits = [all](int count) { return all % count == 0; };
+    }
     ranks.restart.progress = [out = parsed.options.training.out] { return last_checkpoint(out); };
     return ranks;
   };

@@ -82,8 +82,11 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->type_name("NAME");
   add("--reproducible", o.reproducible,
       "run: equal runs give equal bits; layout: bits do not depend on --bucket-mb, --strategy and --overlap, as "
-      "gradients are added in rank order")
-      ->check(CLI::IsMember({"run", "layout"}));
+      "gradients are added in rank order; world: nor on the number of ranks, by --virtual-ranks")
+      ->check(CLI::IsMember({"run", "layout", "world"}));
+  add("--virtual-ranks", o.virtual_ranks,
+      "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
+      ->default_str("none");
   add("--check-replicas", o.check_replicas,
       "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never");
   app.add_flag("--sync-batch-norm", o.sync_batch_norm,

@@ -5,10 +5,10 @@
 # --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind fuzz
+#                                         embedding apps mpich valgrind fuzz world
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz world)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -121,6 +121,11 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
+# Models of 50 steps on 1, 2, 4 and 8 ranks.
+world_numbers() {
+  cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet train_text &&
+    scripts/world-numbers.sh build/ci-gcc
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -135,6 +140,7 @@ run_part() {
     mpich) under_mpich ;;
     valgrind) under_valgrind ;;
     fuzz) fuzz_readers ;;
+    world) world_numbers ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }

@@ -2,7 +2,8 @@
 """Runs of a training program in turns, each a line of options: how many samples a second, and the ratio to the first.
 
   compare_runs.py --program build/bin/train_resnet --ranks 2 --rounds 7 --common '--model resnet20 --steps 24 --threads 1' \\
-      'ddp=' 'zero1=--strategy zero1' 'in rank order=--reproducible layout'
+      'ddp=' 'zero1=--strategy zero1' 'in rank order=--reproducible layout' \\
+      'world=--reproducible world --virtual-ranks 2' 'of 8=--reproducible world --virtual-ranks 8'
   compare_runs.py --rounds 7 --common '...' 'before=PROGRAM: ' 'after=build/bin/train_resnet: '
 
 A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS for another program. Each round runs all of them once, one after the other. The

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <utility>
 
+#include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -139,10 +140,11 @@ struct GradientReducer::Impl {
   Stream& compute;
   Stream& comm;
   bool overlapped;
-  std::unique_ptr<Context> context;  ///< on the communication stream; for 16-bit buckets and sums in rank order
+  std::unique_ptr<Context>
+      context;  ///< on the communication stream; for 16-bit buckets and sums in an order of their own
   // For the largest bucket, used by one bucket after the other, in the stream's order:
   Tensor rounded;   ///< 16-bit gradients
-  Tensor received;  ///< gradients of all ranks, for sums in rank order
+  Tensor received;  ///< gradients of all ranks, to be added here
   Tensor workspace;
   SumOrder order = SumOrder::library;
   bool sharded = false;
@@ -206,7 +208,10 @@ struct GradientReducer::Impl {
   }
 
   /// Makes this rank add the gradients of all ranks.
-  void add_in_rank_order() {
+  void add_in_order() {
+    require<DTypeError>(order != SumOrder::tree || rounded.view().data == nullptr,
+                        "gradient reducer: gradients travel as ", sent_as,
+                        " and are added in a tree, expected the arena's type: each sum would be rounded");
     require<DTypeError>(sent_as != DType::f16 || comm.device() != Device::cpu(),
                         "gradient reducer: gradients travel as f16 and are added in the order of the ranks, expected "
                         "bf16 or the arena's type: the host does not add f16");
@@ -218,7 +223,9 @@ struct GradientReducer::Impl {
       for (const std::int64_t each : {s.part, s.end - s.rest}) {
         most = std::max(most, ranks() * each);
         const TensorView all(nullptr, sent_as, comm.device(), Shape{ranks(), each});
-        bytes = std::max(bytes, ops::reduce_rows_workspace_bytes(*context, all));
+        if (order == SumOrder::ranks) {
+          bytes = std::max(bytes, ops::reduce_rows_workspace_bytes(*context, all));
+        }
       }
     }
     received = Tensor::empty(*context, Shape{most}, sent_as);
@@ -239,8 +246,23 @@ struct GradientReducer::Impl {
 
   /// sums (n) = the sum over the ranks of received (ranks, n).
   void add(const TensorView& sums) {
+    if (order == SumOrder::tree) {
+      add_in_tree(sums);
+      return;
+    }
     const TensorView all = received.view().slice(0, 0, ranks() * sums.numel()).reshape({ranks(), sums.numel()});
     ops::reduce_rows(*context, all, ops::GradMode::overwrite, sums, workspace.view());
+  }
+
+  /// The same in pairs: sums of 2^k ranks take the place of their first.
+  void add_in_tree(const TensorView& sums) {
+    const std::int64_t n = sums.numel();
+    const auto row = [&](std::int64_t rank) { return received.view().slice(0, rank * n, (rank + 1) * n); };
+    for (std::int64_t stride = 1; stride < ranks(); stride *= 2) {
+      for (std::int64_t rank = 0; rank + stride < ranks(); rank += 2 * stride) {
+        ops::add(*context, row(rank), row(rank + stride), 2 * stride < ranks() ? row(rank) : sums);
+      }
+    }
   }
 
   /// Copies what this rank has the sums of: its part and the rest.
@@ -254,7 +276,7 @@ struct GradientReducer::Impl {
   }
 
   /// The sums of this rank's part, and of the rest, into `data`; with 16 bits rounded in `sent`, too.
-  void sum_in_rank_order(Slot& slot) {
+  void sum_in_order(Slot& slot) {
     if (slot.shards.part > 0) {
       communicator.all_to_all(comm, parts(slot, slot.sent), received.view().slice(0, 0, slot.shards.rest));
       add(own(slot, slot.data));
@@ -273,8 +295,8 @@ struct GradientReducer::Impl {
     if (rounds) {
       ops::strided_copy(*context, slot.data, slot.sent);
     }
-    if (order == SumOrder::ranks) {
-      sum_in_rank_order(slot);
+    if (order != SumOrder::library) {
+      sum_in_order(slot);
       if (!sharded && slot.shards.part > 0) {
         communicator.all_gather(comm, own(slot, slot.sent), parts(slot, slot.sent));
       }
@@ -402,8 +424,11 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
     }
     s.slots.push_back(std::move(slot));
   }
-  if (s.order == SumOrder::ranks) {
-    s.add_in_rank_order();
+  if (s.order == SumOrder::tree && s.ranks() == 1) {
+    s.order = SumOrder::library;  // there is nothing to add
+  }
+  if (s.order != SumOrder::library) {
+    s.add_in_order();
   }
 }
 

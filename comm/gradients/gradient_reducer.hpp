@@ -31,9 +31,11 @@ struct ReducerStatistics {
 /// In which order the gradients of the ranks are added.
 enum class SumOrder : unsigned char {
   library,  ///< that of the communicator's all-reduce or reduce-scatter: it depends on ranks, sizes, and the library
-  ranks     ///< rank 0, 1, 2, ..., for every element: the same bits whatever the buckets are. An all-to-all, a sum in
+  ranks,    ///< rank 0, 1, 2, ..., for every element: the same bits whatever the buckets are. An all-to-all, a sum in
             ///< f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather take the place of the
             ///< all-reduce; memory for the largest bucket
+  tree      ///< as `ranks`, but neighbours in pairs, then pairs of pairs, ..., in the type of the arena: the upper part
+            ///< of a GradientTree. An odd one out waits for the next round. One rank sends nothing
 };
 
 struct ReducerOptions {
@@ -63,7 +65,8 @@ class GradientReducer {
  public:
   /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. With a 16-bit
   /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and for f16 on
-  /// a host with SumOrder::ranks. ShapeError for shards that are not those of the buckets.
+  /// a host with SumOrder::ranks; with SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not
+  /// those of the buckets.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.

@@ -309,12 +309,16 @@ bool is_over(const detail::LauncherEnd& end) {
          end.code == exit_code::kStopped || end.code == kCannotBeRun;
 }
 
-/// The request with one rank fewer.
-DeviceRequest one_fewer(const DeviceRequest& request) {
-  if (const auto* host = std::get_if<DeviceRequest::Host>(&request.form())) {
-    return DeviceRequest::parse(concat("cpu:", host->ranks - 1));
+/// The request with fewer ranks than `ranks`, or as it is where the policy has none.
+DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy& policy) {
+  do {
+    --ranks;
+  } while (ranks >= policy.min_ranks && policy.fits && !policy.fits(ranks));
+  if (ranks < policy.min_ranks) {
+    return request;
   }
-  return DeviceRequest::parse(concat("usable:", std::get<DeviceRequest::Usable>(request.form()).count - 1));
+  const bool host = std::holds_alternative<DeviceRequest::Host>(request.form());
+  return DeviceRequest::parse(concat(host ? "cpu:" : "usable:", ranks));
 }
 
 /// self_start() with restarts. A job of one rank runs in a child process too.
@@ -330,7 +334,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
     }
     const int ranks = ranks_of_node(asked.devices, environment, {});
     if (policy.min_ranks > 0 && ranks > policy.min_ranks && policy.progress() == kept) {
-      asked.devices = one_fewer(asked.devices);
+      asked.devices = fewer(asked.devices, ranks, policy);
       attempt.devices = asked.devices.text();
     }
     ++attempt.number;

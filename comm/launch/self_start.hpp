@@ -21,9 +21,11 @@ enum class Launcher : unsigned char { automatic, mpirun, srun, none };
 /// Whether the ranks are started again when they break.
 struct RestartPolicy {
   int most = 0;  ///< restarts; 0: none
-  /// After a start without progress the next has one rank fewer, but at least so many; 0: always as many. For cpu:N and
-  /// usable:N on one node.
+  /// After a start without progress the next has fewer ranks, by one or by what `fits`, but at least so many; 0: always
+  /// as many. For cpu:N and usable:N on one node.
   int min_ranks = 0;
+  /// Whether the job can have so many ranks: with min_ranks the next number that it can have is taken. Not given: any.
+  std::function<bool(int ranks)> fits{};
   /// A text that changes when the ranks have kept something that a restart goes on from. Needed with min_ranks.
   std::function<std::string()> progress{};
 };

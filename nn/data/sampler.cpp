@@ -57,6 +57,11 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                       options.rank, " of ", options.ranks, " ranks");
   require<UsageError>(options.batch_size >= options.ranks, "batch size ", options.batch_size,
                       " is smaller than the number of ranks, ", options.ranks, ": expected at least one sample a rank");
+  options_.parts = options.parts == 0 ? options.ranks : options.parts;
+  require<UsageError>(options_.parts > 0 && options_.parts % options.ranks == 0, "sampler: ", options.parts,
+                      " parts for ", options.ranks, " ranks, expected a multiple");
+  require<UsageError>(options.batch_size >= options_.parts, "batch size ", options.batch_size,
+                      " is smaller than the number of parts, ", options_.parts);
   require<UsageError>(options.keep_last || options.batch_size <= options.size, "batch size ", options.batch_size,
                       " is larger than the data set, ", options.size, " samples");
   batches_ = batches(0);
@@ -70,7 +75,20 @@ std::int64_t Sampler::batches(std::int64_t skipped) const {
 }
 
 std::int64_t Sampler::capacity() const {
-  return partition_of(options_.batch_size, options_.ranks, 0).count;
+  return share_of(options_.batch_size, 0).count;
+}
+
+Partition Sampler::share_of(std::int64_t samples, int rank) const {
+  const std::int64_t each = options_.parts / options_.ranks;
+  const Partition first = partition_of(samples, options_.parts, rank * each);
+  const Partition last = partition_of(samples, options_.parts, (rank + 1) * each - 1);
+  return {first.begin, last.begin + last.count - first.begin};
+}
+
+Partition Sampler::part_of_share(std::int64_t samples, std::int64_t part) const {
+  const std::int64_t first = options_.rank * (options_.parts / options_.ranks);
+  const Partition own = partition_of(samples, options_.parts, first + part);
+  return {own.begin - share_of(samples, options_.rank).begin, own.count};
 }
 
 std::int64_t Sampler::samples(std::int64_t batch, std::int64_t skipped) const {
@@ -80,7 +98,7 @@ std::int64_t Sampler::samples(std::int64_t batch, std::int64_t skipped) const {
 }
 
 Partition Sampler::share(std::int64_t batch, std::int64_t skipped) const {
-  const Partition own = partition_of(samples(batch, skipped), options_.ranks, options_.rank);
+  const Partition own = share_of(samples(batch, skipped), options_.rank);
   return {skipped + batch * options_.batch_size + own.begin, own.count};
 }
 

@@ -57,6 +57,7 @@ void read_fitting(const SafetensorsFile& file, Context& context, ParameterSet& p
   read_pieces(file, context, pieces);
   parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
+  parameters.spread_statistics(context);
   context.synchronize();
 }
 

@@ -84,7 +84,8 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
       weight_dtype_(dtype),
       device_(context.device()),
       memory_(options.memory != nullptr ? options.memory : &context.memory()),
-      buffer_specs_(model.buffers()) {
+      buffer_specs_(model.buffers()),
+      statistics_rows_(options.statistics_rows) {
   for (Model::Parameter& parameter : model.parameters()) {
     ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
     info.numel = info.spec.stored_shape().numel();
@@ -125,6 +126,9 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     weights_ = make("weights", options.lent.weights, bytes.weights);
   }
   buffers_ = make("buffers", options.lent.buffers, bytes.buffers);
+  if (statistics_rows_ > 1) {
+    statistics_ = Buffer(static_cast<std::size_t>(statistics_rows_) * bytes.buffers, *memory_, context.stream());
+  }
   evaluation_buffers_ = make("evaluation_buffers", options.lent.evaluation_buffers, bytes.evaluation_buffers);
   require_separate({{"values", values()},
                     {"gradients", gradients_and_weight_sum()},
@@ -136,6 +140,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);
   ops::fill(context, 0, buffer_arena());
+  spread_statistics(context);
   ops::fill(context, 0, evaluation_buffer_arena());
 }
 
@@ -182,7 +187,7 @@ std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
     all.push_back({.kind = Kind::loss_scale, .name = "loss scale", .view = loss_scale()});
     all.push_back({.kind = Kind::good_updates, .name = "good updates", .view = loss_scale_good()});
   }
-  all.push_back({.kind = Kind::statistics, .name = "statistics", .view = buffer_arena(), .of_rank = true});
+  all.push_back({.kind = Kind::statistics, .name = "statistics", .view = statistics(), .of_rank = true});
   all.push_back({.kind = Kind::averaged_statistics, .name = "averaged statistics", .view = evaluation_buffer_arena()});
   return all;
 }
@@ -364,6 +369,29 @@ TensorView ParameterSet::evaluation_buffer_arena() const {
   return arena_view(evaluation_buffers_, dtype_, buffer_numel_);
 }
 
+TensorView ParameterSet::statistics() const {
+  const Buffer& kept = statistics_rows_ > 1 ? statistics_ : buffers_;
+  return {kept.data(), dtype_, kept.device(), {statistics_rows_, buffer_numel_}};
+}
+
+void ParameterSet::take_statistics(Context& context, std::int64_t row) const {
+  if (statistics_rows_ > 1 && buffer_numel_ > 0) {
+    ops::strided_copy(context, statistics().slice(0, row, row + 1).reshape({buffer_numel_}), buffer_arena());
+  }
+}
+
+void ParameterSet::keep_statistics(Context& context, std::int64_t row) const {
+  if (statistics_rows_ > 1 && buffer_numel_ > 0) {
+    ops::strided_copy(context, buffer_arena(), statistics().slice(0, row, row + 1).reshape({buffer_numel_}));
+  }
+}
+
+void ParameterSet::spread_statistics(Context& context) const {
+  for (std::int64_t row = 0; row < statistics_rows_; ++row) {
+    keep_statistics(context, row);
+  }
+}
+
 TensorView ParameterSet::buffer(int index) const {
   const auto i = static_cast<std::size_t>(index);
   return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
@@ -391,7 +419,13 @@ void ParameterSet::write_buffer(Context& context, const std::string& name, const
   require_host_value("buffer", name, buffer_specs_[static_cast<std::size_t>(index)].shape, value);
   const SyncScope scope(context.stream(), "ParameterSet::write_buffer", SyncReason::host_data, value.bytes());
   copy_now(context, value, logical_buffer(index, evaluation_buffer(index)));
-  copy_now(context, value, logical_buffer(index, buffer(index)));
+  const TensorView to = buffer(index);
+  copy_now(context, value, logical_buffer(index, to));
+  const auto offset = buffer_offsets_[static_cast<std::size_t>(index)];
+  for (std::int64_t row = 0; statistics_rows_ > 1 && row < statistics_rows_; ++row) {
+    const TensorView kept = statistics().slice(0, row, row + 1).reshape({buffer_numel_});
+    ops::strided_copy(context, to.reshape({to.numel()}), kept.slice(0, offset, offset + to.numel()));
+  }
 }
 
 void ParameterSet::initialise(Context& context, std::uint64_t seed) {
@@ -431,6 +465,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
       write_buffer(context, buffer_specs_[i].name, TensorView(std::span<double>(values), buffer_specs_[i].shape));
     }
   }
+  spread_statistics(context);
 }
 
 std::size_t ParameterSet::state_bytes() const {
@@ -438,8 +473,8 @@ std::size_t ParameterSet::state_bytes() const {
 }
 
 std::size_t ParameterSet::bytes() const {
-  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + evaluation_buffers_.bytes() +
-         state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+  return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() +
+         evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
 }
 
 }  // namespace lockstep::nn

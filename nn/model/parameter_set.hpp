@@ -51,6 +51,7 @@ struct ParameterSetOptions {
   bool decay_all = true;             ///< false: biases and norm parameters are not decayed
   MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's
   ParameterArenas lent{};            ///< arenas in the host program's memory instead
+  std::int64_t statistics_rows = 1;  ///< statistics(): more than 1 take memory beside buffer_arena()
 };
 
 /// All parameters of a model in one flat arena, their gradients and optimizer states in arenas of the same layout, and
@@ -138,6 +139,15 @@ class ParameterSet {
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
   [[nodiscard]] TensorView buffer(int index) const;  ///< stored shape
+  /// (rows, elements): the statistics that this rank keeps, one row for each of its virtual ranks
+  /// (TrainStepOptions::virtual_ranks), which takes its turn in buffer_arena(). One row is buffer_arena() itself.
+  [[nodiscard]] TensorView statistics() const;
+  [[nodiscard]] std::int64_t statistics_rows() const { return statistics_rows_; }
+  /// buffer_arena() = row `row` of statistics(), and the reverse; enqueued. Nothing to do with one row.
+  void take_statistics(Context& context, std::int64_t row) const;
+  void keep_statistics(Context& context, std::int64_t row) const;
+  /// Every row of statistics() = buffer_arena(); enqueued.
+  void spread_statistics(Context& context) const;
   [[nodiscard]] int find_buffer(const std::string& name) const;
   /// The buffers of evaluation, inference and checkpoints: averages over ranks, written by the code that averages.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
@@ -157,7 +167,7 @@ class ParameterSet {
       counter,
       loss_scale,
       good_updates,  ///< loss_scale_good()
-      statistics,    ///< buffer_arena()
+      statistics,    ///< statistics()
       averaged_statistics
     };
     Kind kind = Kind::parameters;
@@ -200,6 +210,8 @@ class ParameterSet {
   Buffer gradients_;
   Buffer weights_;  ///< empty unless rounds()
   Buffer buffers_;
+  std::int64_t statistics_rows_;
+  Buffer statistics_;  ///< empty with one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
   std::vector<comm::Shards> state_shards_;

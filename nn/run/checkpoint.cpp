@@ -158,13 +158,16 @@ RunIdentity identity_of(const Trainer& trainer) {
   RunIdentity identity;
   identity.model = trainer.train_plan().layout().model;
   identity.seed = trainer.options().seed;
-  identity.ranks = trainer.ranks();
+  const std::int64_t virtual_ranks = trainer.options().virtual_ranks;
+  identity.ranks = virtual_ranks > 0 ? static_cast<int>(virtual_ranks) : trainer.ranks();
   identity.global_batch = trainer.options().global_batch;
   identity.options = option_texts(trainer.options(), trainer.data());
   identity.layers = trainer.layers();
   identity.choices = trainer.choices();
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
-    identity.buckets.push_back(bucket.last);
+    if (virtual_ranks == 0) {
+      identity.buckets.push_back(bucket.last);
+    }
   }
   return identity;
 }
@@ -265,12 +268,16 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
     error.annotate(path);
     throw;
   }
-  const auto optimizer_of = [](const RunIdentity& run) {
-    const auto found = run.options.find("optimizer");
+  const auto option_of = [](const RunIdentity& run, const std::string& name) {
+    const auto found = run.options.find(name);
     return found == run.options.end() ? std::string() : found->second;
   };
-  const std::string written_by = optimizer_of(saved.identity);
-  const std::string wanted = optimizer_of(identity);
+  const std::string virtual_before = option_of(saved.identity, "virtual_ranks");
+  const std::string virtual_now = option_of(identity, "virtual_ranks");
+  require<DataError>(virtual_before.empty() || virtual_now.empty() || virtual_before == virtual_now,
+                     existing_folder(dir), ": the run has ", virtual_before, " virtual ranks, expected ", virtual_now);
+  const std::string written_by = option_of(saved.identity, "optimizer");
+  const std::string wanted = option_of(identity, "optimizer");
   require<DataError>(written_by.empty() || wanted.empty() || written_by == wanted, existing_folder(dir),
                      ": the state of optimizer ", written_by, ", expected ", wanted);
   ParameterSet& parameters = trainer.parameters();
@@ -279,17 +286,20 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
                      saved.progress.samples_seen.size(), " entries in samples_seen, expected one for each of the ",
                      saved.identity.ranks, " ranks");
   static_cast<void>(load_state(dir, context, parameters, control, saved.identity.ranks));
-  double seen = 0;
-  if (saved.identity.ranks == control.size()) {
-    seen = saved.progress.samples_seen[static_cast<std::size_t>(control.rank())];
+  const std::vector<double>& all_seen = saved.progress.samples_seen;
+  const std::int64_t rows = parameters.statistics_rows();
+  std::vector<double> seen(static_cast<std::size_t>(rows));
+  if (saved.identity.ranks == control.size() * rows) {
+    std::copy_n(all_seen.begin() + control.rank() * rows, rows, seen.begin());
   } else {  // the averages weigh as much as what was averaged
-    for (const double samples : saved.progress.samples_seen) {
-      seen += samples / control.size();
+    for (const double samples : all_seen) {
+      seen.front() += samples / static_cast<double>(control.size() * rows);
     }
+    std::fill(seen.begin(), seen.end(), seen.front());
   }
-  const std::int64_t elements = parameters.buffer_arena().numel();
-  std::vector<double> own(static_cast<std::size_t>(elements));
-  copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {elements}));
+  const TensorView statistics = parameters.statistics();
+  std::vector<double> own(static_cast<std::size_t>(statistics.numel()));
+  copy_now(context, statistics, TensorView(std::span<double>(own), statistics.shape));
   trainer.restore(position, own, seen);
   progress = saved.progress;
   progress.position = position;

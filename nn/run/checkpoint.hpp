@@ -16,13 +16,14 @@ namespace lockstep::nn {
 struct RunIdentity {
   std::string model;
   std::uint64_t seed = 0;
-  int ranks = 1;
+  int ranks = 1;    ///< with virtual ranks (TrainerOptions::virtual_ranks) their number: ranks do not decide bits
   int threads = 1;  ///< per rank
   std::int64_t global_batch = 0;
   std::map<std::string, std::string> options;  ///< everything else that changes numbers, as text
   std::map<std::string, std::string> layers;   ///< Model::layer_texts(); empty: not known (older checkpoints)
   Choices choices;                             ///< library plans
-  std::vector<std::int64_t> buckets;           ///< ends of the gradient buckets, in parameters
+  /// Ends of the gradient buckets, in parameters; empty with virtual ranks, where they do not decide bits.
+  std::vector<std::int64_t> buckets;
 };
 
 /// The identity of a trainer's run: all that it knows. Programs add what else decides their numbers.
@@ -64,9 +65,10 @@ struct CheckpointState {
 [[nodiscard]] CheckpointState read_checkpoint_state(const std::string& dir);
 
 /// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
-/// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With another number of
-/// ranks, every rank continues from the averaged statistics; with another global batch, behind the samples that were
-/// trained on (Trainer::continued()).
+/// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact: with virtual ranks on
+/// any number of ranks; DataError for another number of virtual ranks. Without them, with another number of ranks,
+/// every rank continues from the averaged statistics; with another global batch, behind the samples that were trained
+/// on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 

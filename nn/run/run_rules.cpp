@@ -1,6 +1,7 @@
 #include <lockstep/nn/run/run_rules.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -34,10 +35,22 @@ std::int64_t resolved_batch(const RunRequest& r) {
     batch = product;
   }
   at_least_1("the batch size", batch);
+  require<UsageError>(batch >= r.virtual_ranks, "the batch size is ", batch,
+                      ", expected at least one sample for each of the ", r.virtual_ranks, " virtual ranks");
   require<UsageError>(batch / r.ranks >= r.accumulate, "the batch size is ", batch,
                       ", expected at least one sample for each of the ", r.ranks, " ranks",
                       r.accumulate > 1 ? concat(" in each of ", r.accumulate, " micro-batches") : std::string());
   return batch;
+}
+
+void require_virtual_ranks(const RunRequest& r) {
+  const std::int64_t all = r.virtual_ranks;
+  require<UsageError>(all == 0 || (all > 0 && std::has_single_bit(static_cast<std::uint64_t>(all))),
+                      "the number of virtual ranks is ", all, ", expected a power of two");
+  require<UsageError>(all % r.ranks == 0, all, " virtual ranks on ", r.ranks,
+                      " ranks, expected a number of ranks that divides them");
+  require<UsageError>(all == 0 || r.accumulate == 1, r.accumulate, " micro-batches an update beside ", all,
+                      " virtual ranks, expected 1: each virtual rank is a micro-batch, so take more of them");
 }
 
 double resolved_rate(const RunRequest& r, std::int64_t batch) {
@@ -84,6 +97,12 @@ Partition RunRules::share(int rank, std::int64_t microbatch) const {
 }
 
 std::string RunRules::batch_text(std::string_view rank) const {
+  if (virtual_ranks > 0) {
+    RunRules as_ranks = *this;
+    as_ranks.ranks = static_cast<int>(virtual_ranks);
+    as_ranks.virtual_ranks = 0;
+    return as_ranks.batch_text("virtual rank");
+  }
   const std::int64_t least = global_batch / ranks;
   const bool even = global_batch % ranks == 0;
   if (even && least % accumulate == 0 && accumulate > 1) {
@@ -102,7 +121,9 @@ std::string RunRules::batch_text(std::string_view rank) const {
 RunRules run_rules(const RunRequest& request) {
   RunRules rules;
   rules.ranks = request.ranks;
+  rules.virtual_ranks = request.virtual_ranks;
   rules.global_batch = resolved_batch(request);
+  require_virtual_ranks(request);
   rules.accumulate = request.accumulate;
   rules.sample_weight = 1.0 / static_cast<double>(rules.global_batch);
   rules.learning_rate = resolved_rate(request, rules.global_batch);

@@ -16,6 +16,7 @@ struct RunRequest {
   std::optional<std::int64_t> global_batch{};    ///< samples per update: of all micro-batches of all ranks
   std::optional<std::int64_t> batch_per_rank{};  ///< samples per micro-batch of one rank
   std::int64_t accumulate = 1;                   ///< micro-batches per update, whose gradients are added
+  std::int64_t virtual_ranks = 0;                ///< TrainStepOptions::virtual_ranks; 0: none
 
   std::optional<double> learning_rate{};  ///< as given; none: the rule
   double base_learning_rate = 0.1;        ///< of the rule, for a global batch of reference_batch samples
@@ -39,6 +40,7 @@ struct RunRules {
   int ranks = 1;
   std::int64_t global_batch = 0;
   std::int64_t accumulate = 1;
+  std::int64_t virtual_ranks = 0;
   double sample_weight = 0;  ///< 1 / global_batch
   double learning_rate = 0;
   int workers = 0;
@@ -46,17 +48,19 @@ struct RunRules {
   int processors = 1;
   int sharers = 1;
 
-  /// The part of the samples [0, global_batch) that belongs to a rank, or to one of its micro-batches.
+  /// The part of the samples [0, global_batch) that belongs to a rank, or to one of its micro-batches; without virtual
+  /// ranks.
   [[nodiscard]] Partition share(int rank) const;
   [[nodiscard]] Partition share(int rank, std::int64_t microbatch) const;
   /// "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are
   /// listed: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4". rank:
-  /// another word, for programs that have no ranks.
+  /// another word, for programs that have no ranks. With virtual ranks these are listed.
   [[nodiscard]] std::string batch_text(std::string_view rank = "rank") const;
 };
 
 /// UsageError when neither batch is given, or both and they disagree; when a micro-batch of a rank has less than one
-/// sample; and for values out of range.
+/// sample; and for values out of range. Virtual ranks are a power of two that the ranks divide, each with a sample, and
+/// there is one micro-batch.
 [[nodiscard]] RunRules run_rules(const RunRequest& request);
 
 /// A twentieth of the run, as the 5 of 90 epochs of Goyal et al. 2017.

@@ -20,20 +20,23 @@ namespace lockstep::nn {
 
 namespace {
 
-Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own) {
-  // In rank order, so that every rank has the same bits.
+Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own, bool in_tree) {
+  // In a fixed order, so that every rank has the same bits.
   const std::vector<double> losses = comm::all_gather_value(control, own.loss_sum);
   const std::vector<double> correct = comm::all_gather_value(control, own.correct);
   const std::vector<double> top_k_correct = comm::all_gather_value(control, own.top_k_correct);
   const std::vector<double> samples = comm::all_gather_value(control, own.samples);
   const std::vector<double> weights = comm::all_gather_value(control, own.weight);
-  Metrics sum;
+  std::vector<Metrics> all;
   for (std::size_t r = 0; r < losses.size(); ++r) {
-    sum.loss_sum += losses[r];
-    sum.correct += correct[r];
-    sum.top_k_correct += top_k_correct[r];
-    sum.samples += samples[r];
-    sum.weight += weights[r];
+    all.push_back({losses[r], correct[r], top_k_correct[r], samples[r], weights[r]});
+  }
+  if (in_tree) {
+    return sum_in_tree(all);
+  }
+  Metrics sum;
+  for (const Metrics& each : all) {
+    sum += each;
   }
   return sum;
 }
@@ -128,6 +131,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
+  if (options.virtual_ranks > 0) {
+    texts["virtual_ranks"] = text(options.virtual_ranks);
+  }
   if (options.sync_batch_norm) {
     texts["sync_batch_norm"] = text(options.sync_batch_norm);
   }
@@ -182,10 +188,13 @@ struct Trainer::Impl {
         test_sampler(sampler_of(d.test, false, r, o)),
         loader_bytes(Loader::memory_bytes(d.train, train_sampler, loader_options()) +
                      Loader::memory_bytes(d.test, test_sampler, loader_options())),
-        capacity(partition_of(train_sampler.capacity(), o.accumulate, 0).count),
+        microbatches(o.virtual_ranks > 0 ? o.virtual_ranks / r.grad.size() : o.accumulate),
+        capacity(o.virtual_ranks > 0 ? partition_of(o.global_batch, o.virtual_ranks, 0).count
+                                     : partition_of(train_sampler.capacity(), o.accumulate, 0).count),
         layers(m.layer_texts()),
         step(ctx, {r.grad, r.comm_stream, r.watchdog, r.statistics}, m, step_options(o, capacity)),
         contract(nn::contract(m, layers, d, o, step.choices())),
+        samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
         idle(ctx.stream()) {}
 
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
@@ -193,6 +202,7 @@ struct Trainer::Impl {
             .microbatches = o.accumulate,
             .count_samples = o.plan.weights != LossWeights::none,
             .sync_batch_norm = o.sync_batch_norm,
+            .virtual_ranks = o.virtual_ranks,
             .seed = o.seed,
             .plan = o.plan,
             .optimizer = o.optimizer,
@@ -212,7 +222,8 @@ struct Trainer::Impl {
                     .rank = r.grad.rank(),
                     .shuffle = training,
                     .keep_last = !training || o.keep_last,
-                    .seed = o.seed});
+                    .seed = o.seed,
+                    .parts = o.virtual_ranks});
   }
 
   [[nodiscard]] LoaderOptions loader_options() const {
@@ -237,12 +248,18 @@ struct Trainer::Impl {
     behind = false;
   }
 
+  /// The rows of micro-batch `number` of a batch: those of a virtual rank, where there are any.
+  [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const {
+    return options.virtual_ranks > 0 ? train_sampler.part_of_share(batch.global_valid, number)
+                                     : partition_of(batch.valid, options.accumulate, number);
+  }
+
   /// Micro-batch `number` of a batch: as many rows of each field as count. Rows beyond the samples are not read: the
   /// plan masks them.
   const Batch& microbatch_of(const Batch& batch, std::int64_t number) {
-    const Partition rows = partition_of(batch.valid, options.accumulate, number);
+    const Partition rows = rows_of(batch, number);
     // A single one takes the zeros behind the samples too.
-    const std::int64_t count = options.accumulate == 1 ? capacity : rows.count;
+    const std::int64_t count = microbatches == 1 && options.virtual_ranks == 0 ? capacity : rows.count;
     microbatch.fields.resize(batch.fields.size());
     for (std::size_t i = 0; i < batch.fields.size(); ++i) {
       microbatch.fields[i].field = batch.fields[i].field;
@@ -263,7 +280,8 @@ struct Trainer::Impl {
   Sampler train_sampler;
   Sampler test_sampler;
   std::size_t loader_bytes;
-  std::int64_t capacity;
+  std::int64_t microbatches;  ///< of a step, on this rank
+  std::int64_t capacity;      ///< samples of the largest of them
   std::map<std::string, std::string> layers;
   TrainStep step;
   std::unique_ptr<Loader> loader;
@@ -271,13 +289,16 @@ struct Trainer::Impl {
   bool behind = false;  ///< a step failed, whose batch the loader has given out
   std::string contract;
   Position position;
-  double samples_seen = 0;
-  SyncGuard idle;  ///< goes first: the loader's memory is read by queued work
+  std::vector<double> samples_seen;  ///< one, or one for each virtual rank
+  SyncGuard idle;                    ///< goes first: the loader's memory is read by queued work
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
                  const TrainerOptions& options) {
-  (void)run_rules({.ranks = ranks.grad.size(), .global_batch = options.global_batch, .accumulate = options.accumulate});
+  (void)run_rules({.ranks = ranks.grad.size(),
+                   .global_batch = options.global_batch,
+                   .accumulate = options.accumulate,
+                   .virtual_ranks = options.virtual_ranks});
   require<UsageError>(!options.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   for (const Dataset* set : {&data.train, &data.test}) {
@@ -316,7 +337,7 @@ void Trainer::step() {
   const double rate = learning_rate();
   s.doing("reading the batch of step", s.position.step + 1);
   const Batch& batch = s.loader->next();
-  const std::int64_t last = s.options.accumulate - 1;
+  const std::int64_t last = s.microbatches - 1;
   try {
     for (std::int64_t i = 0; i < last; ++i) {
       s.step.add(s.microbatch_of(batch, i));
@@ -326,7 +347,10 @@ void Trainer::step() {
     s.behind = true;
     throw;
   }
-  s.samples_seen += static_cast<double>(batch.valid);
+  for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
+    const bool one = s.options.virtual_ranks == 0;
+    s.samples_seen[i] += static_cast<double>(one ? batch.valid : s.rows_of(batch, static_cast<std::int64_t>(i)).count);
+  }
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches(s.position.skipped)) {
     s.position.batch = 0;
@@ -398,10 +422,10 @@ Metrics Trainer::take_metrics() {
   s.doing("waiting for the device after step", s.position.step);
   const Metrics own = s.step.take_trained();
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return nn::sum_over_ranks(s.ranks.control, own);
+  return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
 }
 
-std::optional<Metrics> Trainer::metrics_of(std::int64_t step) {
+std::span<const Metrics> Trainer::metrics_of(std::int64_t step) {
   return impl_->step.metrics_of(step - (impl_->position.step - impl_->step.steps()));
 }
 
@@ -409,9 +433,9 @@ int Trainer::steps_under_way() const {
   return impl_->step.steps_under_way();
 }
 
-Metrics Trainer::sum_over_ranks(const Metrics& own) {
+Metrics Trainer::sum_over_ranks(std::span<const Metrics> own) {
   impl_->doing("adding up metrics of all ranks after step", impl_->position.step);
-  return nn::sum_over_ranks(impl_->ranks.control, own);
+  return nn::sum_over_ranks(impl_->ranks.control, sum_in_tree(own), impl_->options.virtual_ranks > 0);
 }
 
 void Trainer::reduce_buffers() {
@@ -438,7 +462,7 @@ Metrics Trainer::evaluate(const EvaluationHook& each) {
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
-    for (std::int64_t j = 0; j < s.options.accumulate; ++j) {
+    for (std::int64_t j = 0; j < s.microbatches; ++j) {
       const Batch& microbatch = s.microbatch_of(batch, j);
       s.step.evaluate(microbatch);
       if (each) {
@@ -449,12 +473,18 @@ Metrics Trainer::evaluate(const EvaluationHook& each) {
   s.doing("waiting for the device at the end of the evaluation after step", s.position.step);
   const Metrics own = s.step.take_evaluated();
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return nn::sum_over_ranks(s.ranks.control, own);
+  return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
 }
 
 std::vector<double> Trainer::samples_seen() {
   doing("gathering statistics of all ranks after step");
-  return comm::all_gather_value(impl_->ranks.control, impl_->samples_seen);
+  std::vector<double>& own = impl_->samples_seen;
+  const auto n = static_cast<std::int64_t>(own.size());
+  std::vector<double> all(own.size() * static_cast<std::size_t>(ranks()));
+  Stream inline_stream = Stream::host_inline();
+  impl_->ranks.control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
+                                  TensorView(std::span<double>(all), {n * ranks()}));
+  return all;
 }
 
 std::vector<double> Trainer::gather_rank_buffers() {
@@ -464,17 +494,21 @@ std::vector<double> Trainer::gather_rank_buffers() {
   return gather_statistics(s.context, s.step.parameters(), s.ranks.control);
 }
 
-void Trainer::restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen) {
+void Trainer::restore(const Position& position, const std::vector<double>& own_buffers,
+                      const std::vector<double>& samples_seen) {
   Impl& s = *impl_;
-  const std::int64_t n = s.step.parameters().buffer_arena().numel();
+  const TensorView statistics = s.step.parameters().statistics();
+  const std::int64_t n = statistics.numel();
   require<ShapeError>(static_cast<std::int64_t>(own_buffers.size()) == n, "restore: ", own_buffers.size(),
                       " buffer elements, expected ", n);
+  require<ShapeError>(samples_seen.size() == s.samples_seen.size(), "restore: ", samples_seen.size(),
+                      " numbers of samples seen, expected ", s.samples_seen.size());
   const std::int64_t batches = s.train_sampler.batches(position.skipped);
   require<UsageError>(position.epoch >= 0 && position.step >= 0 && position.batch >= 0 && position.batch < batches,
                       "restore: epoch ", position.epoch, ", batch ", position.batch, ", step ", position.step,
                       ", expected a batch from 0 to ", batches - 1, " and nothing negative");
   std::vector<double> host = own_buffers;
-  copy(s.context, TensorView(std::span<double>(host), {n}), s.step.parameters().buffer_arena());
+  copy(s.context, TensorView(std::span<double>(host), statistics.shape), statistics);
   s.step.synchronize();
   s.position = position;
   s.samples_seen = samples_seen;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,6 +39,9 @@ struct TrainerOptions {
   /// Batch norm sees one at a time; without it the gradient is that of the whole share at once, up to rounding.
   std::int64_t accumulate = 1;
   bool sync_batch_norm = false;  ///< TrainStepOptions::sync_batch_norm: over the micro-batches of all ranks
+  /// TrainStepOptions::virtual_ranks: a batch is divided over so many virtual ranks, and the bits of the run, its
+  /// metrics and its checkpoints do not depend on how many ranks share them. 0: none.
+  std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;
   PlanOptions plan{};
   OptimizerOptions optimizer{};
@@ -109,12 +112,14 @@ class Trainer {
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();
-  /// This rank's sums over a step (1: the first of the run) that this trainer has done, where they have come from the
-  /// device; does not wait. They come at most steps_under_way() steps later; the last eight are kept.
-  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  /// This rank's sums over a step (1: the first of the run) that this trainer has done, one for each of its virtual
+  /// ranks, else one; empty until they have come from the device. Does not wait. They come at most steps_under_way()
+  /// steps later; the last eight are kept. Until the next call of the trainer.
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
-  /// Adds up in rank order, so that every rank has the same bits. Collective.
-  [[nodiscard]] Metrics sum_over_ranks(const Metrics& own);
+  /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. own: as
+  /// metrics_of() gives them, over any steps. Collective.
+  [[nodiscard]] Metrics sum_over_ranks(std::span<const Metrics> own);
   /// The test set with running statistics averaged over the ranks; every sample counts exactly once. `each`, if there
   /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
@@ -125,9 +130,10 @@ class Trainer {
 
   /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
   /// 0 returns them, others an empty vector), and how to set this rank's. restore() is local; UsageError for a position
-  /// that is none of this run.
+  /// that is none of this run. Of virtual ranks each has a row and a number, here and in samples_seen().
   [[nodiscard]] std::vector<double> gather_rank_buffers();
-  void restore(const Position& position, const std::vector<double>& own_buffers, double samples_seen);
+  void restore(const Position& position, const std::vector<double>& own_buffers,
+               const std::vector<double>& samples_seen);
   [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
   /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
   void broadcast_state();

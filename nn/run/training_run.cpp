@@ -153,10 +153,10 @@ class Run {
     std::int64_t step = 0;
     std::int64_t batch = 0;
     double learning_rate = 0;
-    std::int64_t steps = 0;  ///< that it covers
-    bool there = false;      ///< on this rank
-    Metrics sums{};          ///< of this rank
-    double seconds = -1;     ///< below 0: not known yet
+    std::int64_t steps = 0;       ///< that it covers
+    bool there = false;           ///< on this rank
+    std::vector<Metrics> sums{};  ///< of this rank, as Trainer::metrics_of()
+    double seconds = -1;          ///< below 0: not known yet
     double exposed_s = 0;
   };
 
@@ -224,7 +224,7 @@ class Run {
     const double epoch_begin = now_s();
     observer_.on_epoch_begin({.epoch = epoch, .step = at().step});
     restart_lap(now_s());
-    lap_sums_ = {};
+    lap_sums_.clear();
     next_step_ = at().step + 1;
     reported_ = at().step;
     while (at().epoch == epoch && !steps_done()) {
@@ -277,13 +277,16 @@ class Run {
   /// before by their steps.
   void collect() {
     std::int64_t steps = 0;  // of these reports
-    while (const std::optional<Metrics> step = trainer_.metrics_of(next_step_)) {
-      lap_sums_ += *step;
+    for (auto step = trainer_.metrics_of(next_step_); !step.empty(); step = trainer_.metrics_of(next_step_)) {
+      lap_sums_.resize(step.size());
+      for (std::size_t part = 0; part < step.size(); ++part) {
+        lap_sums_[part] += step[part];
+      }
       for (std::size_t i = 0; i < waiting_; ++i) {
         Report& due = due_[(first_due_ + i) % due_.size()];
         if (due.step == next_step_) {
           due.there = true;
-          due.sums = std::exchange(lap_sums_, Metrics{});
+          due.sums = std::exchange(lap_sums_, {});
           steps += due.steps;
         }
       }
@@ -469,9 +472,9 @@ class Run {
   std::array<Report, 4> due_{};  ///< a ring: reports of steps_under_way() + 1 steps at most
   std::size_t first_due_ = 0;
   std::size_t waiting_ = 0;
-  std::int64_t reported_ = 0;   ///< the last step of the newest report
-  std::int64_t next_step_ = 0;  ///< whose metrics come next
-  Metrics lap_sums_;            ///< of this rank, since the last report
+  std::int64_t reported_ = 0;      ///< the last step of the newest report
+  std::int64_t next_step_ = 0;     ///< whose metrics come next
+  std::vector<Metrics> lap_sums_;  ///< of this rank, since the last report
   double lap_begin_ = 0;
   double lap_exposed_begin_ = 0;
   Metrics epoch_sums_;  ///< of all ranks

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
+
 namespace lockstep::nn {
 
 /// Sums over samples. Losses and correct predictions are weighted when batches bring weights (PlanOptions::weights).
@@ -22,5 +25,20 @@ struct Metrics {
     return *this;
   }
 };
+
+/// The sum of `parts`: neighbours in pairs, then pairs of pairs, and so on, as comm::SumOrder::tree adds
+/// gradients. So equal powers of two of them may be summed apart, and then their sums, without changing a bit.
+[[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
+  if (parts.size() < 2) {
+    return parts.empty() ? Metrics{} : parts.front();
+  }
+  std::size_t half = 1;  // the largest power of two below the number of parts
+  while (2 * half < parts.size()) {
+    half *= 2;
+  }
+  Metrics sum = sum_in_tree(parts.first(half));
+  sum += sum_in_tree(parts.subspan(half));
+  return sum;
+}
 
 }  // namespace lockstep::nn

@@ -49,6 +49,10 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
   const std::size_t block_bytes = align_up(states_.front().packed().bytes(), kAlignment);
   require<UsageError>(slots >= 2, "micro-batches under way: ", slots, ", expected at least 2");
   const auto count = static_cast<std::size_t>(slots);
+  open_.reserve(count);
+  for (Kept& kept : kept_) {
+    kept.parts.reserve(count);
+  }
   host_ = Buffer(count * (block_bytes + kAlignment), *host_memory_, inline_stream_);
   for (std::size_t i = 0; i < count; ++i) {
     Slot& made = slots_.emplace_back(context.device());
@@ -82,24 +86,30 @@ void MicrobatchPipeline::take(Slot& slot) {
                        .weight = weighted ? slot.metrics[StepState::kWeight] : slot.samples};
     if (open_step_ != slot.step) {
       open_step_ = slot.step;
-      open_ = {};
+      open_.clear();
     }
     const double bad = slot.metrics[2];
     require<DataError>(bad == 0, bad, " labels of a batch are outside [0, classes)");
-    (slot.step == 0 ? *slot.sums : open_) += here;
+    if (slot.step != 0 && (open_.empty() || open_.back().sums != slot.sums)) {
+      open_.push_back({.sums = slot.sums});
+    }
+    (slot.step == 0 ? *slot.sums : open_.back().metrics) += here;
   }
   if (slot.ends_step) {
-    finished_ = {.step = slot.step, .metrics = std::exchange(open_, Metrics{})};
     const double* weight = slot.metrics + StepState::kMetrics;
     const double sum = slot.weight_dtype == DType::u8    ? 1
                        : slot.weight_dtype == DType::f64 ? *weight
                                                          : double{*reinterpret_cast<const float*>(weight)};
     const bool divides = sum > 0 && std::isfinite(sum);
-    if (!divides) {
-      finished_.metrics = {};  // the metrics of a step that changed nothing
+    Kept& kept = kept_[static_cast<std::size_t>(slot.step % kStepsKept)];
+    kept.step = slot.step;
+    kept.parts.clear();
+    for (const Part& part : open_) {
+      kept.parts.push_back(divides ? part.metrics : Metrics{});  // none of a step that changed nothing
+      *part.sums += kept.parts.back();
     }
-    kept_[static_cast<std::size_t>(slot.step % kStepsKept)] = finished_;
-    *slot.sums += finished_.metrics;
+    open_.clear();
+    finished_ = {.step = slot.step, .metrics = sum_in_tree(kept.parts)};
     const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");
@@ -197,7 +207,7 @@ void MicrobatchPipeline::forget(std::int64_t count) {
     Slot& given_up = slot(next_ - static_cast<std::uint64_t>(i));
     given_up.sums = nullptr;
     if (open_step_ == given_up.step) {
-      open_ = {};
+      open_.clear();
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/nn/step/batch.hpp>
@@ -49,9 +51,9 @@ class MicrobatchPipeline {
   /// when a label of the micro-batch that is `slots` back was out of range; ShapeError as in ingest().
   int begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id = 0);
   /// Ends a micro-batch of `samples` samples, whose work is all enqueued: its metrics are added to `sums` when they
-  /// arrive. weight_sum: given when this micro-batch completes the step: a scalar on the device (the sum over all ranks
-  /// times the sample_weight of begin()), or an empty view. A sum that is not a positive, finite number is a DataError
-  /// of a later call.
+  /// arrive. Those of a step are added up for each `sums` first, then sum_in_tree(). weight_sum: given when this
+  /// micro-batch completes the step: a scalar on the device (the sum over all ranks times the sample_weight of
+  /// begin()), or an empty view. A sum that is not a positive, finite number is a DataError of a later call.
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step with the micro-batch that ended last, for weight sums that were enqueued after it.
   void end_step(const TensorView& weight_sum);
@@ -65,11 +67,12 @@ class MicrobatchPipeline {
     Metrics metrics{};
   };
   [[nodiscard]] const Finished& finished() const { return finished_; }
-  /// The sums of a completed step, one of the last kStepsKept; nullptr for any other step.
+  /// The sums of a completed step, one of the last kStepsKept, for each `sums` of end(); empty for any other step.
+  /// Until the next call.
   static constexpr std::int64_t kStepsKept = 8;
-  [[nodiscard]] const Metrics* metrics_of(std::int64_t step) const {
-    const Finished& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
-    return step > 0 && kept.step == step ? &kept.metrics : nullptr;
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step) const {
+    const Kept& kept = kept_[static_cast<std::size_t>(step % kStepsKept)];
+    return step > 0 && kept.step == step ? std::span<const Metrics>(kept.parts) : std::span<const Metrics>();
   }
   /// Discards the last `count` micro-batches that ended: what is not yet added to their sums never will be.
   void forget(std::int64_t count);
@@ -114,10 +117,19 @@ class MicrobatchPipeline {
   std::deque<Slot> slots_;  ///< of two steps
   std::uint64_t next_ = 0;  ///< number of the next micro-batch
   bool begun_ = false;      ///< begin() without its end(): queued work may use the slot
-  Metrics open_;            ///< of step open_step_, as far as fetched
+  /// Of step open_step_, as far as fetched: what is to be added to which sums.
+  struct Part {
+    Metrics* sums = nullptr;
+    Metrics metrics{};
+  };
+  std::vector<Part> open_;
   std::int64_t open_step_ = 0;
   Finished finished_;
-  std::array<Finished, kStepsKept> kept_{};
+  struct Kept {
+    std::int64_t step = 0;
+    std::vector<Metrics> parts{};
+  };
+  std::array<Kept, kStepsKept> kept_{};
   Event given_;  ///< recorded by begin(): fields on the device are complete
   std::optional<SyncGuard> idle_copies_;
   SyncGuard idle_;

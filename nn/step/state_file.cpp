@@ -197,7 +197,7 @@ void require_squares(const SafetensorsFile& file, const Piece& piece) {
 }
 
 void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
-                     int ranks, const std::vector<double>& rank_buffers) {
+                     std::int64_t ranks, const std::vector<double>& rank_buffers) {
   const OptimizerParts parts = optimizer_parts(parameters, states);
   // Each rank's own statistics as they lie in the arena.
   std::vector<SafetensorsTensor> more{{.name = kRankBuffers,
@@ -287,11 +287,12 @@ class StateFolder {
       }
     }
     // Otherwise the averages, which read_model() has put there, replace each rank's own statistics.
-    if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks == ranks_ && elements > 0) {
-      std::vector<double> all(static_cast<std::size_t>(ranks * elements));
-      const TensorView view(std::span<double>(all), {ranks, elements});
+    const std::int64_t rows = parameters.statistics_rows();
+    if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks * rows == ranks_ && elements > 0) {
+      std::vector<double> all(static_cast<std::size_t>(ranks_ * elements));
+      const TensorView view(std::span<double>(all), {ranks_, elements});
       read_entry(optimizer_, *optimizer_.find(kRankBuffers), view);
-      copy_now(context, view.slice(0, rank, rank + 1).reshape({elements}), parameters.buffer_arena());
+      copy_now(context, view.slice(0, rank * rows, (rank + 1) * rows), parameters.statistics());
     }
     return {metadata_, ranks_};
   }
@@ -316,10 +317,11 @@ class StateFolder {
 }  // namespace
 
 std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
-  const std::int64_t n = parameters.buffer_arena().numel();
+  const TensorView statistics = parameters.statistics();
+  const std::int64_t n = statistics.numel();
   std::vector<double> own(static_cast<std::size_t>(n));
   std::vector<double> all(static_cast<std::size_t>(n * control.size()));
-  copy_now(context, parameters.buffer_arena(), TensorView(std::span<double>(own), {n}));
+  copy_now(context, statistics, TensorView(std::span<double>(own), statistics.shape));
   Stream inline_stream = Stream::host_inline();
   control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
                      TensorView(std::span<double>(all), {n * control.size()}));
@@ -331,8 +333,9 @@ std::vector<double> gather_statistics(Context& context, const ParameterSet& para
 
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights) {
-  require<UsageError>(static_cast<int>(weights.size()) == control.size(), "average of the statistics: ", weights.size(),
-                      " weights, expected one for each of the ", control.size(), " ranks");
+  const std::int64_t rows = control.size() * parameters.statistics_rows();
+  require<UsageError>(static_cast<std::int64_t>(weights.size()) == rows, "average of the statistics: ", weights.size(),
+                      " weights, expected one for each of the ", rows, " ranks");
   const std::int64_t n = parameters.buffer_arena().numel();
   double total = 0;
   for (const double weight : weights) {
@@ -377,7 +380,8 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
     try {
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
-      write_optimizer(made.file(kOptimizerFile), context, parameters, states, control.size(), rank_buffers);
+      write_optimizer(made.file(kOptimizerFile), context, parameters, states,
+                      control.size() * parameters.statistics_rows(), rank_buffers);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
       for (const auto& [name, text] : extras.files) {
         write_file(made.file(name), text);
@@ -406,8 +410,9 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
   step.synchronize();
   const std::vector<double> microbatches = comm::all_gather_value(control, static_cast<double>(step.microbatches()));
   if (step.steps() > 0) {  // else the averages are the loaded ones, or the model's initial ones
+    const std::int64_t rows = control.size() * step.parameters().statistics_rows();
     average_statistics(step.context(), step.parameters(), control,
-                       std::vector<double>(static_cast<std::size_t>(control.size()), 1.0));
+                       std::vector<double>(static_cast<std::size_t>(rows), 1.0));
   }
   StateExtras extras{.metadata = metadata};
   extras.metadata[kSteps] = std::to_string(step.steps());

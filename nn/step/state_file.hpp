@@ -42,12 +42,13 @@ void save_state(const std::string& folder, TrainStep& step, comm::Communicator& 
 /// What a folder of saved state holds beside the tensors.
 struct LoadedState {
   Metadata metadata;  ///< as given to save_state()
-  int ranks = 1;      ///< ranks that wrote it
+  int ranks = 1;      ///< ranks that wrote it; with virtual ranks (TrainStepOptions::virtual_ranks) their number
 };
 
 /// Reads such a folder, so that training continues bit for bit. Local: every rank reads its own files; `control` only
 /// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
-/// rank continues from the averaged statistics. ranks: the number that wrote it, if the caller knows; 0: any number.
+/// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number
+/// that wrote it, if the caller knows; 0: any number.
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of
@@ -62,11 +63,12 @@ void require_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control);
 
-/// Each rank's own running statistics, concatenated in rank order, on rank 0; empty on the others. Collective.
+/// Each rank's own running statistics (ParameterSet::statistics(), so one row for each virtual rank), concatenated in
+/// rank order, on rank 0; empty on the others. Collective.
 [[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
                                                     comm::Communicator& control);
 /// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change.
-/// weights: one per rank, equal on all ranks; their sum is not 0. Collective.
+/// weights: one per rank or virtual rank, equal on all ranks; their sum is not 0. Collective.
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <locale>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gradients/gradient_tree.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -85,6 +87,34 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   return o.max_batch;
 }
 
+/// The virtual ranks of each of `ranks` ranks; 0: there are none.
+std::int64_t virtual_ranks_of(const TrainStepOptions& o, int ranks) {
+  const std::int64_t all = o.virtual_ranks;
+  if (all == 0) {
+    return 0;
+  }
+  require<UsageError>(all > 0 && std::has_single_bit(static_cast<std::uint64_t>(all)) && all % ranks == 0,
+                      "train step: ", all, " virtual ranks on ", ranks, ranks == 1 ? " rank" : " ranks",
+                      ", expected a power of two that the ranks divide");
+  require<UsageError>(o.microbatches <= 1, "train step: ", o.microbatches,
+                      " micro-batches beside virtual ranks, expected 1: each virtual rank is one");
+  require<UsageError>(!o.sync_batch_norm,
+                      "train step: sync_batch_norm is on beside virtual ranks, expected it off: "
+                      "each of them has statistics of its own");
+  require<UsageError>(size_of(o.reduce_dtype) != 2, "train step: gradients travel as ", o.reduce_dtype,
+                      " beside virtual ranks, expected f32: the sums would be rounded where ranks meet");
+  require<UsageError>(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0,
+                      "train step: the strategy is zero1 "
+                      "beside virtual ranks and a clip_norm of ",
+                      o.optimizer.clip_norm, ", expected ddp: zero1 adds the norm by rank");
+  return all / ranks;
+}
+
+/// How many micro-batches of a step are under way on this rank.
+std::int64_t microbatches_of(const TrainStepOptions& o, int ranks) {
+  return std::max<std::int64_t>({o.microbatches, virtual_ranks_of(o, ranks), 1});
+}
+
 /// The buckets of the gradients, and how the ranks divide them.
 struct Division {
   Division(ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
@@ -104,8 +134,15 @@ struct Division {
 
 /// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
 /// gradients have about the size of those of the mean.
-double power_of_two_weight(std::int64_t max_batch, int ranks) {
+double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
+}
+
+/// The sum of all, which begin anew.
+Metrics taken(std::vector<Metrics>& sums) {
+  const Metrics sum = sum_in_tree(sums);
+  std::fill(sums.begin(), sums.end(), Metrics{});
+  return sum;
 }
 
 }  // namespace
@@ -149,19 +186,28 @@ struct TrainStep::Impl {
         context(ctx),
         ranks(several != nullptr ? *several : StepRanks{*alone, ctx.stream()}),
         options(o),
-        weight(power_of_two_weight(checked_batch(o), ranks.grad.size())),
+        virtual_ranks(virtual_ranks_of(o, ranks.grad.size())),
+        weight(power_of_two_weight(checked_batch(o), std::max<std::int64_t>(ranks.grad.size(), o.virtual_ranks))),
         parameters(ctx, model, o.plan.dtype,
-                   {.weight_decay = o.weight_decay, .decay_all = o.decay_all, .lent = o.lent}),
+                   {.weight_decay = o.weight_decay,
+                    .decay_all = o.decay_all,
+                    .lent = o.lent,
+                    .statistics_rows = std::max<std::int64_t>(virtual_ranks, 1)}),
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
-        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan),
-                 2 * std::max<std::int64_t>(o.microbatches, 1)),
-        plans(ctx, model, o.max_batch, o.microbatches == 0 ? 2 : o.microbatches, plan_options()),
+        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
+        plans(ctx, model, o.max_batch,
+              virtual_ranks > 0     ? 1
+              : o.microbatches == 0 ? 2
+                                    : o.microbatches,
+              plan_options()),
         workspace(plans.workspace_bytes(), ctx),
         reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets,
                 o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
-                {.reduce_dtype = o.reduce_dtype, .order = o.sum_order, .shards = division.shards}),
+                {.reduce_dtype = o.reduce_dtype,
+                 .order = virtual_ranks > 0 ? comm::SumOrder::tree : o.sum_order,
+                 .shards = division.shards}),
         gradient_written([this](int parameter) {
           doing("reducing gradients of step", steps + 1);
           reducer.gradient_written(parameter);
@@ -169,11 +215,16 @@ struct TrainStep::Impl {
         }),
         sum_over_ranks([this](const TensorView& values) { reducer.sum(values); }),
         shard_updated([this](int bucket) { reducer.gather(bucket, parameters.values()); }),
-        graph_obstacle(nn::graph_obstacle(ctx.device(), ranks.grad, o.cuda_graph)),
+        graph_obstacle(obstacle()),
         graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
         choices(plans.choices()),
+        trained(static_cast<std::size_t>(std::max<std::int64_t>(virtual_ranks, 1))),
+        evaluated(trained.size()),
         drained(ctx.device()),
         idle(ctx.stream()) {
+    if (virtual_ranks > 0) {
+      tree.emplace(ctx, parameters.gradients_and_weight_sum(), virtual_ranks);
+    }
     plans.bind(parameters, pipeline.state(0), workspace);
     parameters.initialise(ctx, o.seed);
   }
@@ -182,6 +233,15 @@ struct TrainStep::Impl {
     if (ranks.watchdog != nullptr) {
       ranks.watchdog->begin(what, number);
     }
+  }
+
+  [[nodiscard]] std::string obstacle() const {
+    std::string found = nn::graph_obstacle(context.device(), ranks.grad, options.cuda_graph);
+    if (virtual_ranks > 0 && found.empty()) {
+      require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside virtual ranks, expected off");
+      found = "a rank computes several virtual ones";
+    }
+    return found;
   }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -296,13 +356,24 @@ struct TrainStep::Impl {
     graph_of(state).launch(context.stream());
   }
 
+  /// Enqueues the micro-batch of this step's next virtual rank.
+  void run_virtual(int state) {
+    parameters.take_statistics(context, added);
+    plans.train.use(pipeline.state(state));
+    plans.train.run(context);
+    parameters.keep_statistics(context, added);
+    tree->add(context);
+  }
+
   void add(const Batch& batch, bool last, double rate) {
     const Rows rows = rows_of(batch);
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
                         options.count_samples ? "0: this step counts its samples (count_samples)"
                                               : "the samples of all ranks: this step does not count them");
-    require<StateError>(added == 0 || plans.accumulate.has_value(),
+    require<StateError>(virtual_ranks == 0 || added < virtual_ranks, "train step: micro-batch ", added + 1,
+                        " of a step, expected one for each of the ", virtual_ranks, " virtual ranks of this rank");
+    require<StateError>(added == 0 || plans.accumulate.has_value() || virtual_ranks > 0,
                         "train step: a second micro-batch, expected one (TrainStepOptions::microbatches is 1)");
     try {
       doing("waiting for the device before step", steps + 1);
@@ -316,14 +387,19 @@ struct TrainStep::Impl {
            .weight_sum = sum_of_weights()},
           first_id());
       doing("computing step", steps + 1);
-      run(state, added == 0, last);
+      if (virtual_ranks > 0) {
+        run_virtual(state);
+      } else {
+        run(state, added == 0, last);
+      }
     } catch (...) {
       abandon();
       throw;
     }
-    pipeline.end(static_cast<double>(rows.valid), trained, steps + 1, last ? weight_sum() : std::nullopt);
+    Metrics& sums = trained[static_cast<std::size_t>(virtual_ranks > 0 ? added : 0)];
+    pipeline.end(static_cast<double>(rows.valid), sums, steps + 1, last ? weight_sum() : std::nullopt);
     ++added;
-    ++ids;
+    ids += virtual_ranks > 0 ? 0 : 1;
     if (last) {
       finish_step();
     }
@@ -342,17 +418,22 @@ struct TrainStep::Impl {
 
   /// The first id of samples that came without ids: unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
-    return (ids * ranks.grad.size() + ranks.grad.rank()) * options.max_batch;
+    const std::int64_t first = virtual_ranks > 0 ? (ids * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks + added
+                                                 : ids * ranks.grad.size() + ranks.grad.rank();
+    return first * options.max_batch;
   }
 
   void finish_step() {
     ++steps;
+    ids += virtual_ranks > 0 ? 1 : 0;
     added = 0;
     samples = 0;
   }
 
   void update(double rate) {
     require<StateError>(added > 0, "train step: update() without a batch, expected add() before");
+    require<StateError>(virtual_ranks == 0 || added == virtual_ranks, "train step: update() after ", added,
+                        " micro-batches, expected one for each of the ", virtual_ranks, " virtual ranks of this rank");
     // The optimizer reads the learning rate in the state of the last micro-batch.
     const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
     ops::fill(context, rate, learning_rate);
@@ -381,8 +462,18 @@ struct TrainStep::Impl {
     finish_step();
   }
 
+  void update(const Batch& batch, double rate) {
+    add(batch, virtual_ranks == 0, rate);
+    if (virtual_ranks > 0) {
+      update(rate);
+    }
+  }
+
   void abandon() {
     pipeline.forget(added);
+    if (tree) {
+      tree->restart();
+    }
     added = 0;
     samples = 0;
   }
@@ -396,7 +487,8 @@ struct TrainStep::Impl {
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
-  double weight;  ///< of a sample, when the step counts
+  std::int64_t virtual_ranks;  ///< of this rank; 0: TrainStepOptions::virtual_ranks is off
+  double weight;               ///< of a sample, when the step counts
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
   Division division;
@@ -405,6 +497,7 @@ struct TrainStep::Impl {
   MicrobatchPlans plans;
   Buffer workspace;
   comm::GradientReducer reducer;
+  std::optional<comm::GradientTree> tree;  ///< of the virtual ranks
   std::function<void(int)> gradient_written;
   Optimizer::SumOverRanks sum_over_ranks;
   std::function<void(int)> shard_updated;
@@ -413,12 +506,13 @@ struct TrainStep::Impl {
   std::array<bool, 4> warm{};  ///< by place in the step: has run once
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
-  std::int64_t added = 0;  ///< micro-batches of this step
-  std::int64_t ids = 0;    ///< micro-batches so far, of all steps
-  double samples = 0;      ///< of this step, of this rank
-  Batch given;             ///< of add() and update() with fields
-  Metrics trained;
-  Metrics evaluated;
+  std::int64_t added = 0;        ///< micro-batches of this step
+  std::int64_t ids = 0;          ///< micro-batches so far, of all steps; of each virtual rank
+  double samples = 0;            ///< of this step, of this rank
+  Batch given;                   ///< of add() and update() with fields
+  std::vector<Metrics> trained;  ///< one, or one for each virtual rank
+  std::vector<Metrics> evaluated;
+  std::size_t next_evaluated = 0;
   Event drained;   ///< of synchronize()
   SyncGuard idle;  ///< destroyed first
 };
@@ -442,11 +536,11 @@ void TrainStep::update(double rate) {
   impl_->update(rate);
 }
 void TrainStep::update(const Batch& batch, double rate) {
-  impl_->add(batch, true, rate);
+  impl_->update(batch, rate);
 }
 void TrainStep::update(std::initializer_list<FieldView> fields, double rate) {
   impl_->given.fields.assign(fields);
-  impl_->add(impl_->given, true, rate);
+  impl_->update(impl_->given, rate);
 }
 void TrainStep::abandon() {
   impl_->abandon();
@@ -474,6 +568,12 @@ std::int64_t TrainStep::microbatches() const {
 int TrainStep::ranks() const {
   return impl_->ranks.grad.size();
 }
+std::int64_t TrainStep::tree_arenas() const {
+  return impl_->tree ? impl_->tree->arenas() : 0;
+}
+std::size_t TrainStep::tree_bytes() const {
+  return impl_->tree ? impl_->tree->bytes() : 0;
+}
 void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
   require<StateError>(impl_->added == 0, "train step: continue_from() between add() and update()");
   impl_->pipeline.flush();
@@ -489,23 +589,24 @@ void TrainStep::evaluate(const Batch& batch) {
       batch, {.learning_rate = 0, .sample_weight = 1, .valid = rows.valid, .epoch = batch.epoch, .weight_sum = 0});
   s.plans.evaluate.use(s.pipeline.state(state));
   s.plans.evaluate.run(s.context);
-  s.pipeline.end(static_cast<double>(rows.valid), s.evaluated);
+  s.pipeline.end(static_cast<double>(rows.valid), s.evaluated[s.next_evaluated]);
+  s.next_evaluated = (s.next_evaluated + 1) % s.evaluated.size();
 }
 
 Metrics TrainStep::take_evaluated() {
   impl_->pipeline.flush();
-  return std::exchange(impl_->evaluated, Metrics{});
+  impl_->next_evaluated = 0;
+  return taken(impl_->evaluated);
 }
 
 Metrics TrainStep::take_trained() {
   impl_->pipeline.flush();
-  return std::exchange(impl_->trained, Metrics{});
+  return taken(impl_->trained);
 }
 
-std::optional<Metrics> TrainStep::metrics_of(std::int64_t step) {
+std::span<const Metrics> TrainStep::metrics_of(std::int64_t step) {
   impl_->pipeline.poll();
-  const Metrics* found = impl_->pipeline.metrics_of(step);
-  return found != nullptr ? std::optional(*found) : std::nullopt;
+  return impl_->pipeline.metrics_of(step);
 }
 
 int TrainStep::steps_under_way() const {
@@ -602,7 +703,8 @@ void TrainStep::wait_for_copies() {
 
 std::size_t TrainStep::planned_bytes() const {
   const Impl& s = *impl_;
-  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes();
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes() +
+         tree_bytes();
 }
 
 }  // namespace lockstep::nn

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -68,6 +68,14 @@ struct TrainStepOptions {
   /// one rank (SharedStatistics). add() is collective then, and all ranks give a step equally many micro-batches, of
   /// which some may have no sample that counts. Nothing changes with one rank, in evaluation, or without batch norm.
   bool sync_batch_norm = false;
+  /// V > 0: the numbers are those of V ranks, whatever the number P of ranks is: a power of two of which P is a
+  /// divisor. A rank is virtual ranks V / P * rank, ..., one after the other: a step is V / P calls of add(), one for
+  /// each, and update(). Each has running statistics of its own, and overwrites the gradients, which are added in one
+  /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sum_order says); so are metrics.
+  /// The bits are equal where contexts have equally many threads. Takes log2(V / P) more arenas of gradients.
+  /// UsageError beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm. Steps
+  /// are not captured.
+  std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< of the parameters
   ParameterArenas lent{};  ///< memory for the parameters, which must outlive the step and is overwritten
   PlanOptions plan{};
@@ -131,7 +139,8 @@ class TrainStep {
   /// micro-batches added before are then discarded.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
-  /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before.
+  /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before,
+  /// with virtual ranks one for each of this rank's.
   void update(double rate);
   /// add() and update() in one: gradients are reduced while backward still computes.
   void update(const Batch& batch, double rate);
@@ -142,20 +151,26 @@ class TrainStep {
   [[nodiscard]] StepLoss loss();
   /// The same after waiting for all steps.
   [[nodiscard]] StepLoss wait_loss();
-  [[nodiscard]] std::int64_t steps() const;         ///< updates made
-  [[nodiscard]] std::int64_t added() const;         ///< micro-batches since the last update
-  [[nodiscard]] std::int64_t microbatches() const;  ///< of all steps, on this rank; they number samples without ids
-  [[nodiscard]] int ranks() const;                  ///< ranks that train together
+  [[nodiscard]] std::int64_t steps() const;  ///< updates made
+  [[nodiscard]] std::int64_t added() const;  ///< micro-batches since the last update
+  /// Of all steps, on this rank; with virtual ranks, on one of them. They number samples without ids.
+  [[nodiscard]] std::int64_t microbatches() const;
+  [[nodiscard]] int ranks() const;  ///< ranks that train together
+  /// Further arenas of gradients that the tree of virtual ranks takes, and their bytes.
+  [[nodiscard]] std::int64_t tree_arenas() const;
+  [[nodiscard]] std::size_t tree_bytes() const;
   /// Continues the counts of a saved state (nn/step/state_file.hpp). StateError between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
 
   /// Computes loss and accuracy of a batch; take_evaluated() returns their sums. Batch norm uses the statistics of
   /// evaluation, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
+  /// With virtual ranks the calls belong to this rank's in turn, from the first one on after take_evaluated().
   void evaluate(const Batch& batch);
   [[nodiscard]] Metrics take_evaluated();  ///< sums of this rank since the last call; waits
   [[nodiscard]] Metrics take_trained();    ///< the same for training steps
-  /// This rank's sums over one of the last eight steps, if they have arrived; does not wait. Throws as loss().
-  [[nodiscard]] std::optional<Metrics> metrics_of(std::int64_t step);
+  /// This rank's sums over one of the last eight steps: one, or one for each virtual rank; empty when they have not
+  /// arrived. Does not wait. Until the next call of the step; throws as loss().
+  [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   /// Steps that may be enqueued but not complete when update() returns: 0 when they run in the calling thread, else 2.
   /// metrics_of() has the steps before them.
   [[nodiscard]] int steps_under_way() const;

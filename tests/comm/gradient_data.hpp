@@ -41,6 +41,15 @@ inline float reduced(int size, int step, std::int64_t i) {
   return sum;
 }
 
+/// The sum in pairs of ranks [first, first + count): with SumOrder::tree. Ranks beyond the last are left out.
+inline float sum_in_tree(int first, int count, int size, int step, std::int64_t i) {
+  if (count == 1) {
+    return gradient(first, step, i);
+  }
+  const float left = sum_in_tree(first, count / 2, size, step, i);
+  return first + count / 2 < size ? left + sum_in_tree(first + count / 2, count / 2, size, step, i) : left;
+}
+
 /// The same with every gradient and every sum rounded to T.
 template <class T>
 float rounded_sum(int size, int step, std::int64_t i) {

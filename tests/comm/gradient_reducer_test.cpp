@@ -344,6 +344,9 @@ struct Reduction {
 constexpr std::int64_t kBucketBytes[] = {4000, 1 << 20};
 
 float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
+  if (order == SumOrder::tree) {
+    return sum_in_tree(0, 8, size, step, i);
+  }
   if (order == SumOrder::ranks) {
     return dtype == DType::bf16 ? sum_in_rank_order<BFloat16>(size, step, i) : sum_in_rank_order<float>(size, step, i);
   }
@@ -378,11 +381,43 @@ TEST(GradientReducer, InRankOrderTheBitsDoNotDependOnBuckets) {
   EXPECT_GT(different, 0) << "the sum in f32 is another one";
 }
 
+TEST(GradientReducer, InATreeSumsAreThoseOfPairs) {
+  int different = 0;
+  for (const int ranks : {1, 2, 3, 4, 6, 8}) {
+    for (const std::int64_t bytes : kBucketBytes) {
+      std::atomic<int> unlike{0};
+      const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
+        Reduction r(communicator, Streams::inline_worker, bytes, {.order = SumOrder::tree}, false);
+        for (int step = 0; step < 2; ++step) {
+          r.run(step);
+          for (std::int64_t i = 0; i < r.gradients.back().end; ++i) {
+            const float sum = r.arena[static_cast<std::size_t>(i)];
+            ASSERT_EQ(sum, expected_sum(SumOrder::tree, DType::f32, ranks, step, i)) << "element " << i;
+            unlike += sum == reduced(ranks, step, i) ? 0 : 1;
+          }
+        }
+      });
+      EXPECT_EQ(failures, none_failed(ranks));
+      different += unlike;
+    }
+  }
+  EXPECT_GT(different, 0) << "the sum in rank order is another one";
+  const auto failures = run_ranks(2, [&](Communicator& communicator) {
+    Reduction(communicator, Streams::both_inline, 4000, {.reduce_dtype = DType::bf16, .order = SumOrder::tree}, false);
+  });
+  for (const std::string& failure : failures) {
+    EXPECT_NE(failure.find("travel as bf16 and are added in a tree"), std::string::npos) << failure;
+  }
+}
+
 TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
   for (const int ranks : {1, 2, 3, 4}) {
     for (const Streams kind : {Streams::inline_worker, Streams::worker_worker, Streams::both_inline}) {
-      for (const SumOrder order : {SumOrder::library, SumOrder::ranks}) {
+      for (const SumOrder order : {SumOrder::library, SumOrder::ranks, SumOrder::tree}) {
         for (const DType dtype : {DType::f32, DType::bf16}) {
+          if (order == SumOrder::tree && dtype == DType::bf16) {
+            continue;  // refused
+          }
           for (const std::int64_t bytes : kBucketBytes) {
             const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
               Reduction r(communicator, kind, bytes, {.reduce_dtype = dtype, .order = order}, true);

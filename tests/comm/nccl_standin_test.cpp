@@ -99,6 +99,9 @@ constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
 
 /// What an all-reduce of buckets of this type gives.
 float expected_sum(DType dtype, SumOrder order, int size, int step, std::int64_t i) {
+  if (order == SumOrder::tree) {
+    return sum_in_tree(0, 8, size, step, i);
+  }
   if (order == SumOrder::ranks) {
     return dtype == DType::bf16  ? sum_in_rank_order<BFloat16>(size, step, i)
            : dtype == DType::f16 ? sum_in_rank_order<Float16>(size, step, i)
@@ -170,9 +173,12 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
 
 TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
   for (const DType dtype : kReduceTypes) {
-    for (std::uint64_t seed = 0; seed < (dtype == DType::f32 ? 8 : 4); ++seed) {
+    const std::vector<SumOrder> orders = dtype == DType::f32  // no 16 bits in a tree
+                                             ? std::vector{SumOrder::library, SumOrder::ranks, SumOrder::tree}
+                                             : std::vector{SumOrder::library, SumOrder::ranks};
+    for (std::uint64_t seed = 0; seed < 4 * orders.size(); ++seed) {
       reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
-      const SumOrder order = seed % 2 == 0 ? SumOrder::library : SumOrder::ranks;
+      const SumOrder order = orders[seed % orders.size()];
       const Texts failures = run_gpu_ranks(
           GetParam(), [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
       EXPECT_EQ(failures, none_failed(GetParam()));

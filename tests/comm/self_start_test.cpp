@@ -273,6 +273,16 @@ TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {
             "3 ranks, start 2, cpu:3\nlockstep: the job ended with code 3: restart 3 of 4 on cpu:2\n"
             "2 ranks, start 3, cpu:2\nlockstep: the job ended with code 3: restart 4 of 4 on cpu:2\n"
             "2 ranks, start 4, cpu:2\ncode 3\n");
+  // A job that can have 8, 4 or 2 ranks.
+  const RestartPolicy halves{.most = 3,
+                             .min_ranks = 2,
+                             .fits = [](int ranks) { return 8 % ranks == 0; },
+                             .progress = [] { return "nothing"; }};
+  EXPECT_EQ(supervised("", folder.path(), halves, "cpu:8"),
+            "8 ranks, start 0, -\nlockstep: the job ended with code 3: restart 1 of 3 on cpu:4\n"
+            "4 ranks, start 1, cpu:4\nlockstep: the job ended with code 3: restart 2 of 3 on cpu:2\n"
+            "2 ranks, start 2, cpu:2\nlockstep: the job ended with code 3: restart 3 of 3 on cpu:2\n"
+            "2 ranks, start 3, cpu:2\ncode 3\n");
   ::setenv("PATH", path.c_str(), 1);
 }
 #endif

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -14,11 +15,13 @@
 
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/program/training_options.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 
@@ -28,6 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using testing::Ended;
+using testing::error_of;
 using testing::run_command;
 
 /// train_resnet with `ranks` ranks; 0: without mpirun.
@@ -439,6 +443,82 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
   for (const char* file : {"last/model.safetensors", "last/optimizer.safetensors"}) {
     EXPECT_TRUE(read_file(path("ddp/") + file, 1 << 24) == read_file(path("zero1/") + file, 1 << 24)) << file;
   }
+}
+
+TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
+  const auto refusal = [](const std::function<void(nn::TrainingOptions&)>& change) {
+    nn::TrainingOptions options;
+    options.reproducible = "world";
+    options.virtual_ranks = 4;
+    nn::require_training_options(options);
+    change(options);
+    return error_of<UsageError>([&] { nn::require_training_options(options); });
+  };
+  using Options = nn::TrainingOptions;
+  for (const auto& [change, text] : std::vector<std::pair<std::function<void(Options&)>, std::string>>{
+           {[](Options& o) { o.virtual_ranks = 0; }, "--virtual-ranks is 0, expected a power of two up to 65536"},
+           {[](Options& o) { o.virtual_ranks = 6; }, "--virtual-ranks is 6, expected a power of two up to 65536"},
+           {[](Options& o) { o.reproducible = "run"; }, "--virtual-ranks is 4 beside --reproducible run, expected"},
+           {[](Options& o) { o.accumulate = 2; }, "--accumulate is 2 beside --reproducible world, expected 1"},
+           {[](Options& o) { o.threads = 2; }, "--threads is 2 beside --reproducible world, expected 1"},
+           {[](Options& o) { o.overlap = nn::Switch::on; }, "--overlap is on beside --reproducible world"},
+           {[](Options& o) { o.sync_batch_norm = true; }, "--sync-batch-norm is on beside --reproducible world"},
+           {[](Options& o) { o.reduce_dtype = "bf16"; }, "--reduce-dtype is bf16 beside --reproducible world"},
+           {[](Options& o) { o.cuda_graph = nn::Switch::on; }, "--cuda-graph is on beside --reproducible world"},
+           {[](Options& o) { o.tune = nn::Switch::on; }, "--tune is on beside --reproducible world"},
+           {[](Options& o) {
+              o.strategy = "zero1";
+              o.clip_norm = 1;
+            },
+            "--clip-norm is 1 beside --reproducible world with --strategy zero1, expected 0 or ddp"}}) {
+    EXPECT_TRUE(refusal(change).starts_with(text)) << refusal(change);
+  }
+  nn::TrainingOptions kept;
+  kept.reproducible = "world";
+  kept.virtual_ranks = 4;
+  kept.strategy = "zero1";
+  kept.tune = nn::Switch::on;
+  kept.choices = "choices.json";
+  nn::require_training_options(kept);
+  expect_refused(train_resnet(0, kTiny + "--reproducible world"), {"--virtual-ranks is 0", "power of two"});
+  expect_refused(train_resnet(0, kTiny + "--reproducible world --virtual-ranks 32 --devices cpu"),
+                 {"the batch size is 16", "32 virtual ranks"});
+}
+
+TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
+  const std::string world = "--reproducible world ";
+  const std::string job = kTiny + "--batch-size 13 --checkpoint-every 3 --keep 9 ";
+  const std::string eight = job + world + "--virtual-ranks 8 ";
+  const Ended alone = train_resnet(0, eight + "--devices cpu " + out("1"));
+  ASSERT_EQ(alone.code, 0) << alone.output;
+  EXPECT_NE(alone.output.find("  world      8 virtual ranks, 8 a rank; one compute thread, no overlap; gradients are "
+                              "added in one tree, which takes 3 arenas of gradients, "),
+            std::string::npos)
+      << alone.output;
+  EXPECT_NE(alone.output.find("  batch      13 over 8 virtual ranks: 5 of 2, 3 of 1"), std::string::npos);
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const auto model = [&](const std::string& run) { return testing::get_file(path(run + "/last/model.safetensors")); };
+  for (const int ranks : {2, 4}) {
+    const Ended ended = train_resnet(ranks, eight + out(std::to_string(ranks)));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_TRUE(model(std::to_string(ranks)) == model("1")) << ranks << " ranks";
+  }
+  // One rank, then four, then two: each goes on in the middle of the run before.
+  ASSERT_EQ(train_resnet(4, eight + "--resume " + path("1/last.3") + out("moved")).code, 0);
+  const Ended moved = train_resnet(2, eight + "--resume " + path("moved/last.1") + out("again"));
+  ASSERT_EQ(moved.code, 0) << moved.output;
+  EXPECT_EQ(moved.count("  resuming   "), 1) << moved.output;
+  EXPECT_EQ(moved.count("  differs    "), 0) << moved.output;
+  EXPECT_TRUE(model("again") == model("1"));
+  expect_refused(train_resnet(2, job + world + "--virtual-ranks 4 --resume " + path("1/last") + out("other")),
+                 {path("1/last"), "8 virtual ranks, expected 4"});
+  expect_refused(train_resnet(3, eight), {"--virtual-ranks is 8 and the job has 3 ranks", "divides it"});
+  // The control: without virtual ranks the model depends on them.
+  ASSERT_EQ(train_resnet(0, job + "--devices cpu --reproducible run " + out("run1")).code, 0);
+  ASSERT_EQ(train_resnet(2, job + "--reproducible run " + out("run2")).code, 0);
+  EXPECT_FALSE(model("run1") == model("run2"));
 }
 
 TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {

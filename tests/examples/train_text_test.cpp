@@ -118,6 +118,22 @@ TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
   }
 }
 
+TEST_F(TrainText, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
+  if (!kMpi) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  const std::string job = kTiny + "--steps 12 --clip-norm 1 --sample 0 --reproducible ";
+  const auto model = [&](const std::string& options) {
+    const Ended ended = run(job + options + " --overwrite" + out("run"));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return get_file(path("run/last/model.safetensors"));
+  };
+  const std::string one = model("world --virtual-ranks 4 --devices cpu");
+  EXPECT_TRUE(model("world --virtual-ranks 4 --devices cpu:2") == one);
+  EXPECT_TRUE(model("world --virtual-ranks 4 --devices cpu:4") == one);
+  EXPECT_FALSE(model("run --devices cpu") == model("run --devices cpu:2")) << "the control";
+}
+
 TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const std::string options = kTiny + "--devices cpu --epochs 1 --steps 20 --sample 40 ";
   const auto sample = [&](const std::string& more) {

@@ -77,6 +77,18 @@ void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& t
   }
 }
 
+void print_virtual_ranks(std::ostream& out, Trainer& trainer) {
+  const std::int64_t all = trainer.options().virtual_ranks;
+  if (all == 0) {
+    return;
+  }
+  const TrainStep& step = trainer.train_step();
+  out << "  world      " << counted(all, "virtual rank") << ", " << all / trainer.ranks()
+      << " a rank; one compute thread, no overlap; gradients are added in one tree, which takes "
+      << counted(step.tree_arenas(), "arena") << " of gradients, "
+      << decimal_bytes(static_cast<double>(step.tree_bytes())) << '\n';
+}
+
 }  // namespace
 
 std::optional<MemorySummary> memory_now(Context& context) {
@@ -127,6 +139,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
+  print_virtual_ranks(out, trainer);
   print_strategy(out, strategy_named(o.strategy), trainer);
   if (options.sync_batch_norm) {
     out << "  batch norm statistics over the micro-batches of all ranks\n";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -74,6 +75,36 @@ void require_optimizer(const TrainingOptions& o) {
   (void)parse_schedule(o.schedule);
 }
 
+constexpr std::int64_t kMaxVirtualRanks = 65536;
+
+/// What --reproducible world is combined with.
+void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
+  const bool world = o.reproducible == "world";
+  const std::int64_t all = o.virtual_ranks;
+  require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
+                      ", expected --reproducible world");
+  if (!world) {
+    return;
+  }
+  require<UsageError>(all > 0 && all <= kMaxVirtualRanks && std::has_single_bit(static_cast<std::uint64_t>(all)),
+                      "--virtual-ranks is ", all, ", expected a power of two up to ", kMaxVirtualRanks,
+                      " with --reproducible world");
+  const auto beside = [](bool fits, const char* option, const auto& value, const char* expected) {
+    require<UsageError>(fits, option, " is ", value, " beside --reproducible world, expected ", expected);
+  };
+  beside(o.accumulate == 1, "--accumulate", o.accumulate, "1: each virtual rank is a micro-batch");
+  beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
+  beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
+  beside(!o.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
+  beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--clip-norm is ", o.clip_norm,
+                      " beside --reproducible world with --strategy ", o.strategy,
+                      ", expected 0 or ddp: zero1 adds the norm by rank");
+  beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
+  beside(o.tune != Switch::on || !o.choices.empty(), "--tune", "on",
+         "--choices, which keeps the timings: other timings give other bits");
+}
+
 bool buckets_by_cost(const TrainingOptions& o) {
   return o.bucket_mb == "auto" || (o.bucket_mb.empty() && !o.cost.empty());
 }
@@ -141,8 +172,9 @@ void require_training_options(const TrainingOptions& o) {
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars", "--strategy is ", o.strategy,
                       " beside --optimizer lars, expected ddp: lars needs the norms of whole parameters");
-  require<UsageError>(o.reproducible == "run" || o.reproducible == "layout", "--reproducible is '", o.reproducible,
-                      "', expected run or layout");
+  require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
+                      "--reproducible is '", o.reproducible, "', expected run, layout or world");
+  require_world(o, strategy);
   require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
                       " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
@@ -159,20 +191,25 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
   using Overlap = comm::WorkplaceOptions::Overlap;
-  return {.threads = options.threads,
-          .overlap = options.overlap == Switch::automatic ? Overlap::automatic
-                     : options.overlap == Switch::on      ? Overlap::on
-                                                          : Overlap::off,
+  const bool world = options.virtual_ranks > 0;
+  return {.threads = world ? 1 : options.threads,
+          .overlap = world                                  ? Overlap::off
+                     : options.overlap == Switch::automatic ? Overlap::automatic
+                     : options.overlap == Switch::on        ? Overlap::on
+                                                            : Overlap::off,
           .bind_near_gpu = bind_near_gpu};
 }
 
 ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples, const BaseRate& rate, int ranks,
                          int rank, const comm::CpuShare& share) {
   ResolvedTraining resolved;
+  require<UsageError>(o.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.virtual_ranks, " and the job has ", ranks,
+                      " ranks, expected a number of ranks that divides it");
   resolved.rules = run_rules({.ranks = ranks,
                               .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(o.default_batch),
                               .batch_per_rank = o.batch_per_rank,
                               .accumulate = o.accumulate,
+                              .virtual_ranks = o.virtual_ranks,
                               .learning_rate = given_learning_rate(o),
                               .base_learning_rate = rate.base,
                               .reference_batch = rate.reference,
@@ -184,6 +221,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   TrainerOptions& t = resolved.trainer;
   t.global_batch = rules.global_batch;
   t.accumulate = rules.accumulate;
+  t.virtual_ranks = rules.virtual_ranks;
   t.sync_batch_norm = o.sync_batch_norm;
   t.seed = o.seed;
   t.plan.dtype = precision.dtype;
@@ -210,7 +248,9 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
   t.reduce_dtype = sent_as(o.reduce_dtype);
-  t.sum_order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::library;
+  t.sum_order = o.reproducible == "layout"  ? comm::SumOrder::ranks
+                : o.reproducible == "world" ? comm::SumOrder::tree
+                                            : comm::SumOrder::library;
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");

@@ -52,8 +52,11 @@ struct TrainingOptions {
   std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
   std::string cost;       ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
-  std::string strategy = "ddp";      ///< a name of strategy_named()
-  std::string reproducible = "run";  ///< or "layout": gradients are added in rank order
+  std::string strategy = "ddp";  ///< a name of strategy_named()
+  /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
+  /// ranks.
+  std::string reproducible = "run";
+  std::int64_t virtual_ranks = 0;  ///< given with "world" alone
   bool sync_batch_norm = false;
   Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given

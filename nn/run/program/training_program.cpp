@@ -307,7 +307,8 @@ struct TrainingProgram::Impl {
     }
     identity.model = recipe.model.name();
     identity.seed = o.seed;
-    identity.ranks = session.size();
+    const TrainerOptions& options = resolved.trainer;
+    identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : session.size();
     identity.threads = place.threads();
     identity.global_batch = resolved.trainer.global_batch;
     identity.options = option_texts(resolved.trainer, {*recipe.train, *recipe.test});
@@ -326,9 +327,7 @@ struct TrainingProgram::Impl {
     });
     identity.layers = trainer->layers();
     identity.choices = trainer->choices();
-    for (const comm::Bucket& bucket : trainer->reducer().buckets()) {
-      identity.buckets.push_back(bucket.last);
-    }
+    identity.buckets = identity_of(*trainer).buckets;
   }
 
   /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
@@ -340,7 +339,9 @@ struct TrainingProgram::Impl {
       resolved.trainer.plan.choices = saved->identity.choices;
       resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
     }
-    const bool wanted = o.tune == Switch::automatic ? place.on_gpu() || !o.choices.empty() : o.tune == Switch::on;
+    // What was timed anew would give other bits on other ranks; a file keeps it.
+    const bool times = place.on_gpu() && o.virtual_ranks == 0;
+    const bool wanted = o.tune == Switch::automatic ? times || !o.choices.empty() : o.tune == Switch::on;
     if (!wanted || !o.evaluate.empty() || !resolved.trainer.plan.choices.empty()) {
       return;
     }
@@ -348,7 +349,8 @@ struct TrainingProgram::Impl {
       watchdog->pause("timing library calls");  // some take minutes
     }
     const TrainerOptions& options = resolved.trainer;
-    const std::int64_t share = partition_of(options.global_batch, session.size(), 0).count;
+    const std::int64_t shares = std::max<std::int64_t>(session.size(), options.virtual_ranks);
+    const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
     std::vector<LibraryPlan> plans;  // as rank 0 has them
     session.agree([&] {
       if (first) {
@@ -456,7 +458,7 @@ struct TrainingProgram::Impl {
     Json::Object config{{"lockstep", build_description()},
                         {"model", identity.model},
                         {"seed", identity.seed},
-                        {"ranks", identity.ranks},
+                        {"ranks", session.size()},
                         {"nodes", session.nodes()},
                         {"threads_per_rank", identity.threads},
                         {"global_batch", identity.global_batch},

@@ -48,6 +48,11 @@ struct RunSetup {
   std::int64_t accumulate = 1;
   Strategy strategy = Strategy::ddp;
   comm::SumOrder sum_order = comm::SumOrder::library;
+  std::int64_t virtual_ranks = 0;
+  bool keep_last = false;
+  std::int64_t log_every = 3;
+  std::int64_t checkpoint_every = 0;
+  int keep = 0;
 };
 
 inline DataSplit small_data() {
@@ -61,9 +66,12 @@ inline RunIdentity identity_of(const RunSetup& setup) {
   RunIdentity identity;
   identity.model = "resnet8";
   identity.seed = setup.seed;
-  identity.ranks = setup.ranks;
+  identity.ranks = setup.virtual_ranks > 0 ? static_cast<int>(setup.virtual_ranks) : setup.ranks;
   identity.global_batch = 11;
   identity.options["optimizer"] = name_of(setup.optimizer);
+  if (setup.virtual_ranks > 0) {
+    identity.options["virtual_ranks"] = std::to_string(setup.virtual_ranks);
+  }
   return identity;
 }
 
@@ -110,6 +118,8 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.optimizer = setup.optimizer;
     options.strategy = setup.strategy;
     options.sum_order = setup.sum_order;
+    options.virtual_ranks = setup.virtual_ranks;
+    options.keep_last = setup.keep_last;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;
     }
@@ -127,8 +137,10 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
       Watch observer(grad.rank() == grad.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank alone
       RunOptions run{.epochs = setup.epochs,
                      .steps = setup.steps,
-                     .log_every = 3,
+                     .log_every = setup.log_every,
                      .checkpoint_dir = setup.dir,
+                     .checkpoint_every = setup.checkpoint_every,
+                     .keep = setup.keep,
                      .stop = &stop,
                      .stop_within = 0};
       const RunResult result = run_training(trainer, *control, identity, run, progress, observer);

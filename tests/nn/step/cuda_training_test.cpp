@@ -84,6 +84,7 @@ struct RunSetup {
   comm::SumOrder sum_order = comm::SumOrder::library;
   std::int64_t bucket_bytes = 1000;  ///< several buckets
   bool sync_batch_norm = false;
+  std::int64_t virtual_ranks = 0;
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -91,6 +92,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.global_batch = 4;
   options.accumulate = setup.accumulate;
   options.sync_batch_norm = setup.sync_batch_norm;
+  options.virtual_ranks = setup.virtual_ranks;
   options.seed = setup.seed;
   options.plan.dtype = setup.dtype;
   options.plan.augment = {
@@ -626,6 +628,37 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
       EXPECT_GT(distance(first[0].parameters, one.parameters), 1e-3);
     }
   }
+}
+
+/// Virtual ranks of one GPU, and of two, in the same tree.
+TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
+  for (const bool clips : {false, true}) {
+    RunSetup setup{.graph = CudaGraph::off,
+                   .optimizer = {.kind = OptimizerKind::adam, .clip_norm = clips ? 1e-2 : 0},
+                   .virtual_ranks = 4};
+    const Outcome one = train_on_gpu(setup);
+    Outcome outcomes[2];
+    for (std::uint64_t seed = 0; seed < 2; ++seed) {
+      train_on_two_gpus(setup, seed, outcomes);
+      for (const char* name :
+           {"values", "exp_avg", "averaged statistics", "gradients", "training metrics", "evaluation metrics"}) {
+        EXPECT_TRUE(outcomes[0].bits.at(name) == one.bits.at(name)) << name;
+        EXPECT_TRUE(outcomes[1].bits.at(name) == one.bits.at(name)) << name;
+      }
+    }
+    setup.virtual_ranks = 0;
+    train_on_two_gpus(setup, 0, outcomes);
+    EXPECT_FALSE(outcomes[0].bits.at("values") == one.bits.at("values")) << "the control";
+  }
+  CudaContext context(Device::cuda(0));
+  const auto tried = [&](CudaGraph graph) {
+    return try_trainer(context, Stream::cuda(Device::cuda(0), -1), {.graph = graph, .virtual_ranks = 2},
+                       [](Trainer& trainer, comm::Communicator&) {
+                         EXPECT_EQ(trainer.graph_obstacle(), "a rank computes several virtual ones");
+                       });
+  };
+  EXPECT_EQ(tried(CudaGraph::on), "cuda graph is on beside virtual ranks, expected off");
+  EXPECT_EQ(tried(CudaGraph::automatic), "");
 }
 
 /// Two numbers have one sum, whatever the order: gradients in rank order, summed where they are updated, clipped by a

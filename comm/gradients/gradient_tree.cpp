@@ -1,0 +1,39 @@
+#include <lockstep/comm/gradients/gradient_tree.hpp>
+
+#include <bit>
+
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm {
+
+GradientTree::GradientTree(Context& context, const TensorView& arena, std::int64_t leaves)
+    : arena_(arena), leaves_(leaves) {
+  require<UsageError>(leaves >= 1 && std::has_single_bit(static_cast<std::uint64_t>(leaves)),
+                      "gradient tree: the number of leaves is ", leaves, ", expected a power of two");
+  for (std::int64_t sums = 1; sums < leaves; sums *= 2) {
+    levels_.push_back(Tensor::empty(context, arena.shape, arena.dtype));
+  }
+}
+
+void GradientTree::add(Context& context) {
+  const auto leaf = static_cast<std::uint64_t>(next_);
+  const bool last = next_ + 1 == leaves_;
+  next_ = last ? 0 : next_ + 1;
+  // A set bit of the leaf's number is a level that waits for this sum, as in a counter to which 1 is added.
+  const auto waiting = static_cast<std::size_t>(std::countr_one(leaf));
+  for (std::size_t level = 0; level < waiting; ++level) {
+    const bool waits = level + 1 == waiting && !last;
+    ops::add(context, levels_[level].view(), arena_, waits ? levels_[waiting].view() : arena_);
+  }
+  if (waiting == 0 && !last) {
+    ops::strided_copy(context, arena_, levels_.front());
+  }
+}
+
+std::size_t GradientTree::bytes() const {
+  return levels_.size() * arena_.bytes();
+}
+
+}  // namespace lockstep::comm

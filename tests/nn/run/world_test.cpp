@@ -1,0 +1,287 @@
+// Virtual ranks: the bits of a run do not depend on how many ranks share them. Ranks are threads here;
+// train_resnet_test.cpp and train_text_test.cpp have processes.
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/run/run_rules.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::to_doubles;
+
+class World : public TrainerTest {
+ protected:
+  /// The files of a run on `ranks` ranks.
+  [[nodiscard]] std::string bytes_of(RunSetup setup, int ranks) const {
+    setup.ranks = ranks;
+    setup.dir = path("on" + std::to_string(ranks));
+    train(setup);
+    return checkpoint_bytes(setup.dir + "/last");
+  }
+  [[nodiscard]] std::string model_of(RunSetup setup, int ranks) const {
+    (void)bytes_of(setup, ranks);
+    return file_text(path("on" + std::to_string(ranks) + "/last/model.safetensors"));
+  }
+};
+
+TEST_F(World, EveryFileIsTheSameOnAnyNumberOfRanks) {
+  const OptimizerOptions clipped{.kind = OptimizerKind::adam, .clip_norm = 0.5};
+  const OptimizerOptions skipping{.nesterov = true, .skip_non_finite = true};
+  // Batches of 11 samples leave 4 of 70, fewer than virtual ranks.
+  for (const RunSetup& setup : {RunSetup{.virtual_ranks = 8, .keep_last = true},
+                                RunSetup{.optimizer = clipped, .dtype = DType::f64, .virtual_ranks = 4},
+                                RunSetup{.optimizer = skipping, .dtype = DType::bf16, .virtual_ranks = 4}}) {
+    const std::string one = bytes_of(setup, 1);
+    for (int ranks = 2; ranks <= setup.virtual_ranks; ranks *= 2) {
+      EXPECT_TRUE(bytes_of(setup, ranks) == one)
+          << ranks << " ranks, " << setup.virtual_ranks << " virtual ones, " << setup.dtype;
+    }
+  }
+}
+
+TEST_F(World, WithoutVirtualRanksTheyDiffer) {
+  const RunSetup layout{.sum_order = comm::SumOrder::ranks};
+  EXPECT_FALSE(model_of(layout, 1) == model_of(layout, 2));
+  EXPECT_FALSE(model_of({.virtual_ranks = 4}, 2) == model_of({.virtual_ranks = 8}, 2)) << "they decide the numbers";
+}
+
+// Ranks that are as many as the virtual ones are what one rank is to imitate: with two there is one sum only.
+TEST_F(World, TwoVirtualRanksAreTwoRanks) {
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    train({.ranks = 2, .dir = path("real"), .dtype = dtype, .keep_last = true});
+    for (const int ranks : {1, 2}) {
+      const std::string name = "virtual" + std::to_string(ranks);
+      train({.ranks = ranks, .dir = path(name), .dtype = dtype, .virtual_ranks = 2, .keep_last = true});
+      for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+        EXPECT_TRUE(file_text(path("real") + file) == file_text(path(name) + file)) << file << ' ' << ranks;
+      }
+    }
+  }
+  train({.dir = path("one")});
+  train({.dir = path("virtual"), .virtual_ranks = 1});
+  EXPECT_TRUE(file_text(path("one/last/model.safetensors")) == file_text(path("virtual/last/model.safetensors")));
+}
+
+TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
+  const RunSetup whole{.dir = path("whole"), .virtual_ranks = 8, .checkpoint_every = 2, .keep = 8};
+  train(whole);  // 12 steps, of which 6 are an epoch
+  // Each goes on from a checkpoint in the middle of an epoch of the one before; train() expects no differences.
+  RunSetup four = whole;
+  four.ranks = 4;
+  four.dir = path("four");
+  four.resume = path("whole/last.5");
+  EXPECT_EQ(read_checkpoint_state(four.resume).progress.position.step, 2);
+  train(four);
+  RunSetup two = four;
+  two.ranks = 2;
+  two.dir = path("two");
+  two.resume = path("four/last.2");
+  EXPECT_EQ(read_checkpoint_state(two.resume).progress.position.step, 8);
+  train(two);
+  EXPECT_TRUE(checkpoint_bytes(path("two/last")) == checkpoint_bytes(path("whole/last")));
+  EXPECT_TRUE(checkpoint_bytes(path("two/best")) == checkpoint_bytes(path("whole/best")));
+  const SafetensorsFile file(path("two/last/optimizer.safetensors"));
+  EXPECT_EQ(file.find("rank_buffers")->shape.front(), 8);
+  const auto failures = with_trainers(
+      2, [](TrainerOptions& o, int) { o.virtual_ranks = 4; },
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        RunProgress progress;
+        (void)resume_checkpoint(path("two/last"), trainer, control, identity_of(trainer), progress);
+      });
+  expect_all_say(failures, path("two/last") + ": the run has 8 virtual ranks, expected 4");
+}
+
+TEST_F(World, DividedStatesGiveTheSameFiles) {
+  const OptimizerOptions adam{.kind = OptimizerKind::adam};
+  const auto files = [&](Strategy strategy, int ranks) {
+    train({.ranks = ranks, .dir = path("run"), .optimizer = adam, .strategy = strategy, .virtual_ranks = 4});
+    return file_text(path("run/last/model.safetensors")) + file_text(path("run/last/optimizer.safetensors"));
+  };
+  const std::string ddp = files(Strategy::ddp, 1);
+  for (const int ranks : {1, 2, 4}) {
+    EXPECT_TRUE(files(Strategy::zero1, ranks) == ddp) << ranks;
+  }
+}
+
+TEST_F(World, ReportsAndMetricsOfYourOwnStepsAreTheSame) {
+  std::vector<EpochEvent> events;
+  for (const int ranks : {1, 2, 4}) {
+    EpochEvent last;
+    train({.ranks = ranks, .virtual_ranks = 4, .log_every = 4}, &last);
+    events.push_back(last);
+  }
+  for (const EpochEvent& event : events) {
+    EXPECT_EQ(event.train_loss, events[0].train_loss);
+    EXPECT_EQ(event.train_accuracy, events[0].train_accuracy);
+    EXPECT_EQ(event.test.loss, events[0].test.loss);
+  }
+  EXPECT_GT(events[0].train_loss, 0);
+}
+
+TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
+  const auto refusal = [&](const std::function<void(TrainerOptions&)>& change, int ranks = 2) {
+    const auto failures = with_trainers(
+        ranks, [&](TrainerOptions& o, int) { change(o); }, [](Trainer&, comm::Communicator&) {});
+    for (const std::string& failure : failures) {
+      EXPECT_EQ(failure, failures[0]);
+    }
+    return failures[0];
+  };
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 6; }),
+            "the number of virtual ranks is 6, expected a power of two");
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 4; }, 3),
+            "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 16; }),
+            "the batch size is 11, expected at least one sample for each of the 16 virtual ranks");
+  EXPECT_NE(refusal([](TrainerOptions& o) {
+              o.virtual_ranks = 4;
+              o.accumulate = 2;
+            }).find("2 micro-batches an update beside 4 virtual ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal([](TrainerOptions& o) {
+              o.virtual_ranks = 4;
+              o.sync_batch_norm = true;
+            }).find("sync_batch_norm is on beside virtual ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal([](TrainerOptions& o) {
+              o.virtual_ranks = 4;
+              o.reduce_dtype = DType::bf16;
+            }).find("travel as bf16 beside virtual ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal([](TrainerOptions& o) {
+              o.virtual_ranks = 4;
+              o.strategy = Strategy::zero1;
+              o.optimizer.clip_norm = 1;
+            }).find("zero1 beside virtual ranks and a clip_norm of 1"),
+            std::string::npos);
+  const auto failures = with_trainers(
+      2, [](TrainerOptions& o, int rank) { o.virtual_ranks = rank == 0 ? 4 : 2; },
+      [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
+  expect_all_say(failures, "the ranks do not agree");
+}
+
+TEST_F(World, PlannedMemoryHasTheArenasOfTheTree) {
+  for (const std::int64_t all : {1, 2, 4, 8}) {
+    const auto failures = with_trainers(
+        1, [&](TrainerOptions& o, int) { o.virtual_ranks = all; },
+        [&](Trainer& trainer, comm::Communicator&) {
+          const TrainStep& step = trainer.train_step();
+          const ParameterSet& set = trainer.parameters();
+          EXPECT_EQ(step.tree_arenas(), std::llround(std::log2(all)));
+          EXPECT_EQ(step.tree_bytes(),
+                    static_cast<std::size_t>(step.tree_arenas()) * set.gradients_and_weight_sum().bytes());
+          EXPECT_GE(step.planned_bytes(), step.tree_bytes() + set.bytes() + step.train_plan().workspace_bytes());
+          EXPECT_EQ(set.statistics().shape, (Shape{all, set.buffer_arena().numel()}));
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+  }
+}
+
+/// Three steps of a model with dropout and weights of the loss, which the step sums itself.
+struct OfSteps {
+  std::vector<double> values;
+  double loss = 0;
+};
+OfSteps weighted_steps(int ranks, std::int64_t all, bool one_by_one = true) {
+  constexpr std::int64_t kRows = 3;
+  OfSteps outcome;
+  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+    CpuContext context({.threads = 1});
+    ModelBuilder b("weighted", {5});
+    b.linear("last", b.dropout("drop", b.linear("first", b.input(), 16), 0.3), 4);
+    const Model model = b.build();
+    TrainStep step(context, StepRanks{grad, context.stream()}, model,
+                   {.max_batch = kRows, .virtual_ranks = all, .plan = {.weights = LossWeights::sample}});
+    const std::int64_t each = all / ranks;
+    std::vector<float> x(kRows * 5);
+    std::vector<float> weights(kRows);
+    std::vector<std::int32_t> labels(kRows);
+    for (int s = 0; s < 3; ++s) {
+      for (std::int64_t v = grad.rank() * each; v < (grad.rank() + 1) * each; ++v) {
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          x[i] = static_cast<float>((static_cast<std::int64_t>(i) * 7 + v * 11 + s * 13) % 17) / 8 - 1;
+        }
+        for (std::size_t i = 0; i < labels.size(); ++i) {
+          labels[i] = static_cast<std::int32_t>((static_cast<std::int64_t>(i) + v + s) % 4);
+          weights[i] = 0.3F + static_cast<float>((static_cast<std::int64_t>(i) + v) % 5);
+        }
+        const Batch batch{.fields = {{StateField::values, TensorView(std::span(x), {kRows, 5})},
+                                     {StateField::labels, TensorView(std::span(labels), {kRows})},
+                                     {StateField::weights, TensorView(std::span(weights), {kRows})}}};
+        if (v + 1 < (grad.rank() + 1) * each || one_by_one) {
+          step.add(batch);
+        } else {
+          step.update(batch, 0.1);
+        }
+      }
+      if (one_by_one) {
+        step.update(0.1);
+      }
+    }
+    const double loss = step.wait_loss().value;
+    if (grad.rank() == 0) {
+      outcome = {to_doubles(step.parameters().values()), loss};
+    }
+    EXPECT_EQ(step.microbatches(), 3);
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return outcome;
+}
+
+TEST(WorldSteps, WeightsOfTheLossAndSamplesWithoutIdsFollowTheTree) {
+  const OfSteps one = weighted_steps(1, 8);
+  for (const int ranks : {1, 2, 4, 8}) {
+    EXPECT_EQ(weighted_steps(ranks, 8).values, one.values) << ranks;
+    EXPECT_EQ(weighted_steps(ranks, 8, false).values, one.values) << ranks;
+  }
+  EXPECT_TRUE(std::isfinite(one.loss));
+}
+
+TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
+  CpuContext context({.threads = 1});
+  ModelBuilder b("small", {2});
+  b.linear("last", b.input(), 2);
+  const Model model = b.build();
+  TrainStep step(context, model, {.max_batch = 1, .virtual_ranks = 2});
+  std::vector<float> x{1, 2};
+  std::vector<std::int32_t> label{1};
+  const Batch batch{.fields = {{StateField::values, TensorView(std::span(x), {1, 2})},
+                               {StateField::labels, TensorView(std::span(label), {1})}}};
+  step.add(batch);
+  EXPECT_EQ(error_of<StateError>([&] { step.update(0.1); }),
+            "train step: update() after 1 micro-batches, expected one for each of the 2 virtual ranks of this rank");
+  step.add(batch);
+  EXPECT_EQ(error_of<StateError>([&] { step.add(batch); }),
+            "train step: micro-batch 3 of a step, expected one for each of the 2 virtual ranks of this rank");
+  step.abandon();
+  step.add(batch);
+  step.add(batch);
+  step.update(0.1);
+  EXPECT_EQ(step.steps(), 1);
+  EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, model, {.max_batch = 1, .virtual_ranks = 3}); }),
+            "train step: 3 virtual ranks on 1 rank, expected a power of two that the ranks divide");
+  EXPECT_NE(error_of<UsageError>([&] {
+              TrainStep(context, model, {.max_batch = 1, .microbatches = 2, .virtual_ranks = 2});
+            }).find("2 micro-batches beside virtual ranks"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
