@@ -14,7 +14,8 @@ namespace lockstep::nn::images {
 [[nodiscard]] bool available();
 
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 28;
-/// Of one picture, 400 MB when decoded. What claims more is refused before memory is taken for it.
+/// Of one picture: 400 MB when decoded, and 800 MB more for a progressive JPEG. What claims more, or more than its file
+/// can hold, is refused before memory is taken for it.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 27;
 
 enum class Format : unsigned char { jpeg, png };

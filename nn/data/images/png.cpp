@@ -58,8 +58,8 @@ class Reader {
       require_size(name_, width(), height());
       // Deflate expands a byte to at most 1032 (zlib's technical notes).
       const std::uint64_t claimed = std::uint64_t{height()} * png_get_rowbytes(png_, info_);
-      require<DataError>(claimed <= file.size() * 1032, name_, ": ", width(), " x ", height(),
-                         " pixels, which a PNG of ", file.size(), " bytes cannot hold");
+      require<DataError>(claimed <= file.size() * 1032, name_, ": ", width(), " x ", height(), " pixels in a PNG of ",
+                         file.size(), " bytes, expected no more than it can hold");
     } catch (...) {
       png_destroy_read_struct(&png_, &info_, nullptr);
       throw;

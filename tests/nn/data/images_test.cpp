@@ -209,8 +209,10 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
   const std::size_t frame = jpeg_file.find("\xff\xc0") + 5;
   expect_holds(refused(with(jpeg_file, frame, std::string("\xff\x00\xff\x00", 4))),
                "65280 x 65280 pixels, expected 1 to 134217728");
-  // A frame that is only larger than its data.
-  expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))), "damaged or unknown JPEG data");
+  expect_holds(refused(with(jpeg_file, frame, std::string("\x20\x00\x20\x00", 4))),
+               concat("8192 x 8192 pixels in a JPEG of ", jpeg_file.size(), " bytes, expected at most 512 a byte"));
+  // A frame that is only a little larger than its data.
+  expect_holds(refused(with(jpeg_file, frame, std::string("\x00\x80\x00\x80", 4))), "damaged or unknown JPEG data");
   // PNG: the header has a checksum, which libpng looks at before the size, so it is computed here.
   const auto png_of = [](std::uint32_t width, std::uint32_t height) {
     std::string header = "IHDR";
@@ -236,7 +238,7 @@ TEST(Damage, MoreThanTheLimitsIsRefusedBeforeMemoryIsTaken) {
   expect_pixels(decoded(png_of(9, 7)), 9, 7, 0, ramp);  // the control: the same file again
   expect_holds(refused(png_of(0x7fffffff, 0x7fffffff)), "2147483647 x 2147483647 pixels, expected 1 to 134217728");
   expect_holds(refused(png_of(16384, 8193)), "16384 x 8193 pixels, expected 1 to");
-  expect_holds(refused(png_of(16384, 8192)), "16384 x 8192 pixels, which a PNG of");
+  expect_holds(refused(png_of(16384, 8192)), "16384 x 8192 pixels in a PNG of");
   expect_holds(refused(png_of(9, 8)), "damaged or unknown PNG data");
 }
 
