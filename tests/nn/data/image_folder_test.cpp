@@ -139,7 +139,8 @@ TEST_F(ImageFolder, TestImagesAreResizedAndCroppedInTheMiddle) {
     wanted.folder.random_crops = false;
     const DataSplit data = open_data(wanted);
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      const auto [width, height] = sizes[i];
+      const std::int64_t width = sizes[i].first;
+      const std::int64_t height = sizes[i].second;
       // torchvision's Resize and CenterCrop.
       const std::int64_t wide = width <= height ? resize : resize * width / height;
       const std::int64_t high = width <= height ? resize * height / width : resize;

@@ -284,7 +284,8 @@ TEST(Resample, IsAPlainLoopInDouble) {
   images::ResampleMemory memory;
   for (const bool transposed : {false, true}) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
-      const auto& [x, y] = cases[i];
+      const Axis x = cases[i].x;
+      const Axis y = cases[i].y;
       std::vector<std::uint8_t> out(kSize * kSize * 3);
       resample(picture, x, y, kSize, transposed, memory, out);
       for (std::int64_t a = 0; a < kSize; ++a) {
