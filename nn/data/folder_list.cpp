@@ -11,8 +11,8 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
-#include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::nn::detail {
 namespace {

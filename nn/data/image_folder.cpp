@@ -17,8 +17,8 @@
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
-#include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::nn {
 namespace {
