@@ -24,7 +24,7 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 # Not installed: the folders of backends and of CUDA, and detail/. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
-  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE)
+  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()
@@ -42,6 +42,8 @@ set(_known
   "DNNL::dnnl=DNNL"
   "NCCL::NCCL=NCCL"
   "ZLIB::ZLIB=ZLIB"
+  "JPEG::JPEG=JPEG"
+  "PNG::PNG=PNG"
   "CUDA::[a-zA-Z_]+=CUDAToolkit"
   "nlohmann_json::nlohmann_json=nlohmann_json")
 set(_linked ${_floors})

@@ -47,6 +47,8 @@ lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand)' runtime kernels comm n
   check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt"
 lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
+lines_with '#include [<"](jpeglib|jerror|turbojpeg|png)\.h' runtime kernels comm nn bindings examples |
+  { grep -vE '^nn/data/images/' || true; } | check "libjpeg's and libpng's headers only in nn/data/images"
 lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/mpi/|/lockstep_mpi[.]h:' || true; } | check "mpi.h only in folders named mpi"
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -66,12 +67,61 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
   return *std::move(model);
 }
 
+/// The damaged images of folder:DIR. Each rank decodes a part of the files, and all learn what any of them found: they
+/// leave out the same.
+std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::CpuShare& share,
+                                           const nn::DataOptions& data) {
+  if (comm::Watchdog* watchdog = session.watchdog()) {
+    watchdog->pause("looking for damaged images");  // as long as reading all of them takes
+  }
+  std::string found;  // names and texts, each with a zero behind it
+  session.agree([&] {
+    for (const nn::DamagedImage& image : nn::damaged_images(data, session.size(), session.rank(), share.threads())) {
+      found += image.file + '\0' + image.text + '\0';
+    }
+  });
+  std::vector<nn::DamagedImage> damaged;
+  for (const std::string& part : comm::all_gather_text(session.control(), found)) {
+    std::istringstream in(part);
+    for (nn::DamagedImage image; std::getline(in, image.file, '\0') && std::getline(in, image.text, '\0');) {
+      damaged.push_back(image);
+    }
+  }
+  return damaged;
+}
+
+/// Lines of the header about them: the first ones by name.
+void add_damaged(const std::vector<nn::DamagedImage>& damaged, nn::Recipe& recipe) {
+  constexpr std::size_t kShown = 10;
+  Json::Array texts;
+  for (const nn::DamagedImage& image : damaged) {
+    if (texts.size() < kShown) {
+      recipe.about.emplace_back(
+          texts.empty() ? "left out" : "",
+          concat(texts.empty() ? concat(damaged.size(), " damaged images: ") : std::string(), image.text));
+    }
+    texts.emplace_back(image.text);
+  }
+  if (damaged.size() > kShown) {
+    recipe.about.emplace_back("", concat("and ", damaged.size() - kShown, " more (config.json)"));
+  }
+  recipe.config["damaged_images"] = std::move(texts);
+}
+
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   nn::ModelRequest request{.name = o.model, .hidden = o.hidden};
+  nn::DataOptions data_options = o.data;
+  std::vector<nn::DamagedImage> damaged;
+  if (o.skip_damaged) {
+    damaged = find_damaged(session, place.share(), o.data);
+    for (const nn::DamagedImage& image : damaged) {
+      data_options.folder.left_out.push_back(image.file);
+    }
+  }
   nn::DataSplit data;
   std::optional<nn::Model> model;
-  session.agree([&] { data = nn::open_data(o.data); });
+  session.agree([&] { data = nn::open_data(data_options); });
   const nn::ImageDataset& train = *data.train;
   comm::require_same_on_all_ranks(
       session.control(), concat("training images ", train.size(), "\ntest images ", data.test->size(), "\nimages ",
@@ -90,8 +140,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::Recipe recipe{.model = *model, .train = std::move(data.train), .test = std::move(data.test)};
   recipe.rate = train_resnet::base_rate(request.name, o.training.optimizer);
-  recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos ? 4 : 0),
-                    .flip = o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on,
+  // Random parts of a picture are taken, and mirrored, where it is decoded.
+  const bool folder = train_resnet::of_folder(o.data);
+  const bool prepared = folder && o.data.folder.random_crops;
+  recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
+                    .flip = !prepared && (o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on),
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
   if (!o.mean.empty()) {
@@ -103,11 +156,20 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   recipe.about = {
       {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
                       train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
+  if (!data.about.empty()) {
+    recipe.about.emplace_back("", data.about);
+  }
+  if (folder && !recipe.statistics_given && o.training.evaluate.empty()) {
+    recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
+  }
+  if (!damaged.empty()) {
+    add_damaged(damaged, recipe);
+  }
   if (!request.hidden.empty()) {
     recipe.options["hidden"] = text_of(request.hidden);
   }
-  recipe.config = {
-      {"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}};
+  recipe.config.insert(
+      {{"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}});
   return program.run(std::move(recipe));
 }
 

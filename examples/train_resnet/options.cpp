@@ -23,7 +23,8 @@ constexpr const char* kAbout =
     "  train_resnet                                          synthetic images on all GPUs, one rank each; without\n"
     "                                                        GPUs one rank on the CPU\n"
     "  train_resnet --devices cpu:2                          two ranks on this machine's CPU\n"
-    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n";
+    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n"
+    "  train_resnet --data folder:DIR --model resnet50       JPEG and PNG files DIR/train/CLASS/*, DIR/val/CLASS/*\n";
 
 constexpr const char* kFooter =
     "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 100\n"
@@ -49,23 +50,37 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Model");
-  app.add_option("--data", o.data.spec, "synthetic, cifar10:DIR (binary files) or idx:DIR (MNIST-like files)")
+  app.add_option("--data", o.data.spec,
+                 "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files) or folder:DIR (JPEG and PNG files: "
+                 "train and "
+                 "val or test in it, with a folder for each class)")
       ->group("Data");
   app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
   app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
-  app.add_option_function<std::int64_t>(
-         "--image-size", [&o](std::int64_t size) { o.data.synthetic.height = o.data.synthetic.width = size; },
-         "synthetic: side of the images")
-      ->default_str("32")
+  app.add_option("--image-size", o.image_size, "synthetic, folder: side of the images; else 32, of a folder 224")
+      ->group("Data");
+  app.add_option("--resize", o.data.folder.resize,
+                 "folder: shorter side of test images before the crop in the centre; 0: 256/224 of the image size")
+      ->group("Data");
+  app.add_option("--val-fraction", o.data.folder.val_fraction,
+                 "folder: so much of each class is for the test, where DIR has no folder val or test")
+      ->group("Data");
+  app.add_flag("--skip-damaged", o.skip_damaged,
+               "folder: decode all images first and leave out those that are damaged; else one ends the run")
       ->group("Data");
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
-  app.add_option("--pad", o.pad, "random crops after padding by N pixels; -1: 4, for idx 0")->group("Data");
+  app.add_option("--pad", o.pad,
+                 "random crops after padding by N pixels; -1: 4, for idx 0. folder: instead of random parts of 8 to "
+                 "100 % of the "
+                 "picture (-1)")
+      ->group("Data");
   cli::add_switch(app, "--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
   const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
-    app.add_option(name, values,
-                   what +
-                       " of value / 255, three numbers R,G,B; else of the training images, with --evaluate of the "
-                       "checkpoint's")
+    app.add_option(
+           name, values,
+           what +
+               " of value / 255, three numbers R,G,B; else of the training images, of a folder ImageNet's, with "
+               "--evaluate the checkpoint's")
         ->delimiter(',')
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->group("Data");
@@ -84,10 +99,23 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   lockstep::require<lockstep::UsageError>(
       (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
       "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
+  lockstep::require<lockstep::UsageError>(
+      of_folder(o.data) || (!o.skip_damaged && o.data.folder.val_fraction == 0 && o.data.folder.resize == 0),
+      o.skip_damaged ? "--skip-damaged" : (o.data.folder.resize != 0 ? "--resize" : "--val-fraction"),
+      " beside --data ", o.data.spec, ", expected --data folder:DIR");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   o.data.seed = o.training.seed;
+  if (o.image_size) {
+    o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;
+  }
+  o.data.folder.random_crops = o.pad < 0;
+  o.data.folder.flip = o.flip != nn::Switch::off;
   return parsed;
+}
+
+bool of_folder(const nn::DataOptions& data) {
+  return data.spec.starts_with("folder:");
 }
 
 nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
@@ -16,6 +17,8 @@ struct Options {
   std::string model = "resnet20";
   std::vector<std::int64_t> hidden;
   lockstep::nn::DataOptions data;
+  std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of a folder
+  bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
@@ -23,6 +26,9 @@ struct Options {
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;
 };
+
+/// The data is folder:DIR.
+[[nodiscard]] bool of_folder(const lockstep::nn::DataOptions& data);
 
 /// UsageError naming the option and what was expected. `config`: the file of --config.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 #include <lockstep/nn/data/detail/sources.hpp>
@@ -12,12 +11,6 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
-namespace {
-
-// Number of images for the statistics of a synthetic set: enough for three digits, and quick to draw.
-constexpr std::int64_t kSyntheticSamples = 1024;
-
-}  // namespace
 
 Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> fields)
     : name_(std::move(name)), size_(size), fields_(std::move(fields)) {
@@ -31,6 +24,11 @@ Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> f
                           "' stands twice");
     }
   }
+}
+
+void Dataset::read_sample_in(std::int64_t /*epoch*/, std::int64_t index,
+                             std::span<const std::span<std::byte>> out) const {
+  read_sample(index, out);
 }
 
 namespace {
@@ -101,10 +99,27 @@ ImageDataset::ImageDataset(DatasetInfo info)
       width_(info.width),
       classes_(info.classes) {}
 
+void ImageDataset::read_in(std::int64_t /*epoch*/, std::int64_t index, std::span<std::uint8_t> image) const {
+  read(index, image);
+}
+
+namespace {
+
+/// The fields of ImageDataset: memory for the image, and the label written.
+std::span<std::uint8_t> image_beside(std::int32_t label, std::span<const std::span<std::byte>> out) {
+  std::memcpy(out[1].data(), &label, sizeof label);
+  return {reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size()};
+}
+
+}  // namespace
+
 void ImageDataset::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
-  read(index, {reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size()});
-  const std::int32_t number = label(index);
-  std::memcpy(out[1].data(), &number, sizeof number);
+  read(index, image_beside(label(index), out));
+}
+
+void ImageDataset::read_sample_in(std::int64_t epoch, std::int64_t index,
+                                  std::span<const std::span<std::byte>> out) const {
+  read_in(epoch, index, image_beside(label(index), out));
 }
 
 ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {
@@ -135,26 +150,6 @@ ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t s
     result.std[c] = variance > 1e-6 ? static_cast<float>(std::sqrt(variance) / 255.0) : 1.0F;
   }
   return result;
-}
-
-DataSplit open_data(const DataOptions& options) {
-  const std::size_t colon = options.spec.find(':');
-  const std::string kind = options.spec.substr(0, colon);
-  const std::string folder = colon == std::string::npos ? "" : options.spec.substr(colon + 1);
-  DataSplit split;
-  std::int64_t samples = std::numeric_limits<std::int64_t>::max();
-  if (options.spec == "synthetic") {
-    split = detail::open_synthetic(options.synthetic, options.seed);
-    samples = kSyntheticSamples;
-  } else if (kind == "cifar10" && !folder.empty()) {
-    split = detail::open_cifar10(folder);
-  } else if (kind == "idx" && !folder.empty()) {
-    split = detail::open_idx(folder);
-  } else {
-    throw UsageError(concat("data is '", options.spec, "', expected synthetic, cifar10:DIR or idx:DIR"));
-  }
-  split.statistics = channel_statistics(*split.train, samples);
-  return split;
 }
 
 namespace detail {

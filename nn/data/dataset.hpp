@@ -36,8 +36,12 @@ class Dataset {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
 
-  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing.
+  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing, unless it
+  /// decodes files.
   virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
+  /// The sample as it is in one epoch, for sets that vary their samples (random crops): a function of epoch and index
+  /// alone. This is what a loader reads. Here: read_sample().
+  virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
   /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
@@ -86,9 +90,12 @@ class ImageDataset : public Dataset {
 
   /// In [0, classes()).
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// Writes image `index`; `image` (H, W, 3) holds image_bytes() bytes. Allocates nothing.
+  /// Writes image `index`; `image` (H, W, 3) holds image_bytes() bytes. Allocates nothing, unless it decodes a file.
   virtual void read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
+  /// The image as it is in one epoch (read_sample_in()). Here: read().
+  virtual void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
+  void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
  private:
   std::int64_t height_;
@@ -114,10 +121,24 @@ struct SyntheticOptions {
   int classes = 10;  ///< 2 to 1120
 };
 
+/// How the pictures of folder:DIR become images of one size, bilinear with antialiasing, as torchvision does it.
+struct FolderOptions {
+  std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
+  /// Of test images: the shorter side before the crop in the centre; 0: image_size * 256 / 224, rounded.
+  std::int64_t resize = 0;
+  /// Training images are random parts (8 to 100 % of the area, sides 3:4 to 4:3), drawn anew in every epoch; false:
+  /// like test images.
+  bool random_crops = true;
+  bool flip = true;                     ///< with random crops: mirrored with probability 1/2
+  double val_fraction = 0;              ///< of each class, for the test set, where DIR has no folder for it; 0: none
+  std::vector<std::string> left_out{};  ///< files, relative to DIR
+};
+
 struct DataOptions {
-  std::string spec = "synthetic";  ///< "synthetic", "cifar10:DIR" or "idx:DIR"
-  std::uint64_t seed = 0;          ///< of synthetic images
+  std::string spec = "synthetic";  ///< "synthetic", "cifar10:DIR", "idx:DIR" or "folder:DIR"
+  std::uint64_t seed = 0;          ///< of synthetic images; of the crops and the split of a folder
   SyntheticOptions synthetic;
+  FolderOptions folder{};
 };
 
 /// The training and the test set of a trainer, which must outlive it.
@@ -130,6 +151,7 @@ struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
   ChannelStatistics statistics;  ///< of the training set; normalise the images of both sets
+  std::string about{};           ///< what else a user wants to know of them, one line; or empty
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
 };
@@ -143,7 +165,24 @@ struct DataSplit {
 ///                each plain or with .gz added (plain is taken when both are there). Classes: 10, or more when the
 ///                training labels go on beyond 9 without a gap; every label has to be one of them. They may begin
 ///                with 1, as EMNIST's letters: there is a class 0, which no sample has.
+///   folder:DIR   JPEG and PNG files (images/decode.hpp says which), by their names: DIR/train/CLASS/*.jpg, .jpeg or
+///                .png, also in folders below, and the same below DIR/val or else DIR/test; or with val_fraction one of
+///                DIR/train and DIR/CLASS, which is split. Classes are the names of folders in the order of their
+///                bytes, the same in both. Names that begin with a dot, and other files, are ignored. Pictures are
+///                turned as EXIF says. They are decoded whenever they are read, so one that turns out to be damaged is
+///                an error of the reader, DataError with its name: damaged_images() finds them before. Fingerprints are
+///                those of names and options, as contents would cost a pass over all files. The statistics are
+///                ImageNet's. UsageError in a build without the libraries.
 ///   synthetic    drawn from (seed, split, index) alone, see synthetic.cpp; no files.
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
+
+struct DamagedImage {
+  std::string file;  ///< relative to DIR, as FolderOptions::left_out wants it
+  std::string text;  ///< what is wrong, with the name in it: one line
+};
+/// Of folder:DIR: decodes part `part` of `parts` of all images, those in left_out too, with so many threads, and
+/// returns the damaged ones in order. So ranks that see the same folder find all of them together. Errors as of
+/// open_data(); a file that the system cannot read is one too, and not damaged.
+[[nodiscard]] std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, int part, int threads);
 
 }  // namespace lockstep::nn

@@ -122,7 +122,7 @@ struct Loader::Impl {
           return;
         }
         const std::int64_t id = order(share.begin + row);
-        dataset.read_sample(id, slot.row);
+        dataset.read_sample_in(batch.epoch, id, slot.row);
         ids[r] = id;
       } else {
         for (const std::span<std::byte> bytes : slot.row) {

@@ -22,7 +22,8 @@ struct LoaderOptions {
 /// Reads batches in order, epoch after epoch without end: one rank's share of each global batch, in host memory. A
 /// batch has the data set's fields and sample_ids (i64, the index in the data set), each (capacity, ...); rows from
 /// `valid` on are zero. Its content depends only on the data set, the sampler and the position, never on the number of
-/// workers. The constructor allocates all memory; next() allocates nothing. Used by one thread.
+/// workers. The constructor allocates all memory; next() allocates nothing,
+/// unless the data set does. Used by one thread.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader; memory is on the host (pinned, for copies to a GPU). UsageError
@@ -40,8 +41,8 @@ class Loader {
 
   /// The next batch; waits when the workers are behind. This batch and the two before it do not change until the next
   /// call; older ones are overwritten. So a caller that has waited for the copy of batch k - 2 may take batch k + 1
-  /// while the copies of k - 1 and k are still queued. An exception of Dataset::read_sample is thrown here in place of
-  /// its batch, and again by every later call.
+  /// while the copies of k - 1 and k are still queued. An exception of Dataset::read_sample_in is thrown here in place
+  /// of its batch, and again by every later call.
   const Batch& next();
 
   /// Seconds that next() has spent waiting for workers (without workers: reading), in total.

@@ -23,6 +23,9 @@
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
+#if LOCKSTEP_HAS_IMAGES
+#include "tests/support/image_files.hpp"
+#endif
 #include "tests/support/run_command.hpp"
 
 namespace lockstep {
@@ -797,6 +800,109 @@ TEST_F(TrainResNet, BadData) {
   std::ofstream(path("cut/data_batch_1.bin"), std::ios::trunc) << std::string(3073, '\x0c');
   expect_refused(train_resnet(0, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "12"});
 }
+
+#if LOCKSTEP_HAS_IMAGES
+/// Three classes of pictures of three sizes: `train` and two in `val` each.
+void put_pictures(const std::string& folder, int train) {
+  for (int c = 0; c < 3; ++c) {
+    for (int i = 0; i < train + 2; ++i) {
+      const auto value = [&](std::int64_t y, std::int64_t x, int channel) {
+        return static_cast<int>((80 * (c == channel ? 2 : 1) + 3 * x + 7 * y * i) % 256);
+      };
+      const testing::Pixels picture = testing::pixels(20 + 9 * (i % 3), 31 - 5 * (i % 3), 3, value);
+      const std::string name = concat(folder, i < train ? "/train/" : "/val/", "c", c, "/", i);
+      fs::create_directories(fs::path(name).parent_path());
+      testing::put_file(name + (i % 2 == 0 ? ".jpg" : ".png"), i % 2 == 0 ? jpeg(picture) : png(picture));
+    }
+  }
+}
+
+const std::string kSmallFolder =
+    " --image-size 16 --batch-size 6 --epochs 2 --log-every 1 --threads 1 --model mlp --hidden 8 ";
+
+TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
+  put_pictures(path("data"), 6);
+  const std::string data = kSmallFolder + "--data folder:" + path("data");
+  const Ended one = train_resnet(0, data + " --workers 1" + out("one"));
+  ASSERT_EQ(one.code, 0) << one.output;
+  for (const char* words : {"18 training and 6 test images 16 x 16, 3 classes",
+                            "test images are those of val, resized to 18 and cropped; random crops to train on",
+                            "normalised by ImageNet's mean and standard deviation"}) {
+    EXPECT_NE(one.output.find(words), std::string::npos) << words << "\n" << one.output;
+  }
+  const auto parameters = [&](const std::string& run) {
+    return testing::get_file(path(run) + "/last/" + nn::kModelFile);
+  };
+  ASSERT_EQ(train_resnet(0, data + " --workers 4" + out("four")).code, 0);
+  EXPECT_EQ(parameters("four"), parameters("one"));
+  // The controls: without flips, and without random parts.
+  ASSERT_EQ(train_resnet(0, data + " --flip off" + out("straight")).code, 0);
+  EXPECT_NE(parameters("straight"), parameters("one"));
+  ASSERT_EQ(train_resnet(0, data + " --pad 2" + out("padded")).code, 0);
+  EXPECT_NE(parameters("padded"), parameters("one"));
+  if (kMpi) {  // a sum over ranks is rounded in another order
+    const Ended two = train_resnet(2, data + out("two"));
+    ASSERT_EQ(two.code, 0) << two.output;
+    const auto loss = [&](const std::string& run) {
+      return nn::read_checkpoint_state(path(run) + "/last").progress.test_loss.value_or(-1);
+    };
+    EXPECT_NEAR(loss("two"), loss("one"), 1e-4);
+    EXPECT_GT(std::abs(loss("straight") - loss("one")), 1e-3) << "the control";
+  }
+  const Ended again = train_resnet(0, data + " --image-size 12 --evaluate " + path("one"));
+  EXPECT_NE(again.code, 0) << "another size is another model";
+  EXPECT_EQ(train_resnet(0, data + " --evaluate " + path("one")).code, 0);
+
+  const Ended split =
+      train_resnet(0, kSmallFolder + "--val-fraction 0.5 --data folder:" + path("data/train") + out("split"));
+  ASSERT_EQ(split.code, 0) << split.output;
+  EXPECT_NE(split.output.find("9 training and 9 test images"), std::string::npos) << split.output;
+}
+
+TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
+  const int ranks = kMpi ? 3 : 0;
+  put_pictures(path("data"), 6);
+  const std::string data = kSmallFolder + "--data folder:" + path("data");
+  for (const char* name : {"/data/train/c1/2.jpg", "/data/val/c2/7.png"}) {
+    const std::string whole = testing::get_file(path("") + name);
+    testing::put_file(path("") + name, whole.substr(0, whole.size() - 20));
+  }
+  // One rank reads it, and the others wait for its gradients.
+  const Ended ended = train_resnet(ranks, data + out("run"));
+  EXPECT_EQ(ended.code, 2) << ended.output;
+  EXPECT_NE(ended.output.find("train/c1/2.jpg': damaged or unknown JPEG data"), std::string::npos) << ended.output;
+  EXPECT_LT(ended.seconds, 60) << "the others do not wait for ever";
+
+  const Ended skipped = train_resnet(ranks, data + " --skip-damaged" + out("skipped"));
+  ASSERT_EQ(skipped.code, 0) << skipped.output;
+  EXPECT_NE(skipped.output.find("17 training and 5 test images"), std::string::npos) << skipped.output;
+  EXPECT_NE(skipped.output.find("left out   2 damaged images: "), std::string::npos) << skipped.output;
+  EXPECT_NE(skipped.output.find("val/c2/7.png': damaged or unknown PNG data"), std::string::npos) << skipped.output;
+  const Json config = read_json(path("skipped/config.json"));
+  EXPECT_NE(config.text().find("train/c1/2.jpg"), std::string::npos) << config.text();
+}
+
+TEST_F(TrainResNet, FoldersThatAreNoDataAreRefused) {
+  const int ranks = kMpi ? 2 : 0;
+  put_pictures(path("data"), 2);
+  fs::rename(path("data/val/c2"), path("data/val/c3"));
+  expect_refused(train_resnet(ranks, kSmallFolder + "--data folder:" + path("data")),
+                 {"class 'c2' is in train and not in val"});
+  expect_refused(train_resnet(ranks, kSmallFolder + "--data folder:" + path("none")), {"none", "is no folder"});
+  expect_refused(train_resnet(ranks, kSmallFolder + "--skip-damaged --data folder:" + path("none")),
+                 {"none", "is no folder"});
+  expect_refused(train_resnet(0, "--data folder:" + path("data/train")), {"has no folder train", "--val-fraction"});
+  expect_refused(train_resnet(0, "--skip-damaged"), {"--skip-damaged", "synthetic", "folder:DIR"});
+  expect_refused(train_resnet(0, "--resize 20 --data idx:x"), {"--resize", "idx:x", "folder:DIR"});
+  expect_refused(train_resnet(0, "--val-fraction 0.5"), {"--val-fraction", "synthetic", "folder:DIR"});
+}
+#else
+TEST_F(TrainResNet, FoldersNeedLibrariesWhichAreNamed) {
+  expect_refused(train_resnet(0, "--data folder:" + path("data")),
+                 {"reads no JPEG and PNG files", "libjpeg-dev libpng-dev", "-DLOCKSTEP_IMAGES=ON"});
+  expect_refused(train_resnet(0, "--skip-damaged --data folder:" + path("data")), {"libjpeg-dev libpng-dev"});
+}
+#endif
 
 TEST_F(TrainResNet, BatchSmallerThanTheWorld) {
   if (!kMpi) {

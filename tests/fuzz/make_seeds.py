@@ -2,11 +2,13 @@
 """Writes seeds/READER/NAME: small inputs of every kind that a reader takes, and the damaged ones that once gave wrong numbers,
 were accepted, or cost minutes or gigabytes. The formats are those that the files in readers/ say.
   tests/fuzz/make_seeds.py            again after a change; the files are committed"""
+import base64
 import gzip
 import json
 import os
 import shutil
 import struct
+import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEEDS = os.path.join(HERE, "seeds")
@@ -349,6 +351,90 @@ def tensors_seeds():
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
 
 
+# ---- image
+# JPEG files of tests/support/image_files.cpp: an RGB with an orientation, others by their names.
+JPEGS = {
+    "jpeg":
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/4QAiRXhpZgAASUkqAAgAAAABABIBAwABAAAABgAAAAAAAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcg"
+        "LikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQYEpRUk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09P"
+        "T09PT09PT09PT09PT09PT09PT0//wAARCAAJABEDASIAAhEBAxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUF"
+        "BAQAAAF9AQIDAAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlq"
+        "c3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKztLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/8QAHwEA"
+        "AwEBAQEBAQEBAQAAAAAAAAECAwQFBgcICQoL/8QAtREAAgECBAQDBAcFBAQAAQJ3AAECAxEEBSExBhJBUQdhcRMiMoEIFEKRobHBCSMzUvAVYnLRChYk"
+        "NOEl8RcYGRomJygpKjU2Nzg5OkNERUZHSElKU1RVVldYWVpjZGVmZ2hpanN0dXZ3eHl6goOEhYaHiImKkpOUlZaXmJmaoqOkpaanqKmqsrO0tba3uLm6"
+        "wsPExcbHyMnK0tPU1dbX2Nna4uPk5ebn6Onq8vP09fb3+Pn6/9oADAMBAAIRAxEAPwBkM9jFIFt7FpABk54JPoMAj9amSTUpGQRwJEAMnCgZ/A7v0qxa"
+        "/wCoP4fzqfWf+Rcuf+Af+hrWONqxo1o0ZJy5rattrV22McPL2k4xhFRu7bX/ADuivjXf+ekP/gOP8KK5uin7FfyQ/wDAf/tj2/7Gl/z8/wDJUf/Z",
+    "grey_progressive":
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQYEpR"
+        "Uk//wgALCAARAAkBAREA/8QAFwAAAwEAAAAAAAAAAAAAAAAAAQIEA//aAAgBAQAAAAHIsttv/8QAGhAAAgMBAQAAAAAAAAAAAAAAAAMBAhIEEP/aAAgB"
+        "AQABBQKKc1DaCGUNvF+f/8QAIBAAAQIFBQAAAAAAAAAAAAAAAQADAhARM5ESISJRcf/aAAgBAQAGPwI86kdCqtuYCGhmI+7K23gz/8QAHRAAAQMFAQAA"
+        "AAAAAAAAAAAAAQARMRBxgcHw0f/aAAgBAQABPyEkBASDOzC57aBu149Lnt1//9oACAEBAAAAEHv/xAAbEAACAgMBAAAAAAAAAAAAAAABERAxIUFRgf/a"
+        "AAgBAQABPxBiQCQaYAAMfU7UQbt7qPEst8iDpH//2Q==",
+    "cmyk_progressive":
+        "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwANCQoLCggNCwoLDg4NDxMgFRMSEhMnHB4XIC4pMTAuKS0sMzpKPjM2RjcsLUBXQUZMTlJTUjI+WmFaUGBKUVJP"
+        "/8IAFAgACQAJBEMRAE0RAFkRAEsRAP/EABoAAAICAwAAAAAAAAAAAAAAAAEEAgMABQb/2gAOBEMATQBZAEsAAAABqEsIYXpdnr3HeRc//8QAGhAAAgID"
+        "AAAAAAAAAAAAAAAAAAIBAwQQEv/aAAgBQwABBQKExkO6CvX/xAAaEAABBQEAAAAAAAAAAAAAAAADAAECEBES/9oACAFNAAEFAmJHezodf//EABoQAAIC"
+        "AwAAAAAAAAAAAAAAAAAEAQIRFDT/2gAIAVkAAQUCjZsYaHeE/8QAGhAAAgIDAAAAAAAAAAAAAAAAAAMBAgQQEf/aAAgBSwABBQK65OYovX//xAAcEAAB"
+        "AwUAAAAAAAAAAAAAAAABAAMRECIzUZH/2gAIAUMABj8CN8kaErG5wV//xAAcEAACAAcAAAAAAAAAAAAAAAABAwAQESIzYZH/2gAIAU0ABj8CsQSNmkY1"
+        "8M//xAAfEAABAQkBAAAAAAAAAAAAAAABAAIDEBESMnGBorH/2gAIAVkABj8CEqWcBX8hPNew/8QAHhAAAQEJAAAAAAAAAAAAAAAAAQMAAhASITEyosH/"
+        "2gAIAUsABj8CIXXvWUvcbPUx/8QAGxABAAEFAQAAAAAAAAAAAAAAATEAEBGBwfD/2gAIAUMAAT8hSCCQ2W4rz3b/AP/EABsQAAEEAwAAAAAAAAAAAAAA"
+        "AAEAECExweHw/9oACAFNAAE/IRQj17i57L//xAAdEAABAgcAAAAAAAAAAAAAAAAAEfABECFhgZHR/9oACAFZAAE/IYqCjn2o/wAB5ZL/xAAaEAEAAQUA"
+        "AAAAAAAAAAAAAAABABARMdHw/9oACAFLAAE/IQCQC/Kjvor/AP/aAA4EQwBNAFkASwAAABA4af/EABkQAQEBAAMAAAAAAAAAAAAAABEBEDFBgf/aAAgB"
+        "QwABPxBEgBFjJIivo8mQemf/xAAaEAEAAgMBAAAAAAAAAAAAAAABEBEhMUFR/9oACAFNAAE/EB/ZAGPlBhrNxB4j/8QAGxAAAQQDAAAAAAAAAAAAAAAA"
+        "EQEgMUFRYYH/2gAIAVkAAT8QvxiFesWhLNt//8QAGRAAAwEBAQAAAAAAAAAAAAAAAREhEDFB/9oACAFLAAE/EJqQJANxqGIAOiZt4z//2Q==",
+    "scans":
+        "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAA0JCgsKCA0LCgsODg0PEyAVExISEyccHhcgLikxMC4pLSwzOko+MzZGNywtQFdBRkxOUlNSMj5aYVpQYEpR"
+        "Uk//2wBDAQ4ODhMREyYVFSZPNS01T09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT09PT0//wAARCAAJAAkDAREAAhEB"
+        "AxEB/8QAHwAAAQUBAQEBAQEAAAAAAAAAAAECAwQFBgcICQoL/8QAtRAAAgEDAwIEAwUFBAQAAAF9AQIDAAQRBRIhMUEGE1FhByJxFDKBkaEII0KxwRVS"
+        "0fAkM2JyggkKFhcYGRolJicoKSo0NTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqDhIWGh4iJipKTlJWWl5iZmqKjpKWmp6ipqrKz"
+        "tLW2t7i5usLDxMXGx8jJytLT1NXW19jZ2uHi4+Tl5ufo6erx8vP09fb3+Pn6/9oACAEBAAA/AGQz2MUgW3sWkAGTngk+gwCP1pftd9/z4Rf9+f8A7Krt"
+        "r/qD+H86t1//xAAfAQADAQEBAQEBAQEBAAAAAAAAAQIDBAUGBwgJCgv/xAC1EQACAQIEBAMEBwUEBAABAncAAQIDEQQFITEGEkFRB2FxEyIygQgUQpGh"
+        "scEJIzNS8BVictEKFiQ04SXxFxgZGiYnKCkqNTY3ODk6Q0RFRkdISUpTVFVWV1hZWmNkZWZnaGlqc3R1dnd4eXqCg4SFhoeIiYqSk5SVlpeYmZqio6Sl"
+        "pqeoqaqys7S1tre4ubrCw8TFxsfIycrS09TV1tfY2dri4+Tl5ufo6ery8/T19vf4+fr/2gAIAQIRAD8A05cxqpXko+iv+Z0ewxX/AD9f/kv/AMiRm/8A"
+        "uc/l+aPiD//aAAgBAxEAPwDJ4XC07qpVV12Tf46Id8t7T/A8+n8SOk//2Q==",
+}
+
+
+def png(kind, width, height, bits=8, chunks=(), interlaced=0, pixels=None):
+    """kind: PNG's colour type."""
+    def chunk(name, data):
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
+    row = (width * channels * bits + 7) // 8
+    data = b"".join(b"\0" + bytes((7 * y + x) % 256 for x in range(row)) for y in range(height)) if pixels is None else pixels
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", width, height, bits, kind, 0, 0, interlaced))
+            + b"".join(chunk(*c) for c in chunks) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b""))
+
+
+def image_seeds():
+    for name, text in JPEGS.items():
+        data = base64.b64decode(text)
+        put("image", name, data)
+        put("image", name + "_cut", data[:-9])
+        put("image", name + "_flipped", data[:-40] + bytes([data[-40] ^ 0x55]) + data[-39:])
+    data = base64.b64decode(JPEGS["jpeg"])
+    size = data.index(b"\xff\xc0") + 5
+    put("image", "jpeg_claims_most", data[:size] + b"\xff\xdc\xff\xdc" + data[size + 4:])
+    put("image", "jpeg_12_bits", data[:size - 1] + b"\x0c" + data[size:])
+    scans = base64.b64decode(JPEGS["scans"])
+    last = scans.rindex(b"\xff\xda")
+    put("image", "many_scans", scans[:last] + scans[last:-2] * 120 + scans[-2:])
+    big = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x08\0\0\0\0\0\0"
+    put("image", "png", png(2, 5, 4, chunks=[(b"eXIf", big)]))
+    put("image", "png_grey", png(0, 5, 4, bits=2))
+    put("image", "png_alpha_16", png(6, 3, 2, bits=16))
+    put("image", "png_palette", png(3, 2, 2, bits=1, chunks=[(b"PLTE", bytes(range(6))), (b"tRNS", b"\0")]))
+    put("image", "png_grey_alpha", png(4, 9, 8))
+    # Seven passes of a picture of one pixel: one row.
+    put("image", "png_interlaced", png(2, 1, 1, interlaced=1))
+    put("image", "png_claims_most", png(2, 0x7FFFFFFF, 0x7FFFFFFF, pixels=b""))
+    put("image", "png_claims_much", png(2, 8192, 8192, pixels=b""))
+    put("image", "png_cut", png(2, 5, 4)[:-20])
+    put("image", "png_short", png(2, 5, 4, pixels=b"\0" * 30))
+    put("image", "other", b"GIF89a")
+    put("image", "empty", b"")
+
+
 # ---- units
 def units_seeds():
     for name, value in [("zero", 0.0), ("one", 1.0), ("limit", 1023.999), ("kib", 1024.0), ("mega", 9.995e6), ("large", 1.7e308),
@@ -359,7 +445,8 @@ def units_seeds():
 def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
-                 launch_seeds, options_seeds, state_seeds, tensors_seeds, units_seeds):
+                 launch_seeds, options_seeds, state_seeds, tensors_seeds, units_seeds,
+                 image_seeds):
         make()
 
 

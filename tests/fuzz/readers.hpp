@@ -16,6 +16,7 @@ void config(Input input);
 void cost(Input input);
 void devices(Input input);
 void idx(Input input);
+void image(Input input);
 void json(Input input);
 void launch(Input input);
 void options(Input input);

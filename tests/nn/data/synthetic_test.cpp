@@ -156,7 +156,8 @@ TEST(Synthetic, BadOptionsAreRefused) {
   for (const char* spec : {"", "mnist", "synthetic:x", "cifar10", "cifar10:", "idx", "idx:", ":x"}) {
     DataOptions options;
     options.spec = spec;
-    expect_holds(error_of<UsageError>([&] { (void)open_data(options); }), "expected synthetic, cifar10:DIR or idx:DIR");
+    expect_holds(error_of<UsageError>([&] { (void)open_data(options); }),
+                 "expected synthetic, cifar10:DIR, idx:DIR or folder:DIR");
   }
 }
 

@@ -1,0 +1,196 @@
+// Folders of classes: what is in them, and what is for training and what for the test.
+
+#include <lockstep/nn/data/detail/folder_list.hpp>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+namespace lockstep::nn::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The entries of a folder whose names begin with no dot, in the order of the bytes of their names.
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> found;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().native().starts_with('.')) {
+      found.push_back(*at);
+    }
+  }
+  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message());
+  std::sort(found.begin(), found.end(), [](const fs::directory_entry& a, const fs::directory_entry& b) {
+    return a.path().native() < b.path().native();
+  });
+  return found;
+}
+
+bool is_folder(const fs::directory_entry& entry) {
+  std::error_code error;
+  const fs::file_type type = entry.status(error).type();
+  require<DataError>(type != fs::file_type::not_found, printable(entry.path().native()), ": is a link to nowhere");
+  require<FileError>(type != fs::file_type::none, printable(entry.path().native()), ": ", error.message());
+  return type == fs::file_type::directory;
+}
+
+bool is_image(const fs::path& path) {
+  std::string extension = path.extension().native();
+  std::transform(extension.begin(), extension.end(), extension.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+}
+
+bool holds(const fs::path& outer, const fs::path& inner) {
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+/// The images in a folder and those below it. Links are followed, but not to a folder that is being read.
+void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector<fs::path>& images) {
+  std::error_code error;
+  open.push_back(fs::canonical(folder, error));
+  require<FileError>(!error, printable(folder.native()), ": cannot be read: ", error.message());
+  for (auto other = open.begin(); other + 1 != open.end(); ++other) {
+    require<DataError>(!holds(open.back(), *other), printable(folder.native()),
+                       ": is a link to a folder that it lies in: expected an end");
+  }
+  for (const fs::directory_entry& entry : entries_of(folder)) {
+    if (is_folder(entry)) {
+      add_images(entry.path(), open, images);
+    } else if (is_image(entry.path())) {
+      images.push_back(entry.path());
+    }
+  }
+  open.pop_back();
+}
+
+/// The classes in DIR/`part`, each with its images, relative to DIR and in the order of their bytes.
+std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const fs::path& root, const fs::path& part) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> classes;
+  const fs::path top = part.empty() ? root : root / part;
+  for (const fs::directory_entry& entry : entries_of(top)) {
+    if (!is_folder(entry)) {
+      continue;
+    }
+    std::vector<fs::path> open;
+    std::vector<fs::path> images;
+    add_images(entry.path(), open, images);
+    require<DataError>(!images.empty(), printable(entry.path().native()),
+                       ": a class without images, expected files *.jpg, *.jpeg or *.png");
+    std::vector<std::string>& names =
+        classes.emplace_back(entry.path().filename().native(), std::vector<std::string>()).second;
+    for (const fs::path& image : images) {
+      names.push_back(image.lexically_relative(root).native());
+    }
+    std::sort(names.begin(), names.end());
+  }
+  require<DataError>(!classes.empty(), printable(top.native()), ": no classes, expected a folder of images for each");
+  return classes;
+}
+
+/// Which images of a class are for the test: a function of seed, label and their number.
+std::vector<bool> chosen(std::size_t images, double fraction, std::uint64_t seed, std::int32_t label) {
+  const auto rounded = static_cast<std::size_t>(std::llround(fraction * static_cast<double>(images)));
+  const std::size_t count = images < 2 ? 0 : std::clamp<std::size_t>(rounded, 1, images - 1);
+  std::vector<std::size_t> order(images);
+  for (std::size_t i = 0; i < images; ++i) {
+    order[i] = i;
+  }
+  std::vector<bool> test(images);
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation has 0 there
+  for (std::size_t i = 0; i < count; ++i) {
+    std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
+    test[order[i]] = true;
+  }
+  return test;
+}
+
+FolderList split_classes(const fs::path& root, const fs::path& part, double fraction, std::uint64_t seed) {
+  FolderList list;
+  for (auto& [name, images] : classes_in(root, part)) {
+    const std::int32_t label = list.classes++;
+    const std::vector<bool> test = chosen(images.size(), fraction, seed, label);
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      (test[i] ? list.test : list.train).push_back({std::move(images[i]), label});
+    }
+  }
+  require<DataError>(!list.test.empty(), printable(root.native()),
+                     ": every class has one image, expected two to split");
+  list.about = concat("test images are ", 100 * fraction, " % of each class");
+  return list;
+}
+
+FolderList given_parts(const fs::path& root, const char* test_part) {
+  FolderList list;
+  auto train = classes_in(root, "train");
+  auto test = classes_in(root, test_part);
+  for (std::size_t i = 0; i < std::max(train.size(), test.size()); ++i) {
+    const bool same = i < train.size() && i < test.size() && train[i].first == test[i].first;
+    // The smaller of two names that differ is missing in the other part.
+    const bool only_train = !same && i < train.size() && (i == test.size() || train[i].first < test[i].first);
+    require<DataError>(same, printable(root.native()), ": class ",
+                       printable(same ? "" : (only_train ? train : test)[i].first), " is in ",
+                       only_train ? "train" : test_part, " and not in ", only_train ? test_part : "train",
+                       ", expected the same classes in both");
+    for (std::string& image : train[i].second) {
+      list.train.push_back({std::move(image), list.classes});
+    }
+    for (std::string& image : test[i].second) {
+      list.test.push_back({std::move(image), list.classes});
+    }
+    ++list.classes;
+  }
+  list.about = concat("test images are those of ", test_part);
+  return list;
+}
+
+}  // namespace
+
+FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed) {
+  const fs::path root(folder);
+  const auto has = [&](const char* part) {
+    std::error_code ignored;
+    return fs::is_directory(part[0] == '\0' ? root : root / part, ignored);
+  };
+  require<UsageError>(val_fraction >= 0 && val_fraction < 1, "validation fraction is ", val_fraction,
+                      ", expected 0 <= value < 1");
+  require<DataError>(has(""), printable(folder), ": is no folder");
+  const char* test_part = has("val") ? "val" : "test";
+  const bool train = has("train");
+  const bool both = train && has(test_part);
+  require<UsageError>(both || val_fraction > 0, printable(folder), ": has no folder ", train ? "val or test" : "train",
+                      ", expected train and one of val and test in it, or a fraction to split off (--val-fraction)");
+  require<UsageError>(!both || val_fraction == 0, "validation fraction is ", val_fraction,
+                      ", expected none (--val-fraction), as ", printable(folder), " has a folder ", test_part);
+  return both ? given_parts(root, test_part)
+              : split_classes(root, train ? fs::path("train") : fs::path(), val_fraction, seed);
+}
+
+void leave_out(FolderList& list, const std::vector<std::string>& left_out, const std::string& folder) {
+  std::vector<std::string> names = left_out;
+  std::sort(names.begin(), names.end());
+  for (std::vector<FolderFile>* part : {&list.train, &list.test}) {
+    std::erase_if(*part,
+                  [&](const FolderFile& file) { return std::binary_search(names.begin(), names.end(), file.name); });
+  }
+  std::vector<bool> trained(static_cast<std::size_t>(list.classes));
+  for (const FolderFile& file : list.train) {
+    trained[static_cast<std::size_t>(file.label)] = true;
+  }
+  const auto without = std::find(trained.begin(), trained.end(), false);
+  require<DataError>(without == trained.end() && !list.test.empty(), printable(folder), ": without ", names.size(),
+                     " images that are left out, ",
+                     list.test.empty() ? "nothing remains for the test"
+                                       : concat("nothing remains of class ", without - trained.begin()));
+}
+
+}  // namespace lockstep::nn::detail

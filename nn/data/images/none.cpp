@@ -1,0 +1,28 @@
+// A build without libjpeg-turbo and libpng.
+
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn::images {
+namespace {
+
+[[noreturn]] void refuse(const std::string& name) {
+  throw UnsupportedError(name + ": this build has no libjpeg-turbo and libpng (LOCKSTEP_IMAGES)");
+}
+
+}  // namespace
+
+bool available() {
+  return false;
+}
+
+Header read_header(std::span<const std::uint8_t> /*file*/, const std::string& name) {
+  refuse(name);
+}
+
+void decode(std::span<const std::uint8_t> /*file*/, const std::string& name, const Header& /*header*/, int /*shrink*/,
+            Picture& /*out*/) {
+  refuse(name);
+}
+
+}  // namespace lockstep::nn::images

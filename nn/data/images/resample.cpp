@@ -1,0 +1,93 @@
+#include <lockstep/nn/data/images/resample.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace lockstep::nn::images {
+namespace {
+
+using Taps = ResampleMemory::Taps;
+
+/// The weights of one output, appended to `weights`; their sum is 1.
+Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
+  const double width = std::max(1.0, std::abs(axis.step));
+  const double middle = std::clamp(axis.begin + (static_cast<double>(output) + 0.5) * axis.step,
+                                   static_cast<double>(axis.low), static_cast<double>(axis.high));
+  const std::int64_t first = std::max(axis.low, static_cast<std::int64_t>(std::floor(middle - width + 0.5)));
+  const std::int64_t end = std::min(axis.high, static_cast<std::int64_t>(std::floor(middle + width + 0.5)));
+  const std::size_t begin = weights.size();
+  double sum = 0;
+  const auto weight = [&](std::int64_t pixel) {
+    return std::max(0.0, 1 - std::abs(static_cast<double>(pixel) + 0.5 - middle) / width);
+  };
+  for (std::int64_t pixel = first; pixel < end; ++pixel) {
+    sum += weight(pixel);
+  }
+  for (std::int64_t pixel = first; pixel < end; ++pixel) {
+    weights.push_back(static_cast<float>(weight(pixel) / sum));
+  }
+  return {first, begin, weights.size() - begin};
+}
+
+void all_taps(const Axis& axis, std::int64_t size, std::vector<Taps>& taps, std::vector<float>& weights) {
+  taps.clear();
+  for (std::int64_t i = 0; i < size; ++i) {
+    taps.push_back(taps_of(axis, i, weights));
+  }
+}
+
+}  // namespace
+
+Axis mirrored(const Axis& axis, std::int64_t extent) {
+  return {static_cast<double>(extent) - axis.begin, -axis.step, extent - axis.high, extent - axis.low};
+}
+
+void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t size, bool transposed,
+              ResampleMemory& memory, std::span<std::uint8_t> out) {
+  memory.weights.clear();
+  all_taps(x, size, memory.taps_x, memory.weights);
+  all_taps(y, size, memory.taps_y, memory.weights);
+  // The taps of a mirrored axis come from the far end.
+  std::int64_t low = picture.height;
+  std::int64_t high = 0;
+  for (const Taps& taps : memory.taps_y) {
+    low = std::min(low, taps.first);
+    high = std::max(high, taps.first + static_cast<std::int64_t>(taps.count));
+  }
+  const auto side = static_cast<std::size_t>(size);
+  const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
+  memory.rows.resize(static_cast<std::size_t>(high - low) * side * 3);
+  float* to = memory.rows.data();
+  for (std::int64_t row = low; row < high; ++row) {
+    const std::uint8_t* from = picture.pixels.data() + static_cast<std::size_t>(row) * picture_row;
+    for (const Taps& taps : memory.taps_x) {
+      const float* weight = memory.weights.data() + taps.begin;
+      const std::uint8_t* pixel = from + static_cast<std::size_t>(taps.first) * 3;
+      float sum[3] = {0, 0, 0};
+      for (std::size_t i = 0; i < taps.count; ++i) {
+        for (std::size_t c = 0; c < 3; ++c) {
+          sum[c] += weight[i] * static_cast<float>(pixel[3 * i + c]);
+        }
+      }
+      to = std::copy_n(sum, 3, to);
+    }
+  }
+  for (std::size_t i = 0; i < side; ++i) {
+    const Taps& taps = memory.taps_y[i];
+    const float* weight = memory.weights.data() + taps.begin;
+    const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * side * 3;
+    for (std::size_t j = 0; j < side; ++j) {
+      std::uint8_t* pixel = out.data() + (transposed ? j * side + i : i * side + j) * 3;
+      for (std::size_t c = 0; c < 3; ++c) {
+        float sum = 0;
+        for (std::size_t t = 0; t < taps.count; ++t) {
+          sum += weight[t] * rows[(t * side + j) * 3 + c];
+        }
+        pixel[c] = static_cast<std::uint8_t>(std::clamp(sum + 0.5F, 0.0F, 255.0F));
+      }
+    }
+  }
+}
+
+}  // namespace lockstep::nn::images

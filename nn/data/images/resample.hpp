@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/nn/data/images/decode.hpp>
+
+namespace lockstep::nn::images {
+
+/// One axis of a resampling: output i is the mean, under a triangle, of the pixels around the middle of
+/// [begin + i * step, begin + (i + 1) * step), in pixels of the picture. A negative step mirrors. Pixels outside of
+/// [low, high), which holds all those middles, do not exist.
+struct Axis {
+  double begin = 0;
+  double step = 1;
+  std::int64_t low = 0;
+  std::int64_t high = 1;
+};
+
+/// What an axis means seen from the other end of `extent` pixels.
+[[nodiscard]] Axis mirrored(const Axis& axis, std::int64_t extent);
+
+/// Memory of resample() that stays for the next picture.
+struct ResampleMemory {
+  struct Taps {
+    std::int64_t first = 0;  ///< pixel
+    std::size_t begin = 0;   ///< in weights
+    std::size_t count = 0;
+  };
+  std::vector<Taps> taps_x;
+  std::vector<Taps> taps_y;
+  std::vector<float> weights;
+  std::vector<float> rows;
+};
+
+/// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
+/// at least one pixel to each side. out (size, size, 3): first index along y; with `transposed` along x. Rounded once,
+/// to the nearest. The bits are the same on every machine.
+void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t size, bool transposed,
+              ResampleMemory& memory, std::span<std::uint8_t> out);
+
+}  // namespace lockstep::nn::images

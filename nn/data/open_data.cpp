@@ -1,0 +1,42 @@
+// Apart from dataset.cpp, so that a program that opens no files needs no library for them.
+
+#include <lockstep/nn/data/dataset.hpp>
+
+#include <limits>
+#include <string>
+
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+// Number of images for the statistics of a synthetic set: enough for three digits, and quick to draw.
+constexpr std::int64_t kSyntheticSamples = 1024;
+
+}  // namespace
+
+DataSplit open_data(const DataOptions& options) {
+  const std::size_t colon = options.spec.find(':');
+  const std::string kind = options.spec.substr(0, colon);
+  const std::string folder = colon == std::string::npos ? "" : options.spec.substr(colon + 1);
+  if (kind == "folder" && !folder.empty()) {
+    return detail::open_folder(folder, options.folder, options.seed);
+  }
+  DataSplit split;
+  std::int64_t samples = std::numeric_limits<std::int64_t>::max();
+  if (options.spec == "synthetic") {
+    split = detail::open_synthetic(options.synthetic, options.seed);
+    samples = kSyntheticSamples;
+  } else if (kind == "cifar10" && !folder.empty()) {
+    split = detail::open_cifar10(folder);
+  } else if (kind == "idx" && !folder.empty()) {
+    split = detail::open_idx(folder);
+  } else {
+    throw UsageError(concat("data is '", options.spec, "', expected synthetic, cifar10:DIR, idx:DIR or folder:DIR"));
+  }
+  split.statistics = channel_statistics(*split.train, samples);
+  return split;
+}
+
+}  // namespace lockstep::nn
