@@ -121,6 +121,14 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       ->group("Results");
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
+  add("--trace", o.trace,
+      "write a timeline of some steps on all ranks to this file, for ui.perfetto.dev, and say what communication cost "
+      "and which rank the others waited for")
+      ->check(not_empty);
+  add("--trace-steps", o.trace_steps,
+      "A:B, the steps of the timeline, counted from where this run begins; 10:20 if not given, earlier in a shorter "
+      "run")
+      ->type_name("A:B");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--init", o.init,

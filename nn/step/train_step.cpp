@@ -235,8 +235,9 @@ struct TrainStep::Impl {
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
+    const CallRecord& calls = first ? record.train : record.accumulate;
     if (!last) {
-      plan.run(context);
+      plan.run(context, {}, calls);
       return;
     }
     reducer.begin_step();
@@ -245,7 +246,7 @@ struct TrainStep::Impl {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
-      plan.run(context, gradient_written);
+      plan.run(context, gradient_written, calls);
       if (weighs()) {  // the plan wrote the sum
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
@@ -261,13 +262,40 @@ struct TrainStep::Impl {
   /// Enqueues the update from summed gradients.
   void update_parameters(const TensorView& learning_rate) {
     if (division.shards.empty()) {
-      optimizer.update(context, learning_rate);
+      recorded(record.update, [&] { optimizer.update(context, learning_rate); });
       return;
     }
     doing("exchanging the parameters of step", steps + 1);
-    optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated);
+    recorded(record.update, [&] { optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated); });
     reducer.finish_gather();
     parameters.round_weights(context);
+  }
+
+  /// Enqueues `work` on the compute stream, as a span where spans are recorded.
+  template <class Work>
+  void recorded(int name, Work&& work) {
+    SpanRecorder* recorder = record.train.recorder;
+    const int span = recorder != nullptr ? recorder->begin(context.stream(), SpanRecorder::Lane::compute, name) : -1;
+    work();
+    if (span >= 0) {
+      recorder->end(context.stream(), span);
+    }
+  }
+
+  void record_into(SpanRecorder* recorder) {
+    require<StateError>(added == 0, "train step: record_into() between add() and update()");
+    record = {};
+    reducer.record_into(recorder);
+    if (recorder == nullptr) {
+      return;
+    }
+    record.train = plans.train.name_calls(*recorder);
+    if (plans.accumulate) {
+      record.accumulate = plans.accumulate->name_calls(*recorder);
+    }
+    record.input = recorder->add_name({.text = "input", .kind = SpanKind::input});
+    record.update = recorder->add_name({.text = "update", .kind = SpanKind::update});
+    record.graph = recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph});
   }
 
   /// The same as one launch, where steps are captured. The first run of each place is not captured, so that libraries
@@ -293,7 +321,7 @@ struct TrainStep::Impl {
         throw;
       }
     }
-    graph_of(state).launch(context.stream());
+    recorded(record.graph, [&] { graph_of(state).launch(context.stream()); });
   }
 
   void add(const Batch& batch, bool last, double rate) {
@@ -307,14 +335,17 @@ struct TrainStep::Impl {
     try {
       doing("waiting for the device before step", steps + 1);
       samples += static_cast<double>(rows.valid);
-      const int state = pipeline.begin(
-          batch,
-          {.learning_rate = rate,
-           .sample_weight = options.count_samples ? weight : 1.0 / static_cast<double>(batch.global_valid),
-           .valid = rows.valid,
-           .epoch = batch.epoch,
-           .weight_sum = sum_of_weights()},
-          first_id());
+      int state = 0;
+      recorded(record.input, [&] {
+        state = pipeline.begin(
+            batch,
+            {.learning_rate = rate,
+             .sample_weight = options.count_samples ? weight : 1.0 / static_cast<double>(batch.global_valid),
+             .valid = rows.valid,
+             .epoch = batch.epoch,
+             .weight_sum = sum_of_weights()},
+            first_id());
+      });
       doing("computing step", steps + 1);
       run(state, added == 0, last);
     } catch (...) {
@@ -419,6 +450,13 @@ struct TrainStep::Impl {
   Batch given;             ///< of add() and update() with fields
   Metrics trained;
   Metrics evaluated;
+  struct Record {
+    CallRecord train;
+    CallRecord accumulate;
+    int input = 0;  ///< names
+    int update = 0;
+    int graph = 0;
+  } record;        ///< nothing is recorded unless train has a recorder
   Event drained;   ///< of synchronize()
   SyncGuard idle;  ///< destroyed first
 };
@@ -564,6 +602,18 @@ void TrainStep::check_replicas(comm::Communicator& control) {
 
 void TrainStep::synchronize() {
   impl_->synchronize();
+}
+
+void TrainStep::record_into(SpanRecorder* recorder) {
+  impl_->record_into(recorder);
+}
+
+std::size_t TrainStep::spans_of_a_step() const {
+  const Impl& s = *impl_;
+  // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
+  // and one before a layer; the update and two waits.
+  const auto microbatches = static_cast<std::size_t>(std::max<std::int64_t>(s.options.microbatches, 1));
+  return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 3;
 }
 
 ParameterSet& TrainStep::parameters() {

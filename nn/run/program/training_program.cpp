@@ -23,6 +23,8 @@
 #include <lockstep/nn/run/program/standard_output.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
+#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
@@ -493,6 +495,9 @@ struct TrainingProgram::Impl {
                    {.terminal = output_is_terminal(),
                     .samples = recipe.samples,
                     .accuracies = !trainer->evaluation_plan().layout().regression});
+        if (!o.trace.empty()) {
+          TimelineFile::start(o.trace);
+        }
       }
     });
     if (!resume_from.empty()) {
@@ -508,27 +513,39 @@ struct TrainingProgram::Impl {
       files.warn_of_steps(*o.stop_within, resolved.trainer.global_batch);
     }
     RunObservers observers;
+    if (!o.trace.empty()) {
+      session.agree([&] { observers.add(start_trace()); });
+    }
     observers.add(files);
     if (observer != nullptr) {
       observers.add(*observer);
     }
-    result = run_training(*trainer, session.control(), identity,
-                          {.epochs = o.epochs,
-                           .steps = o.steps,
-                           .log_every = o.log_every,
-                           .checkpoint_dir = o.out,
-                           .checkpoint_place = [this] { return files.place(); },
-                           .checkpoint_every = o.checkpoint_every,
-                           .check_replicas = o.check_replicas,
-                           .keep = o.keep,
-                           .metrics = recipe.metrics,
-                           .best = recipe.best,
-                           .stop = stop,
-                           .stop_within = o.stop_within.value_or(RunOptions().stop_within)},
-                          progress, observers);
+    const RunOptions options{.epochs = o.epochs,
+                             .steps = o.steps,
+                             .log_every = o.log_every,
+                             .checkpoint_dir = o.out,
+                             .checkpoint_place = [this] { return files.place(); },
+                             .checkpoint_every = o.checkpoint_every,
+                             .check_replicas = o.check_replicas,
+                             .keep = o.keep,
+                             .metrics = recipe.metrics,
+                             .best = recipe.best,
+                             .stop = stop,
+                             .stop_within = o.stop_within.value_or(RunOptions().stop_within)};
+    try {
+      result = run_training(*trainer, session.control(), identity, options, progress, observers);
+    } catch (...) {
+      if (first && trace) {
+        trace->save_own();
+      }
+      throw;
+    }
     const int code = result->end == RunEnd::finished ? exit_code::kFinished : exit_code::kStopped;
     if (waits) {
       report_waits(waits->counts());
+    }
+    if (trace) {
+      report_trace();
     }
     files.on_end(code, *result);
     if (first) {
@@ -549,6 +566,26 @@ struct TrainingProgram::Impl {
     }
     std::cout << std::flush;
     return code;
+  }
+
+  RunTrace& start_trace() {
+    const std::int64_t left = resolved.total_steps - trainer->position().step;
+    return trace.emplace(*trainer, session.control(), o.trace,
+                         o.trace_steps.empty() ? default_trace_steps(left) : parse_trace_steps(o.trace_steps));
+  }
+
+  void report_trace() {
+    std::optional<TimelineSummary> summary;
+    session.agree([&] {
+      doing("writing the timeline");
+      summary = trace->finish();
+    });
+    if (first) {
+      std::cout << summary->text(o.trace);
+      Json::Object fields = summary->json();
+      fields["file"] = o.trace;
+      files.write_event("trace", fields);
+    }
   }
 
   /// What has made the host wait, and the memory at the end of the run.
@@ -576,6 +613,7 @@ struct TrainingProgram::Impl {
   std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
+  std::optional<RunTrace> trace;       ///< after the trainer: queued work writes to it
   std::optional<Trainer> trainer;
   std::optional<RunResult> result;
 };
