@@ -23,6 +23,7 @@
 #include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 /// Runs that are traced, and what must hold of every file that they leave.
@@ -52,6 +53,19 @@ struct TracedRun {
   bool overlap = true;
   Strategy strategy = Strategy::ddp;
   std::int64_t accumulate = 1;
+  std::int64_t fails_behind = 0;  ///< this step: all ranks throw, and rank 0 saves what it has
+};
+
+/// Ends a run.
+class FailsBehind final : public RunObserver {
+ public:
+  explicit FailsBehind(std::int64_t step) : step_(step) {}
+  void on_step_end(const StepEvent& event) override {
+    require<StateError>(event.step != step_, "the run fails behind step ", step_);
+  }
+
+ private:
+  std::int64_t step_;
 };
 
 struct TracedOutcome {
@@ -82,15 +96,22 @@ inline TracedOutcome run_traced(const TracedRun& run, comm::Communicator& grad, 
   Trainer trainer(context, {grad, control, run.overlap ? worker : context.stream()}, model,
                   TrainingData{slow, *split.test}, options);
   trainer.start();
-  RunObserver nobody;
-  RunObserver* observer = &nobody;
+  FailsBehind failing(run.fails_behind);
+  RunObservers observers;
   if (!run.file.empty()) {
-    observer = &trace.emplace(trainer, control, run.file, run.steps);
+    observers.add(trace.emplace(trainer, control, run.file, run.steps));
   }
-  (void)run_training(trainer, control, RunIdentity{}, {.epochs = 2}, {}, *observer);
+  observers.add(failing);
   TracedOutcome outcome;
-  if (trace) {
-    outcome.summary = trace->finish();
+  try {
+    (void)run_training(trainer, control, RunIdentity{}, {.epochs = 2}, {}, observers);
+    if (trace) {
+      outcome.summary = trace->finish();
+    }
+  } catch (const StateError&) {
+    if (grad.rank() == 0) {
+      trace->save_own();
+    }
   }
   worker.synchronize();
   const auto values = trainer.parameters().values().span<float>();

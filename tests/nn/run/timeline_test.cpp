@@ -221,6 +221,29 @@ TEST_F(Timeline, NamesTheRankThatIsLate) {
   expect_late_rank(run, run_two(run));
 }
 
+/// Of a run that fails, rank 0's steps so far.
+TEST_F(Timeline, SavesWhatAFailedRunHasRecorded) {
+  const TracedRun run{.file = path("failed.json"), .fails_behind = 3};
+  EXPECT_FALSE(run_two(run).summary);
+  std::map<std::int64_t, int> updates;
+  for (const TraceEvent& event : checked_timeline(run.file)) {
+    EXPECT_EQ(event.rank, 0);
+    updates[event.step] += event.category == "update" ? 1 : 0;
+  }
+  EXPECT_EQ(updates, (std::map<std::int64_t, int>{{2, 1}, {3, 1}}));
+}
+
+TEST_F(Timeline, BringsARankIntoTheTimeOfRankZero) {
+  SpanRecorder recorder(Device::cpu(), 1, 1, 1);
+  recorder.add_name({.text = "work"});
+  const comm::AlignedClock clock{.begin = {.own_ns = 1000, .offset_ns = -500, .error_ns = 3},
+                                 .end = {.own_ns = 2000, .offset_ns = -400, .error_ns = 4}};
+  const RankTimeline part = rank_timeline(1, recorder, {{0, Lane::compute, 1, 1100, 1500}}, clock);
+  EXPECT_EQ(part.spans[0].begin_ns, 610);
+  EXPECT_EQ(part.spans[0].end_ns, 1050);
+  EXPECT_EQ(part.clock_error_ns, 4);
+}
+
 TEST_F(Timeline, ChangesNoNumber) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
     const TracedOutcome plain = run_two({.strategy = strategy});
