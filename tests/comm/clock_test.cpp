@@ -74,9 +74,8 @@ TEST(Clock, ALineBetweenTwoReadings) {
 }
 
 TEST(Clock, RefusesNoQuestion) {
-  const auto failures = run_ranks(1, [](Communicator& ranks) {
-    EXPECT_THROW((void)read_clock(ranks, SpanRecorder::now_ns, 0), UsageError);
-  });
+  const auto failures = run_ranks(
+      1, [](Communicator& ranks) { EXPECT_THROW((void)read_clock(ranks, SpanRecorder::now_ns, 0), UsageError); });
   EXPECT_EQ(failures, none_failed(1));
 }
 

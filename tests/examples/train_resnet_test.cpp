@@ -344,9 +344,9 @@ TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
 
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
   // The signal arrives as soon as the first step is reported; --epochs is out of reach.
-  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --epochs 100000 --log-every 1 --trace " +
-                              path("t.json") + " --trace-steps 1:1000" + out("run") + "> " + path("log") +
-                              " & pid=$!; while kill -0 $pid && ! grep -q images/s " +
+  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny +
+                              " --epochs 100000 --log-every 1 --trace " + path("t.json") + " --trace-steps 1:1000" +
+                              out("run") + "> " + path("log") + " & pid=$!; while kill -0 $pid && ! grep -q images/s " +
                               path("log") + " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
   const Ended ended = run_command(command);
   ASSERT_EQ(ended.code, 75) << ended.output << read_file(path("log"), 1 << 20);

@@ -17,8 +17,7 @@ TEST(TimelineMpi, NamesTheRankThatIsLate) {
   const auto control = comm::make_mpi_communicator(MPI_COMM_WORLD);
   const testing::TemporaryFolder folder;
   for (const bool overlap : {true, false}) {
-    const TracedRun run{
-        .file = folder / "trace.json", .slow_rank = 1, .overlap = overlap && grad->can_overlap()};
+    const TracedRun run{.file = folder / "trace.json", .slow_rank = 1, .overlap = overlap && grad->can_overlap()};
     const TracedOutcome outcome = run_traced(run, *grad, *control);
     if (grad->rank() == 0) {
       expect_late_rank(run, outcome);

@@ -99,7 +99,8 @@ TEST_F(Timeline, WritesWhatViewersRead) {
   TimelineFile::start(path("t.json"));
   EXPECT_TRUE(checked_timeline(path("t.json")).empty()) << "valid before the first step, too";
   TimelineFile file(path("t.json"), 1'000'000);
-  file.add(by_hand(0, {{kUpdate, Lane::compute, 7, 1'000'001, 3'500'042}, {kReady, Lane::compute, 7, 999'990, 999'990}}));
+  file.add(
+      by_hand(0, {{kUpdate, Lane::compute, 7, 1'000'001, 3'500'042}, {kReady, Lane::compute, 7, 999'990, 999'990}}));
   file.finish();
   const std::vector<TraceEvent> events = checked_timeline(path("t.json"));
   ASSERT_EQ(events.size(), 2U);
@@ -127,8 +128,8 @@ TEST_F(Timeline, Steps) {
   EXPECT_EQ(parse_trace_steps("3:12").first, 3);
   EXPECT_EQ(parse_trace_steps("3:12").last, 12);
   EXPECT_EQ(parse_trace_steps("1:1000").last, 1000);
-  for (const char* bad : {"", "3", "3:", ":3", "0:3", "4:3", "1:1001", "1:2 ", "a:b", "-1:3", "1:2:3",
-                          "99999999999999999999:3"}) {
+  for (const char* bad :
+       {"", "3", "3:", ":3", "0:3", "4:3", "1:1001", "1:2 ", "a:b", "-1:3", "1:2:3", "99999999999999999999:3"}) {
     EXPECT_THROW((void)parse_trace_steps(bad), UsageError) << bad;
   }
   const auto usual = [](std::int64_t steps) {
@@ -146,9 +147,9 @@ TEST_F(Timeline, Steps) {
 /// The parts of all ranks arrive whole and in order, one that takes a failure does not stop the others.
 TEST_F(Timeline, PartsTravelWhole) {
   const auto failures = comm::run_ranks(3, [](comm::Communicator& ranks) {
-    RankTimeline own = by_hand(ranks.rank(), std::vector<SpanRecorder::Span>(
-                                                 static_cast<std::size_t>(ranks.rank()) * 100,
-                                                 {kGather, Lane::communication, 9, ranks.rank(), 1LL << 60}));
+    RankTimeline own = by_hand(
+        ranks.rank(), std::vector<SpanRecorder::Span>(static_cast<std::size_t>(ranks.rank()) * 100,
+                                                      {kGather, Lane::communication, 9, ranks.rank(), 1LL << 60}));
     own.dropped = 5 + ranks.rank();
     own.clock_error_ns = 1000 + ranks.rank();
     int next = 0;
@@ -182,9 +183,10 @@ TEST_F(Timeline, PartsTravelWhole) {
 }
 
 TEST_F(Timeline, ShowsEveryStepOfARun) {
-  for (const TracedRun& run : {TracedRun{.file = path("ddp.json")}, TracedRun{.file = path("off.json"), .overlap = false},
-                               TracedRun{.file = path("zero1.json"), .strategy = Strategy::zero1, .accumulate = 2},
-                               TracedRun{.file = path("zero1_off.json"), .overlap = false, .strategy = Strategy::zero1}}) {
+  for (const TracedRun& run :
+       {TracedRun{.file = path("ddp.json")}, TracedRun{.file = path("off.json"), .overlap = false},
+        TracedRun{.file = path("zero1.json"), .strategy = Strategy::zero1, .accumulate = 2},
+        TracedRun{.file = path("zero1_off.json"), .overlap = false, .strategy = Strategy::zero1}}) {
     const TracedOutcome outcome = run_two(run);
     const std::vector<TraceEvent> events = checked_timeline(run.file);
     const Json::Object json = outcome.summary->json();
