@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -38,14 +39,17 @@ RunTrace::RunTrace(Trainer& trainer, comm::Communicator& control, std::string fi
     : trainer_(trainer),
       control_(control),
       file_(std::move(file)),
-      origin_ns_(SpanRecorder::now_ns()),
       recorder_(
           trainer.context().device(), trainer.position().step + steps.first, trainer.position().step + steps.last,
           static_cast<std::size_t>(steps.last - steps.first + 1) * (trainer.train_step().spans_of_a_step() + kOfHost)),
       evaluation_name_(recorder_.add_name({.text = "evaluation", .kind = SpanKind::evaluation})),
       checkpoint_name_(recorder_.add_name({.text = "checkpoint", .kind = SpanKind::checkpoint})) {
-  clock_.begin = comm::read_clock(control_, SpanRecorder::now_ns);
   trainer_.record_into(&recorder_);
+}
+
+void RunTrace::start() {
+  origin_ns_ = SpanRecorder::now_ns();
+  clock_.begin = comm::read_clock(control_, SpanRecorder::now_ns);
 }
 
 void RunTrace::on_step_begin(const StepEvent& event) {
@@ -64,12 +68,15 @@ void RunTrace::on_checkpoint_end(const CheckpointEvent&) {
   recorder_.end_now(open_checkpoint_);
 }
 
-TimelineSummary RunTrace::finish() {
+void RunTrace::stop() {
   trainer_.record_into(nullptr);
   trainer_.train_step().synchronize();
+  spans_ = recorder_.take(trainer_.context().stream());
+}
+
+TimelineSummary RunTrace::write() {
   clock_.end = comm::read_clock(control_, SpanRecorder::now_ns);
-  const RankTimeline own =
-      rank_timeline(control_.rank(), recorder_, recorder_.take(trainer_.context().stream()), clock_);
+  const RankTimeline own = rank_timeline(control_.rank(), recorder_, spans_, clock_);
   TimelineSummary summary;
   std::optional<TimelineFile> file;
   try {

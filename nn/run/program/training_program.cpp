@@ -514,7 +514,8 @@ struct TrainingProgram::Impl {
     }
     RunObservers observers;
     if (!o.trace.empty()) {
-      session.agree([&] { observers.add(start_trace()); });
+      session.agree([&] { observers.add(make_trace()); });
+      trace->start();
     }
     observers.add(files);
     if (observer != nullptr) {
@@ -568,7 +569,7 @@ struct TrainingProgram::Impl {
     return code;
   }
 
-  RunTrace& start_trace() {
+  RunTrace& make_trace() {
     const std::int64_t left = resolved.total_steps - trainer->position().step;
     return trace.emplace(*trainer, session.control(), o.trace,
                          o.trace_steps.empty() ? default_trace_steps(left) : parse_trace_steps(o.trace_steps));
@@ -578,8 +579,9 @@ struct TrainingProgram::Impl {
     std::optional<TimelineSummary> summary;
     session.agree([&] {
       doing("writing the timeline");
-      summary = trace->finish();
+      trace->stop();
     });
+    session.agree([&] { summary = trace->write(); });
     if (first) {
       std::cout << summary->text(o.trace);
       Json::Object fields = summary->json();
@@ -613,7 +615,7 @@ struct TrainingProgram::Impl {
   std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
-  std::optional<RunTrace> trace;       ///< after the trainer: queued work writes to it
+  std::optional<RunTrace> trace;       ///< goes after the trainer: queued work writes to it
   std::optional<Trainer> trainer;
   std::optional<RunResult> result;
 };

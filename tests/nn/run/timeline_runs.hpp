@@ -100,13 +100,15 @@ inline TracedOutcome run_traced(const TracedRun& run, comm::Communicator& grad, 
   RunObservers observers;
   if (!run.file.empty()) {
     observers.add(trace.emplace(trainer, control, run.file, run.steps));
+    trace->start();
   }
   observers.add(failing);
   TracedOutcome outcome;
   try {
     (void)run_training(trainer, control, RunIdentity{}, {.epochs = 2}, {}, observers);
     if (trace) {
-      outcome.summary = trace->finish();
+      trace->stop();
+      outcome.summary = trace->write();
     }
   } catch (const StateError&) {
     if (grad.rank() == 0) {
