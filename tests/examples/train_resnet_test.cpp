@@ -329,7 +329,7 @@ TEST_F(TrainResNet, LeavesATimeline) {
 
 TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
   const int ranks = kMpi ? 2 : 0;
-  expect_refused(train_resnet(ranks, kTiny + "--trace " + path("none/t.json") + out("a")), {path("none/t.json")});
+  expect_refused(train_resnet(0, kTiny + "--trace " + path("none/t.json") + out("a")), {path("none/t.json")});
   replace_file(path("notes.txt"), "mine");
   expect_refused(train_resnet(ranks, kTiny + "--trace " + path("notes.txt") + out("b")),
                  {path("notes.txt"), "no timeline", "or nothing"});

@@ -185,7 +185,6 @@ class VirtualGpus : public ::testing::Test {
 
 /// A captured step is one span; without graphs layers and buckets are seen, at times that events tell.
 TEST_F(VirtualGpus, TimelineOfTrainText) {
-  const int ranks = kRanks ? 2 : 1;
   std::string words;
   for (int i = 0; words.size() < 2000; ++i) {
     words += "line " + std::to_string(i * i) + " of the text\n";
@@ -193,6 +192,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
   const std::string gpu = folder("gpu");
   testing::put_file(gpu + "/text.txt", words);
   for (const bool graph : {true, false}) {
+    const int ranks = kRanks && !graph ? 2 : 1;
     const Ended ended = in_folder(gpu, ranks, folder(graph ? "first" : "second"),
                                   std::string(TRAIN_TEXT_STANDIN) +
                                       " --data text.txt --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 "
