@@ -124,6 +124,14 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       ->group("Results");
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
+  add("--trace", o.trace,
+      "write a timeline of some steps on all ranks to this file, for ui.perfetto.dev, and say what communication cost "
+      "and which rank the others waited for")
+      ->check(not_empty);
+  add("--trace-steps", o.trace_steps,
+      "A:B, the steps of the timeline, counted from where this run begins; 10:20 if not given, earlier in a shorter "
+      "run")
+      ->type_name("A:B");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
   add("--patience", o.patience, "finish after so many epochs in a row without a new best; 0: never");
   add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");

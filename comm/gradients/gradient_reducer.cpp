@@ -115,9 +115,12 @@ struct Slot {
   Event done;       ///< D: the end of its sum or of its gather, on the communication stream
   Stopwatch time;
   Stopwatch gather_time;
-  Stopwatch waited;  ///< of the compute stream, for `done`
-  int writes = 0;    ///< per step
-  int pending = 0;   ///< of this step
+  Stopwatch waited;    ///< of the compute stream, for `done`
+  int writes = 0;      ///< per step
+  int pending = 0;     ///< of this step
+  int ready_name = 0;  ///< of the recorder, and the next two
+  int reduce_name = 0;
+  int gather_name = 0;
 };
 
 }  // namespace
@@ -165,6 +168,8 @@ struct GradientReducer::Impl {
   bool in_step = false;
   bool timed = true;  ///< whether this step is timed; a captured step is not
   std::int64_t steps = 0;
+  SpanRecorder* recorder = nullptr;
+  int wait_name = 0;  ///< of the recorder
 
   void check_buckets(const TensorView& arena) const {
     int gradient = 0;
@@ -317,9 +322,9 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs `work` on the communication stream behind what the compute stream has enqueued so far.
+  /// Runs `work` on the communication stream behind what the compute stream has enqueued so far. name: of its span.
   template <class Work>
-  void on_comm(Event& before, Event& after, Stopwatch* time, Work&& work) {
+  void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {
       compute.record(before);
       comm.wait(before);
@@ -327,7 +332,17 @@ struct GradientReducer::Impl {
     if (timed && time != nullptr) {
       time->start(comm);
     }
+    SpanRecorder* const records = time != nullptr ? recorder : nullptr;
+    const bool waits = records != nullptr && !overlapped;
+    const int wait = waits ? records->begin(compute, SpanRecorder::Lane::compute, wait_name) : -1;
+    const int span = records != nullptr ? records->begin(comm, SpanRecorder::Lane::communication, name) : -1;
     work();
+    if (span >= 0) {
+      records->end(comm, span);
+    }
+    if (wait >= 0) {
+      records->end(compute, wait);
+    }
     if (timed && time != nullptr) {
       time->stop(comm);
     }
@@ -337,7 +352,10 @@ struct GradientReducer::Impl {
   }
 
   void start(Slot& slot) {
-    on_comm(slot.ready, slot.done, &slot.time, [&] { reduce(slot); });
+    if (recorder != nullptr) {
+      recorder->point(compute, SpanRecorder::Lane::compute, slot.ready_name);
+    }
+    on_comm(slot.ready, slot.done, &slot.time, slot.reduce_name, [&] { reduce(slot); });
   }
 
   /// The compute stream waits for work of the communication stream.
@@ -348,7 +366,11 @@ struct GradientReducer::Impl {
     if (timed) {
       time.start(compute);
     }
+    const int span = recorder != nullptr ? recorder->begin(compute, SpanRecorder::Lane::compute, wait_name) : -1;
     compute.wait(done);
+    if (span >= 0) {
+      recorder->end(compute, span);
+    }
     if (timed) {
       time.stop(compute);
     }
@@ -521,7 +543,7 @@ void GradientReducer::gather(int bucket, const TensorView& arena) {
     return;
   }
   const TensorView data = arena.slice(0, slot.bucket.begin, slot.bucket.begin + slot.shards.rest);
-  s.on_comm(slot.ready, slot.done, &slot.gather_time,
+  s.on_comm(slot.ready, slot.done, &slot.gather_time, slot.gather_name,
             [&] { s.communicator.all_gather(s.comm, s.own(slot, data), data); });
   s.last_gather = k;
   s.gathers = true;
@@ -538,7 +560,7 @@ void GradientReducer::finish_gather() {
 void GradientReducer::sum(const TensorView& values) {
   Impl& s = *impl_;
   require<StateError>(!s.in_step, "gradient reducer: sum() in a step, expected finish() before");
-  s.on_comm(s.asked, s.answered, nullptr, [&] { s.communicator.all_reduce(s.comm, values); });
+  s.on_comm(s.asked, s.answered, nullptr, 0, [&] { s.communicator.all_reduce(s.comm, values); });
   if (&s.compute != &s.comm) {
     s.compute.wait(s.answered);
   }
@@ -551,6 +573,23 @@ void GradientReducer::abandon_step() {
   }
   s.in_step = false;
   s.gathers = false;
+}
+
+void GradientReducer::record_into(SpanRecorder* recorder) {
+  Impl& s = *impl_;
+  require<StateError>(!s.in_step, "gradient reducer: record_into() in a step, expected finish() before");
+  s.recorder = recorder;
+  if (recorder == nullptr) {
+    return;
+  }
+  s.wait_name = recorder->add_name({.text = "waiting for the communication", .kind = SpanKind::wait});
+  for (std::size_t k = 0; k < s.slots.size(); ++k) {
+    const int bucket = static_cast<int>(k);
+    Slot& slot = *s.slots[k];
+    slot.ready_name = recorder->add_name({concat("bucket ", k, " ready"), SpanKind::ready, bucket});
+    slot.reduce_name = recorder->add_name({concat("bucket ", k), SpanKind::reduce, bucket});
+    slot.gather_name = recorder->add_name({concat("parameters of bucket ", k), SpanKind::gather, bucket});
+  }
 }
 
 ReducerStatistics GradientReducer::statistics() const {

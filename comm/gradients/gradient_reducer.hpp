@@ -7,6 +7,7 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
 #include <lockstep/comm/gradients/shards.hpp>
+#include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -100,6 +101,10 @@ class GradientReducer {
   /// still match afterwards: all ranks abandon the step with the same buckets started, as when a capture fails, of
   /// which nothing runs.
   void abandon_step();
+
+  /// From now on notes when each bucket is ready, is reduced and is gathered, and when the compute stream waits.
+  /// Between steps; adds names. The recorder must outlive the streams' work; nullptr: no more.
+  void record_into(SpanRecorder* recorder);
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call it when the streams are idle
   void reset_statistics();

@@ -181,10 +181,24 @@ void Plan::run_one(Context& context, const Call& call) const {
   }
 }
 
-void Plan::run(Context& context, const std::function<void(int)>& written) {
-  require<StateError>(bound_, "plan: run before bind");
+CallRecord Plan::name_calls(SpanRecorder& recorder) const {
+  CallRecord record{.recorder = &recorder, .first_name = static_cast<int>(recorder.names().size())};
   for (const Call& call : contents_.calls) {
+    recorder.add_name({concat(call.layer, ' ', call.op), call.backward ? SpanKind::backward : SpanKind::forward});
+  }
+  return record;
+}
+
+void Plan::run(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
+  require<StateError>(bound_, "plan: run before bind");
+  int name = record.first_name;
+  for (const Call& call : contents_.calls) {
+    const int span =
+        record.recorder != nullptr ? record.recorder->begin(context.stream(), SpanRecorder::Lane::compute, name++) : -1;
     run_one(context, call);
+    if (span >= 0) {
+      record.recorder->end(context.stream(), span);
+    }
     if (written) {
       for (const int parameter : call.gradients) {
         written(parameter);

@@ -13,6 +13,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
@@ -151,6 +152,12 @@ struct PlanContents {
   std::size_t unshared_bytes = 0;  ///< of all slots, without reuse
 };
 
+/// Where a plan's run is recorded, a span a call; Plan::name_calls() makes it.
+struct CallRecord {
+  SpanRecorder* recorder = nullptr;
+  int first_name = 0;  ///< of call 0; the others follow
+};
+
 /// The shapes and types of a batch of the model in a StepState.
 [[nodiscard]] StepLayout step_layout(const Model& model, const PlanOptions& options);
 
@@ -191,7 +198,9 @@ class Plan {
 
   /// Enqueues all calls in order. After each backward call that writes gradients, calls written(parameter) for each of
   /// them (index in ready order); `written` may be empty.
-  void run(Context& context, const std::function<void(int parameter)>& written = {});
+  void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
+  /// Gives the calls names in a recorder.
+  [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
   void run_call(Context& context, int index) { run_one(context, contents_.calls[static_cast<std::size_t>(index)]); }
 
   /// (batch, output shape): the model's output. StateError before bind().

@@ -254,6 +254,16 @@ struct Trainer::Impl {
                                      : partition_of(batch.valid, options.accumulate, number);
   }
 
+  const Batch& next_batch() {
+    if (recorder == nullptr) {
+      return loader->next();
+    }
+    const int span = recorder->begin_now(batch_name);
+    const Batch& batch = loader->next();
+    recorder->end_now(span);
+    return batch;
+  }
+
   /// Micro-batch `number` of a batch: as many rows of each field as count. Rows beyond the samples are not read: the
   /// plan masks them.
   const Batch& microbatch_of(const Batch& batch, std::int64_t number) {
@@ -290,7 +300,9 @@ struct Trainer::Impl {
   std::string contract;
   Position position;
   std::vector<double> samples_seen;  ///< one, or one for each virtual rank
-  SyncGuard idle;                    ///< goes first: the loader's memory is read by queued work
+  SpanRecorder* recorder = nullptr;
+  int batch_name = 0;  ///< of the recorder
+  SyncGuard idle;      ///< goes first: the loader's memory is read by queued work
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
@@ -336,7 +348,7 @@ void Trainer::step() {
   }
   const double rate = learning_rate();
   s.doing("reading the batch of step", s.position.step + 1);
-  const Batch& batch = s.loader->next();
+  const Batch& batch = s.next_batch();
   const std::int64_t last = s.microbatches - 1;
   try {
     for (std::int64_t i = 0; i < last; ++i) {
@@ -356,6 +368,14 @@ void Trainer::step() {
     s.position.batch = 0;
     s.position.skipped = 0;
     ++s.position.epoch;
+  }
+}
+
+void Trainer::record_into(SpanRecorder* recorder) {
+  impl_->step.record_into(recorder);
+  impl_->recorder = recorder;
+  if (recorder != nullptr) {
+    impl_->batch_name = recorder->add_name({.text = "waiting for the loader", .kind = SpanKind::batch});
   }
 }
 

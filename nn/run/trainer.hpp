@@ -143,6 +143,8 @@ class Trainer {
   [[nodiscard]] const TrainingData& data() const;
   [[nodiscard]] const std::map<std::string, std::string>& layers() const;  ///< Model::layer_texts()
   [[nodiscard]] int ranks() const;
+  /// TrainStep::record_into(), and the waits for the loader.
+  void record_into(SpanRecorder* recorder);
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;

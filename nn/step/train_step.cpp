@@ -295,8 +295,9 @@ struct TrainStep::Impl {
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
+    const CallRecord& calls = first ? record.train : record.accumulate;
     if (!last) {
-      plan.run(context);
+      plan.run(context, {}, calls);
       return;
     }
     reducer.begin_step();
@@ -305,7 +306,7 @@ struct TrainStep::Impl {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
-      plan.run(context, gradient_written);
+      plan.run(context, gradient_written, calls);
       if (weighs()) {  // the plan wrote the sum
         reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
       }
@@ -321,13 +322,40 @@ struct TrainStep::Impl {
   /// Enqueues the update from summed gradients.
   void update_parameters(const TensorView& learning_rate) {
     if (division.shards.empty()) {
-      optimizer.update(context, learning_rate);
+      recorded(record.update, [&] { optimizer.update(context, learning_rate); });
       return;
     }
     doing("exchanging the parameters of step", steps + 1);
-    optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated);
+    recorded(record.update, [&] { optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated); });
     reducer.finish_gather();
     parameters.round_weights(context);
+  }
+
+  /// Enqueues `work` on the compute stream, as a span where spans are recorded.
+  template <class Work>
+  void recorded(int name, Work&& work) {
+    SpanRecorder* recorder = record.train.recorder;
+    const int span = recorder != nullptr ? recorder->begin(context.stream(), SpanRecorder::Lane::compute, name) : -1;
+    work();
+    if (span >= 0) {
+      recorder->end(context.stream(), span);
+    }
+  }
+
+  void record_into(SpanRecorder* recorder) {
+    require<StateError>(added == 0, "train step: record_into() between add() and update()");
+    record = {};
+    reducer.record_into(recorder);
+    if (recorder == nullptr) {
+      return;
+    }
+    record.train = plans.train.name_calls(*recorder);
+    if (plans.accumulate) {
+      record.accumulate = plans.accumulate->name_calls(*recorder);
+    }
+    record.input = recorder->add_name({.text = "input", .kind = SpanKind::input});
+    record.update = recorder->add_name({.text = "update", .kind = SpanKind::update});
+    record.graph = recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph});
   }
 
   /// The same as one launch, where steps are captured. The first run of each place is not captured, so that libraries
@@ -353,14 +381,14 @@ struct TrainStep::Impl {
         throw;
       }
     }
-    graph_of(state).launch(context.stream());
+    recorded(record.graph, [&] { graph_of(state).launch(context.stream()); });
   }
 
   /// Enqueues the micro-batch of this step's next virtual rank.
   void run_virtual(int state) {
     parameters.take_statistics(context, added);
     plans.train.use(pipeline.state(state));
-    plans.train.run(context);
+    plans.train.run(context, {}, record.train);
     parameters.keep_statistics(context, added);
     tree->add(context);
   }
@@ -378,14 +406,17 @@ struct TrainStep::Impl {
     try {
       doing("waiting for the device before step", steps + 1);
       samples += static_cast<double>(rows.valid);
-      const int state = pipeline.begin(
-          batch,
-          {.learning_rate = rate,
-           .sample_weight = options.count_samples ? weight : 1.0 / static_cast<double>(batch.global_valid),
-           .valid = rows.valid,
-           .epoch = batch.epoch,
-           .weight_sum = sum_of_weights()},
-          first_id());
+      int state = 0;
+      recorded(record.input, [&] {
+        state = pipeline.begin(
+            batch,
+            {.learning_rate = rate,
+             .sample_weight = options.count_samples ? weight : 1.0 / static_cast<double>(batch.global_valid),
+             .valid = rows.valid,
+             .epoch = batch.epoch,
+             .weight_sum = sum_of_weights()},
+            first_id());
+      });
       doing("computing step", steps + 1);
       if (virtual_ranks > 0) {
         run_virtual(state);
@@ -513,6 +544,13 @@ struct TrainStep::Impl {
   std::vector<Metrics> trained;  ///< one, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
+  struct Record {
+    CallRecord train;
+    CallRecord accumulate;
+    int input = 0;  ///< names
+    int update = 0;
+    int graph = 0;
+  } record;        ///< nothing is recorded unless train has a recorder
   Event drained;   ///< of synchronize()
   SyncGuard idle;  ///< destroyed first
 };
@@ -665,6 +703,18 @@ void TrainStep::check_replicas(comm::Communicator& control) {
 
 void TrainStep::synchronize() {
   impl_->synchronize();
+}
+
+void TrainStep::record_into(SpanRecorder* recorder) {
+  impl_->record_into(recorder);
+}
+
+std::size_t TrainStep::spans_of_a_step() const {
+  const Impl& s = *impl_;
+  // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
+  // and one before a layer; the update and two waits.
+  const auto microbatches = static_cast<std::size_t>(std::max({s.options.microbatches, s.virtual_ranks, std::int64_t{1}}));
+  return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 3;
 }
 
 ParameterSet& TrainStep::parameters() {

@@ -187,6 +187,11 @@ class TrainStep {
   /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
   void synchronize();
 
+  /// From now on notes when batches arrive, layers compute, buckets travel and the optimizer updates. A captured step
+  /// is one span. Between steps; adds names. The recorder must outlive the step; nullptr: no more.
+  void record_into(SpanRecorder* recorder);
+  [[nodiscard]] std::size_t spans_of_a_step() const;  ///< at most
+
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -273,15 +274,92 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
   expect_refused(train_resnet(ranks, options + "--dry-run"), {"choices.json"});
 }
 
+TEST_F(TrainResNet, LeavesATimeline) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string file = path("t.json");
+  const std::string trace = "--trace " + file + " ";
+  ASSERT_EQ(train_resnet(ranks, kTiny + out("plain")).code, 0);
+  const Ended ended = train_resnet(ranks, kTiny + trace + "--trace-steps 2:4" + out("run"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
+  EXPECT_EQ(ended.count("  trace      " + file + (kMpi ? ": steps 2 to 4, 2 ranks, " : ": steps 2 to 4, 1 rank, ")), 1)
+      << ended.output;
+  EXPECT_EQ(ended.count(" exposed"), 1) << ended.output;
+  EXPECT_EQ(ended.count("waited most for rank "), kMpi ? 1 : 0) << ended.output;
+  EXPECT_EQ(read_file(path("run/last/model.safetensors"), 1 << 24),
+            read_file(path("plain/last/model.safetensors"), 1 << 24));
+  EXPECT_EQ(read_file(path("run/last/state.json"), 1 << 24), read_file(path("plain/last/state.json"), 1 << 24));
+
+  std::map<std::string, int> counts;
+  const auto count_events = [&] {
+    counts.clear();
+    for (const Json& event : read_json(file).get<Json::Array>("traceEvents", file)) {
+      if (event.get<std::string>("ph", file) != "M") {
+        ++counts[event.get<std::string>("cat", file) + concat(event.get<int>("pid", file))];
+      }
+    }
+  };
+  count_events();
+  for (int rank = 0; rank < std::max(ranks, 1); ++rank) {
+    EXPECT_EQ(counts[concat("update", rank)], 3);
+    EXPECT_EQ(counts[concat("batch", rank)], 3);
+    EXPECT_EQ(counts[concat("evaluation", rank)], 1) << "behind step 4";
+    EXPECT_EQ(counts[concat("checkpoint", rank)], 2) << "best and last";
+    EXPECT_EQ(counts[concat("reduce", rank)], counts[concat("ready", rank)]);
+    EXPECT_GT(counts[concat("backward", rank)], 100);
+  }
+  std::ifstream in(path("run/metrics.jsonl"));
+  int found = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json json = parse_json(line, "metrics.jsonl");
+    if (json.get<std::string>("event", line) == "trace") {
+      ++found;
+      EXPECT_EQ(json.get<std::string>("file", line), file);
+      EXPECT_EQ(json.get<std::int64_t>("first_step", line), 2);
+      EXPECT_EQ(json.get<std::int64_t>("last_step", line), 4);
+      EXPECT_NEAR(json.get<double>("hidden_s", line) + json.get<double>("exposed_s", line),
+                  json.get<double>("communication_s", line), 1e-12);
+    }
+  }
+  EXPECT_EQ(found, 1);
+
+  // A resumed run replaces it; its steps count from where it begins, and are the last where there are few.
+  const Ended resumed = train_resnet(ranks, kTiny + trace + "--epochs 3 --resume auto" + out("run"));
+  ASSERT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.count(": steps 9 to 12, "), 1) << resumed.output;
+  count_events();
+  EXPECT_EQ(counts["update0"], 4);
+  const Ended beyond = train_resnet(ranks, kTiny + trace + "--trace-steps 30:40 --overwrite" + out("run"));
+  ASSERT_EQ(beyond.code, 0) << beyond.output;
+  EXPECT_EQ(beyond.count("no step was recorded"), 1) << beyond.output;
+}
+
+TEST_F(TrainResNet, RefusesATimelineThatItCannotWrite) {
+  const int ranks = kMpi ? 2 : 0;
+  expect_refused(train_resnet(0, kTiny + "--trace " + path("none/t.json") + out("a")), {path("none/t.json")});
+  replace_file(path("notes.txt"), "mine");
+  expect_refused(train_resnet(ranks, kTiny + "--trace " + path("notes.txt") + out("b")),
+                 {path("notes.txt"), "no timeline", "or nothing"});
+  EXPECT_EQ(read_file(path("notes.txt"), 100), "mine");
+  expect_refused(train_resnet(0, "--trace ''"), {"--trace", "is empty"});
+  expect_refused(train_resnet(0, "--trace t.json --trace-steps 5"), {"--trace-steps", "'5'", "A:B"});
+  expect_refused(train_resnet(0, "--trace t.json --trace-steps 1:1001"), {"--trace-steps", "at most 1000"});
+  expect_refused(train_resnet(0, "--trace-steps 1:2"), {"--trace-steps", "without --trace"});
+  expect_refused(train_resnet(0, "--trace t.json --dry-run"), {"--trace", "--dry-run"});
+  expect_refused(train_resnet(0, "--trace t.json --evaluate x"), {"--trace", "--evaluate"});
+}
+
 TEST_F(TrainResNet, StoppedByASignalItCanBeResumed) {
   // The signal arrives as soon as the first step is reported; --epochs is out of reach.
-  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny + " --epochs 100000 --log-every 1" +
+  const std::string command = "sh -c '" + std::string(TRAIN_RESNET) + kTiny +
+                              " --epochs 100000 --log-every 1 --trace " + path("t.json") + " --trace-steps 1:1000" +
                               out("run") + "> " + path("log") + " & pid=$!; while kill -0 $pid && ! grep -q images/s " +
                               path("log") + " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'";
   const Ended ended = run_command(command);
   ASSERT_EQ(ended.code, 75) << ended.output << read_file(path("log"), 1 << 20);
   const std::int64_t step = nn::read_checkpoint_state(path("run/last")).progress.position.step;
   EXPECT_GE(step, 1);
+  EXPECT_GT(read_json(path("t.json")).get<Json::Array>("traceEvents", "t.json").size(), 100U);
   const Ended resumed =
       train_resnet(0, kTiny + " --epochs 100000 --steps " + std::to_string(step + 3) + " --resume auto" + out("run"));
   EXPECT_EQ(resumed.code, 0) << resumed.output;

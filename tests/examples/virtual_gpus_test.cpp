@@ -183,6 +183,51 @@ class VirtualGpus : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+/// A captured step is one span; without graphs layers and buckets are seen, at times that events tell.
+TEST_F(VirtualGpus, TimelineOfTrainText) {
+  std::string words;
+  for (int i = 0; words.size() < 2000; ++i) {
+    words += "line " + std::to_string(i * i) + " of the text\n";
+  }
+  const std::string gpu = folder("gpu");
+  testing::put_file(gpu + "/text.txt", words);
+  for (const bool graph : {true, false}) {
+    const int ranks = kRanks && !graph ? 2 : 1;
+    const Ended ended = in_folder(gpu, ranks, folder(graph ? "first" : "second"),
+                                  std::string(TRAIN_TEXT_STANDIN) +
+                                      " --data text.txt --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 "
+                                      "--steps 5 --sample 0 --threads 1 --devices gpu --overwrite --trace t.json "
+                                      "--trace-steps 4:5 --cuda-graph " +
+                                      (graph ? "on" : "off"));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count("steps ran as a CUDA graph, one span each"), graph ? 1 : 0) << ended.output;
+    EXPECT_EQ(ended.count(" exposed"), graph ? 0 : 1) << ended.output;
+    std::map<std::string, int> counts;
+    std::map<std::string, double> ends;  // of what comes in turn, by process
+    for (const Json& event : read_json(gpu + "/t.json").get<Json::Array>("traceEvents", "t.json")) {
+      const std::string text = event.text();
+      if (event.get<std::string>("ph", text) != "X") {
+        continue;
+      }
+      ++counts[event.get<std::string>("cat", text)];
+      const double begin = event.get<double>("ts", text);
+      const double length = event.get<double>("dur", text);
+      EXPECT_GE(length, 0) << text;
+      EXPECT_LT(length, 60e6) << "the host's clock and the device's are one: " << text;
+      if (event.get<int>("tid", text) < 3) {
+        double& end = ends[text.substr(text.find("\"pid\""), 20) + std::to_string(event.get<int>("tid", text))];
+        EXPECT_GE(begin, end - 1) << "spans of a stream come in turn: " << text;
+        end = begin + length;
+      }
+    }
+    EXPECT_EQ(counts["graph"], graph ? 2 * ranks : 0);
+    EXPECT_EQ(counts["update"], graph ? 0 : 2 * ranks);
+    EXPECT_EQ(counts["forward"] > 20 * ranks, !graph) << counts["forward"];
+    EXPECT_EQ(counts["reduce"] >= 2 * ranks, !graph) << counts["reduce"];
+    EXPECT_EQ(counts["input"], 2 * ranks);
+  }
+}
+
 TEST_F(VirtualGpus, OwnModelOnOne) {
   expect_own_model(1);
 }

@@ -10,6 +10,7 @@
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/precision.hpp>
+#include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
@@ -167,6 +168,13 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
   require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  if (!o.trace_steps.empty()) {
+    (void)parse_trace_steps(o.trace_steps);
+  }
+  require<UsageError>(o.trace_steps.empty() || !o.trace.empty(), "--trace-steps is ", o.trace_steps,
+                      " without --trace, expected a file for the timeline");
+  require<UsageError>(o.trace.empty() || (o.evaluate.empty() && !o.dry_run), "--trace is ", o.trace, " beside ",
+                      o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains");
   require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
   require_optimizer(o);
   const NamedStrategy strategy = strategy_named(o.strategy);

@@ -23,6 +23,8 @@
 #include <lockstep/nn/run/program/standard_output.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
+#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
@@ -495,6 +497,9 @@ struct TrainingProgram::Impl {
                    {.terminal = output_is_terminal(),
                     .samples = recipe.samples,
                     .accuracies = !trainer->evaluation_plan().layout().regression});
+        if (!o.trace.empty()) {
+          TimelineFile::start(o.trace);
+        }
       }
     });
     if (!resume_from.empty()) {
@@ -510,30 +515,43 @@ struct TrainingProgram::Impl {
       files.warn_of_steps(*o.stop_within, resolved.trainer.global_batch);
     }
     RunObservers observers;
+    if (!o.trace.empty()) {
+      session.agree([&] { observers.add(make_trace()); });
+      trace->start();
+    }
     observers.add(files);
     if (observer != nullptr) {
       observers.add(*observer);
     }
-    result = run_training(*trainer, session.control(), identity,
-                          {.epochs = o.epochs,
-                           .steps = o.steps,
-                           .log_every = o.log_every,
-                           .checkpoint_dir = o.out,
-                           .checkpoint_place = [this] { return files.place(); },
-                           .checkpoint_every = o.checkpoint_every,
-                           .check_replicas = o.check_replicas,
-                           .keep = o.keep,
-                           .metrics = recipe.metrics,
-                           .best = recipe.best,
-                           .patience = o.patience,
-                           .max_seconds = o.max_time,
-                           .stop = stop,
-                           .stop_within = o.stop_within.value_or(RunOptions().stop_within)},
-                          progress, observers);
+    const RunOptions options{.epochs = o.epochs,
+                             .steps = o.steps,
+                             .log_every = o.log_every,
+                             .checkpoint_dir = o.out,
+                             .checkpoint_place = [this] { return files.place(); },
+                             .checkpoint_every = o.checkpoint_every,
+                             .check_replicas = o.check_replicas,
+                             .keep = o.keep,
+                             .metrics = recipe.metrics,
+                             .best = recipe.best,
+                             .patience = o.patience,
+                             .max_seconds = o.max_time,
+                             .stop = stop,
+                             .stop_within = o.stop_within.value_or(RunOptions().stop_within)};
+    try {
+      result = run_training(*trainer, session.control(), identity, options, progress, observers);
+    } catch (...) {
+      if (first && trace) {
+        trace->save_own();
+      }
+      throw;
+    }
     const bool stopped = result->end == RunEnd::stopped || result->end == RunEnd::out_of_time;
     const int code = stopped ? exit_code::kStopped : exit_code::kFinished;
     if (waits) {
       report_waits(waits->counts());
+    }
+    if (trace) {
+      report_trace();
     }
     files.on_end(code, *result);
     if (first) {
@@ -556,6 +574,27 @@ struct TrainingProgram::Impl {
     }
     std::cout << std::flush;
     return code;
+  }
+
+  RunTrace& make_trace() {
+    const std::int64_t left = resolved.total_steps - trainer->position().step;
+    return trace.emplace(*trainer, session.control(), o.trace,
+                         o.trace_steps.empty() ? default_trace_steps(left) : parse_trace_steps(o.trace_steps));
+  }
+
+  void report_trace() {
+    std::optional<TimelineSummary> summary;
+    session.agree([&] {
+      doing("writing the timeline");
+      trace->stop();
+    });
+    session.agree([&] { summary = trace->write(); });
+    if (first) {
+      std::cout << summary->text(o.trace);
+      Json::Object fields = summary->json();
+      fields["file"] = o.trace;
+      files.write_event("trace", fields);
+    }
   }
 
   /// What has made the host wait, and the memory at the end of the run.
@@ -583,6 +622,7 @@ struct TrainingProgram::Impl {
   std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
+  std::optional<RunTrace> trace;       ///< goes after the trainer: queued work writes to it
   std::optional<Trainer> trainer;
   std::optional<RunResult> result;
 };

@@ -18,7 +18,8 @@ namespace lockstep::nn {
 namespace {
 
 /// With the providers that `choice` names for all convolutions and products; empty: with the default ones.
-void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1, bool sync_batch_norm = false) {
+void expect_no_allocation(const std::string& choice, std::int64_t microbatches = 1, bool sync_batch_norm = false,
+                          bool records = false) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::barrier together(2);
@@ -43,6 +44,11 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     const auto statistics = grad.split(0, grad.rank());
     Trainer trainer(context, {grad, *control, worker, nullptr, statistics.get()}, model, data, options);
     trainer.start();
+    SpanRecorder recorder(context.device(), 1, 1, 11 * trainer.train_step().spans_of_a_step() + 11);
+    if (records) {
+      trainer.record_into(&recorder);
+      recorder.begin_step(1);
+    }
     for (int i = 0; i < 3; ++i) {
       trainer.step();
     }
@@ -61,6 +67,8 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     count_allocations::everywhere = false;
     EXPECT_EQ(count_allocations::allocations, allocations);
     EXPECT_EQ(memory.counts().allocations, before.allocations);
+    EXPECT_EQ(recorder.take(context.stream()).size() > 11 * model.nodes().size(), records);
+    EXPECT_EQ(recorder.dropped(), 0);
   });
   EXPECT_EQ(failures, comm::none_failed(2));
 }
@@ -69,6 +77,7 @@ TEST_F(TrainerTest, AStepAllocatesNothing) {
   expect_no_allocation("reference");
   expect_no_allocation("reference", 2);
   expect_no_allocation("reference", 1, true);
+  expect_no_allocation("reference", 2, true, true);
 }
 
 TEST_F(TrainerTest, AStepWithOneDnnAllocatesNothingOfItsOwn) {

@@ -1,0 +1,112 @@
+#include <lockstep/nn/run/run_trace.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Spans of the host between two steps: a batch, an evaluation, two checkpoints.
+constexpr std::size_t kOfHost = 4;
+
+}  // namespace
+
+TraceSteps parse_trace_steps(const std::string& text) {
+  TraceSteps steps;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, steps.first);
+  const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
+  const auto last = std::from_chars(colon ? first.ptr + 1 : end, end, steps.last);
+  require<UsageError>(colon && last.ec == std::errc() && last.ptr == end && steps.first >= 1 &&
+                          steps.first <= steps.last && steps.last - steps.first < TraceSteps::kMost,
+                      "--trace-steps is '", text, "', expected A:B with 1 <= A <= B, at most ", TraceSteps::kMost,
+                      " steps");
+  return steps;
+}
+
+TraceSteps default_trace_steps(std::int64_t steps) {
+  const TraceSteps usual;
+  const std::int64_t last = std::clamp<std::int64_t>(steps, 1, usual.last);
+  return {.first = std::clamp<std::int64_t>(last - (usual.last - usual.first), 1, usual.first), .last = last};
+}
+
+RunTrace::RunTrace(Trainer& trainer, comm::Communicator& control, std::string file, const TraceSteps& steps)
+    : trainer_(trainer),
+      control_(control),
+      file_(std::move(file)),
+      recorder_(
+          trainer.context().device(), trainer.position().step + steps.first, trainer.position().step + steps.last,
+          static_cast<std::size_t>(steps.last - steps.first + 1) * (trainer.train_step().spans_of_a_step() + kOfHost)),
+      evaluation_name_(recorder_.add_name({.text = "evaluation", .kind = SpanKind::evaluation})),
+      checkpoint_name_(recorder_.add_name({.text = "checkpoint", .kind = SpanKind::checkpoint})) {
+  trainer_.record_into(&recorder_);
+}
+
+void RunTrace::start() {
+  origin_ns_ = SpanRecorder::now_ns();
+  clock_.begin = comm::read_clock(control_, SpanRecorder::now_ns);
+}
+
+void RunTrace::on_step_begin(const StepEvent& event) {
+  recorder_.begin_step(event.step);
+}
+void RunTrace::on_evaluation_begin(const EvaluationBegin&) {
+  open_evaluation_ = recorder_.begin_now(evaluation_name_);
+}
+void RunTrace::on_evaluation_end(const EvaluationEvent&) {
+  recorder_.end_now(open_evaluation_);
+}
+void RunTrace::on_checkpoint_begin(const CheckpointEvent&) {
+  open_checkpoint_ = recorder_.begin_now(checkpoint_name_);
+}
+void RunTrace::on_checkpoint_end(const CheckpointEvent&) {
+  recorder_.end_now(open_checkpoint_);
+}
+
+void RunTrace::stop() {
+  trainer_.record_into(nullptr);
+  trainer_.train_step().synchronize();
+  spans_ = recorder_.take(trainer_.context().stream());
+}
+
+TimelineSummary RunTrace::write() {
+  clock_.end = comm::read_clock(control_, SpanRecorder::now_ns);
+  const RankTimeline own = rank_timeline(control_.rank(), recorder_, spans_, clock_);
+  TimelineSummary summary;
+  std::optional<TimelineFile> file;
+  try {
+    gather_timelines(control_, own, [&](const RankTimeline& part) {
+      summary.add(part);
+      if (!file) {
+        file.emplace(file_, origin_ns_);
+      }
+      file->add(part);
+    });
+    if (file) {
+      file->finish();
+    }
+  } catch (const FileError& error) {  // the file could be written when the run began
+    throw WriteError(error.what());
+  }
+  return summary;
+}
+
+void RunTrace::save_own() noexcept {
+  try {
+    Stream& compute = trainer_.context().stream();
+    if (compute.device().kind == DeviceKind::cuda) {
+      return;
+    }
+    TimelineFile file(file_, origin_ns_);
+    file.add(rank_timeline(control_.rank(), recorder_, recorder_.take(compute), {}));
+    file.finish();
+  } catch (...) {  // the run's own error is the one to tell
+  }
+}
+
+}  // namespace lockstep::nn

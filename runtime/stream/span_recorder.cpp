@@ -1,0 +1,174 @@
+#include <lockstep/runtime/stream/span_recorder.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+
+namespace lockstep {
+
+const char* name_of(SpanKind kind) {
+  switch (kind) {
+    case SpanKind::forward:
+      return "forward";
+    case SpanKind::backward:
+      return "backward";
+    case SpanKind::update:
+      return "update";
+    case SpanKind::input:
+      return "input";
+    case SpanKind::graph:
+      return "graph";
+    case SpanKind::ready:
+      return "ready";
+    case SpanKind::reduce:
+      return "reduce";
+    case SpanKind::gather:
+      return "gather";
+    case SpanKind::wait:
+      return "wait";
+    case SpanKind::batch:
+      return "batch";
+    case SpanKind::evaluation:
+      return "evaluation";
+    case SpanKind::checkpoint:
+      break;
+  }
+  return "checkpoint";
+}
+
+SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity)
+    : device_(device), first_(first), last_(last), capacity_(capacity), slots_(std::make_unique<Slot[]>(capacity)) {
+  require<UsageError>(first >= 1 && first <= last, "span recorder: steps ", first, " to ", last,
+                      ", expected 1 or more, in order");
+  if (device.kind == DeviceKind::cuda) {
+    events_.reserve(2 * capacity);
+    for (std::size_t i = 0; i < 2 * capacity; ++i) {
+      events_.emplace_back(device, Event::Timing::on);
+    }
+  }
+}
+
+std::int64_t SpanRecorder::now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+int SpanRecorder::add_name(Name name) {
+  names_.push_back(std::move(name));
+  return static_cast<int>(names_.size()) - 1;
+}
+
+int SpanRecorder::reserve(Lane lane, int name) {
+  if (used_ == capacity_) {
+    ++dropped_;
+    return -1;
+  }
+  Slot& slot = slots_[used_];
+  slot.name = name;
+  slot.lane = lane;
+  slot.step = step_;
+  return static_cast<int>(used_++);
+}
+
+int SpanRecorder::begin(Stream& stream, Lane lane, int name) {
+  if (!recording() || is_capturing(stream)) {
+    return -1;
+  }
+  const int span = reserve(lane, name);
+  Slot* slot = slot_of(span);
+  if (slot == nullptr) {
+    return span;
+  }
+  slot->on_device = stream.device().kind == DeviceKind::cuda;
+  if (slot->on_device) {
+    stream.record(begin_event(static_cast<std::size_t>(span)));
+  } else {
+    stream.enqueue([slot] { slot->begin_ns.store(now_ns(), std::memory_order_release); });
+  }
+  return span;
+}
+
+void SpanRecorder::end(Stream& stream, int span) {
+  Slot* slot = slot_of(span);
+  if (slot == nullptr) {
+    return;
+  }
+  slot->ended = true;
+  if (slot->on_device) {
+    stream.record(end_event(static_cast<std::size_t>(span)));
+  } else if (names_[static_cast<std::size_t>(slot->name)].kind == SpanKind::ready) {
+    stream.enqueue([slot] { slot->end_ns.store(slot->begin_ns, std::memory_order_release); });
+  } else {
+    stream.enqueue([slot] { slot->end_ns.store(now_ns(), std::memory_order_release); });
+  }
+}
+
+int SpanRecorder::begin_now(int name) {
+  if (!recording()) {
+    return -1;
+  }
+  const int span = reserve(Lane::host, name);
+  if (Slot* slot = slot_of(span); slot != nullptr) {
+    slot->begin_ns = now_ns();
+  }
+  return span;
+}
+
+void SpanRecorder::end_now(int span) {
+  if (Slot* slot = slot_of(span); slot != nullptr) {
+    slot->end_ns = now_ns();
+  }
+}
+
+std::vector<SpanRecorder::Span> SpanRecorder::take(Stream& compute) {
+  // On a device: the host's time of an event, known to half of the shortest of a few waits for one.
+  Event anchor(device_, Event::Timing::on);
+  std::int64_t anchor_ns = 0;
+  if (!events_.empty() && used_ > 0) {
+    std::int64_t shortest = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < 10; ++i) {
+      Event tried(device_, Event::Timing::on);
+      const std::int64_t before = now_ns();
+      compute.record(tried);
+      tried.synchronize();
+      const std::int64_t took = now_ns() - before;
+      if (took < shortest) {
+        shortest = took;
+        anchor_ns = before + took / 2;
+        anchor = std::move(tried);
+      }
+    }
+  }
+  const auto time_of = [&](const Event& event) {
+    return anchor_ns - static_cast<std::int64_t>(std::llround(anchor.seconds_since(event) * 1e9));
+  };
+  std::vector<Span> spans;
+  spans.reserve(used_);
+  for (std::size_t i = 0; i < used_; ++i) {
+    const Slot& slot = slots_[i];
+    Span span{.name = slot.name, .lane = slot.lane, .step = slot.step};
+    if (slot.on_device) {
+      if (!slot.ended || !begin_event(i).complete() || !end_event(i).complete()) {
+        continue;
+      }
+      span.begin_ns = time_of(begin_event(i));
+      const bool point = names_[static_cast<std::size_t>(slot.name)].kind == SpanKind::ready;
+      span.end_ns = point ? span.begin_ns : std::max(span.begin_ns, time_of(end_event(i)));
+    } else {
+      span.end_ns = slot.end_ns.load(std::memory_order_acquire);
+      span.begin_ns = slot.begin_ns.load(std::memory_order_acquire);
+      if (span.end_ns == 0) {
+        continue;
+      }
+    }
+    spans.push_back(span);
+  }
+  return spans;
+}
+
+}  // namespace lockstep
