@@ -713,7 +713,8 @@ std::size_t TrainStep::spans_of_a_step() const {
   const Impl& s = *impl_;
   // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
   // and one before a layer; the update and two waits.
-  const auto microbatches = static_cast<std::size_t>(std::max({s.options.microbatches, s.virtual_ranks, std::int64_t{1}}));
+  const auto microbatches =
+      static_cast<std::size_t>(std::max({s.options.microbatches, s.virtual_ranks, std::int64_t{1}}));
   return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 3;
 }
 

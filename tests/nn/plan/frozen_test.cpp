@@ -1,4 +1,5 @@
 // Frozen parameters: the others train as before, and of these nothing is computed, reduced, stored or changed.
+#include <atomic>
 #include <cmath>
 #include <set>
 #include <string>
@@ -17,6 +18,7 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
+#include "tests/nn/run/stop_at.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
 
@@ -335,7 +337,7 @@ TEST(Frozen, ACheckpointResumesBitForBit) {
   data_options.synthetic = {.train_size = 40, .test_size = 12, .height = 12, .width = 12, .classes = 4};
   const DataSplit data = open_data(data_options);
   const Model model = cifar_resnet(8, 4, 12, 12).freezing("conv1").freezing("bn1").freezing("layer1");
-  const auto train = [&](std::int64_t steps, const std::string& dir, const std::string& resume) {
+  const auto train = [&](std::int64_t stop_after, const std::string& dir, const std::string& resume) {
     const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
       const auto control = grad.split(0, grad.rank());
       CpuContext context({.threads = 1});
@@ -350,9 +352,11 @@ TEST(Frozen, ACheckpointResumesBitForBit) {
       if (!resume.empty()) {
         EXPECT_EQ(resume_checkpoint(resume, trainer, *control, identity, progress), "");
       }
-      RunObserver silent;
-      static_cast<void>(run_training(trainer, *control, identity, {.epochs = 2, .steps = steps, .checkpoint_dir = dir},
-                                     progress, silent));
+      std::atomic<int> stop{0};
+      testing::StopAt stop_at(stop_after, stop);
+      static_cast<void>(run_training(trainer, *control, identity,
+                                     {.epochs = 2, .steps = 8, .checkpoint_dir = dir, .stop = &stop, .stop_within = 0},
+                                     progress, stop_at));
     });
     EXPECT_EQ(failures, comm::none_failed(2));
   };

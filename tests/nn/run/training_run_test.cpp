@@ -21,6 +21,7 @@
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
+#include "tests/nn/run/stop_at.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -350,27 +351,12 @@ TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
   }
 }
 
-/// Sets `stop` at the end of a step, on one rank.
-class StopAt final : public RunObserver {
- public:
-  StopAt(std::int64_t step, std::atomic<int>& stop) : step_(step), stop_(stop) {}
-  void on_step_end(const StepEvent& event) override {
-    if (event.step == step_) {
-      stop_ = 1;
-    }
-  }
-
- private:
-  std::int64_t step_;
-  std::atomic<int>& stop_;
-};
-
 TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
   for (const std::int64_t step : {1, 2, 5, 8}) {
     const std::string dir = path(concat("at ", step));
     std::atomic<int> stop{0};
     std::atomic<int> never{0};
-    StopAt at(step, stop);
+    testing::StopAt at(step, stop);
     std::vector<RunResult> results;
     const auto failures = run_on(
         2,
