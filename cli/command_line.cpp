@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cstdint>
 #include <limits>
+#include <sstream>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <vector>
@@ -40,6 +42,22 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
 }
 
 /// Refuses numbers that CLI11 would read as others: 010 as 8, and what is too large as the largest.
+void refuse_misread_number(const std::string& name, const std::string& value, bool is_unsigned) {
+  const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
+  require<UsageError>(
+      digits.size() < 2 || digits[0] != '0' || digits.find_first_not_of("0123456789") != std::string::npos, name,
+      " is '", value, "', expected a decimal number without a 0 in front");
+  std::int64_t number = 0;
+  std::uint64_t positive = 0;
+  const char* end = value.data() + value.size();
+  const std::errc error =
+      is_unsigned ? std::from_chars(value.data(), end, positive).ec : std::from_chars(value.data(), end, number).ec;
+  require<UsageError>(error != std::errc::result_out_of_range, name, " is '", value, "', expected at most ",
+                      is_unsigned ? std::numeric_limits<std::uint64_t>::max()
+                                  : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+}
+
+/// The same for every number of the command line, also in lists.
 void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::size_t equals = arguments[i].find('=');
@@ -48,22 +66,25 @@ void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>&
     if (option == nullptr || option->get_type_name().find("INT") == std::string::npos) {
       continue;
     }
-    const std::string value = equals != std::string::npos ? arguments[i].substr(equals + 1)
-                              : i + 1 < arguments.size()  ? arguments[i + 1]
-                                                          : "";
-    const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
-    require<UsageError>(
-        digits.size() < 2 || digits[0] != '0' || digits.find_first_not_of("0123456789") != std::string::npos, name,
-        " is '", value, "', expected a decimal number without a 0 in front");
-    std::int64_t number = 0;
-    std::uint64_t positive = 0;
-    const char* end = value.data() + value.size();
-    const bool is_unsigned = option->get_type_name().find("UINT") != std::string::npos;
-    const std::errc error =
-        is_unsigned ? std::from_chars(value.data(), end, positive).ec : std::from_chars(value.data(), end, number).ec;
-    require<UsageError>(error != std::errc::result_out_of_range, name, " is '", value, "', expected at most ",
-                        is_unsigned ? std::numeric_limits<std::uint64_t>::max()
-                                    : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+    std::vector<std::string> values;  // of an option with a list all that follow, and what commas part
+    const auto take = [&values](const std::string& list) {
+      std::istringstream parts(list);
+      for (std::string part; std::getline(parts, part, ',');) {
+        values.push_back(part);
+      }
+    };
+    if (equals != std::string::npos) {
+      take(arguments[i].substr(equals + 1));
+    } else {
+      const std::size_t most = static_cast<std::size_t>(std::max(option->get_items_expected_max(), 1));
+      for (std::size_t next = i + 1; next < arguments.size() && next - i <= most && !arguments[next].starts_with("--");
+           ++next) {
+        take(arguments[next]);
+      }
+    }
+    for (const std::string& value : values) {
+      refuse_misread_number(name, value, option->get_type_name().find("UINT") != std::string::npos);
+    }
   }
 }
 

@@ -152,7 +152,12 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
   }
   require<DataError>(node.is_number(), where, "is a ", concat(node.type()),
                      ", expected text, a number, true, false or a list of these");
-  return source_text(node, lines);
+  if (const auto* whole = node.as_integer()) {  // 1_000 and 0o20 are numbers of TOML's own
+    return std::to_string(whole->get());
+  }
+  std::string text = source_text(node, lines);
+  std::erase(text, '_');
+  return text;
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   }
   const auto value = whole_number(*text);
   require_launch(value && *value >= 0 && *value < (std::int64_t{1} << 31), name, "=", *text,
-                 ", expected a whole number of at least 0");
+                 ", expected a whole number from 0 to 2147483647");
   return static_cast<int>(*value);
 }
 

@@ -316,6 +316,8 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
     std::string failure;
     try {
       differing = resume_checkpoint(dir, trainer, control, identity, progress);
+    } catch (const std::bad_alloc&) {
+      failure = concat(dir, ": cannot be read: out of host memory");
     } catch (const std::exception& error) {
       failure = error.what();
     }

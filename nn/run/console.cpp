@@ -120,6 +120,14 @@ void Console::on_report(const ReportEvent& event) {
   bar_drawn_ = true;
 }
 
+Console::~Console() {
+  try {
+    clear_bar();
+    out_.flush();
+  } catch (...) {  // a stream that throws: the line stays
+  }
+}
+
 void Console::clear_bar() {
   if (bar_drawn_) {
     out_ << "\r\033[K";

@@ -21,6 +21,9 @@ class Console final : public RunObserver {
     int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), asked at each report
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
+  ~Console() override;  ///< removes a progress line that an error has left, whose text is to begin a line
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
 
   void on_run_begin(const RunBegin& event) override { run_ = event; }
   void on_report(const ReportEvent& event) override;

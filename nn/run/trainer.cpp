@@ -422,6 +422,9 @@ Position Trainer::continued(const Position& saved, std::int64_t global_batch) co
 double Trainer::learning_rate() const {
   const Position& at = impl_->position;
   const Sampler& sampler = impl_->train_sampler;
+  if (impl_->options.schedule_by_updates) {
+    return impl_->options.schedule.at(at.step);
+  }
   return impl_->options.schedule.at(at.epoch * sampler.batches() + at.skipped / sampler.options().batch_size +
                                     at.batch);
 }

@@ -48,6 +48,9 @@ struct TrainerOptions {
   double weight_decay = 1e-4;
   bool decay_all = true;
   Schedule schedule{};
+  /// The schedule goes by updates, for a run that ends after a number of them; false: by epochs. The same unless a run
+  /// goes on with batches of another size (Trainer::learning_rate()).
+  bool schedule_by_updates = false;
   comm::BucketOptions buckets{};
   DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
   comm::SumOrder sum_order = comm::SumOrder::library;  ///< comm::ReducerOptions
@@ -103,8 +106,7 @@ class Trainer {
   /// epoch's end (TrainerOptions::keep_last). global_batch 0: not known, taken for the same. DataError for a position
   /// that no such run on this data set can have.
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
-  /// Of the next step. The schedule goes by epochs: with batches of another size than before, too, it is where the
-  /// samples are.
+  /// Of the next step. A schedule by epochs is where the samples are, with batches of another size than before, too.
   [[nodiscard]] double learning_rate() const;
   /// Updates that this trainer has left out because gradients were not finite; 0 when the optimizer does not look.
   /// Waits for the last step; the same on every rank.

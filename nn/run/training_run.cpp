@@ -190,7 +190,8 @@ class Run {
                               "\ncheckpoints ", options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch,
                               ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ",
                               best_.metric, best_.lowest ? ", lowest" : ", highest", ", so far ",
-                              progress_.best ? exact_text(*progress_.best) : std::string("none"), '\n');
+                              progress_.best ? exact_text(*progress_.best) : std::string("none"), ", ",
+                              progress_.since_best, " evaluations ago\n");
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
           Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0},

@@ -173,8 +173,13 @@ std::string find_folder(const std::string& path) {
   if (fs::is_directory(name, ignored)) {
     return name;
   }
-  const std::vector<std::string> old = siblings(name, ".old-");
-  return old.empty() ? "" : old.front();
+  // An empty one is none of ours: it was never a PATH.
+  for (const std::string& old : siblings(name, ".old-")) {
+    if (!fs::is_empty(old, ignored)) {
+      return old;
+    }
+  }
+  return "";
 }
 
 void recover_folder(const std::string& path) {

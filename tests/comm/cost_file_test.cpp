@@ -104,6 +104,7 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
       {replaced("\"samples\": 7", "\"samples\": 0"), "'samples' is 0"},
       {replaced("\"median_s\": 1e-06", "\"median_s\": -1"), "point 0: 'median_s' is -1, expected seconds above 0"},
       {replaced("\"alpha_s\": 1e-06", "\"alpha_s\": -1"), "alpha_s of piece 0 is -1"},
+      {replaced("\"alpha_s\": 1e-06", "\"alpha_s\": 1e305"), "alpha_s of piece 0 is 1e+305, expected seconds, at most"},
       {replaced("\"p95_s\": 2e-06", "\"p95_s\": -1"), "point 0: 'p95_s' is -1, expected seconds above 0"},
       {replaced("\"p99_s\": 2.5e-06", "\"p99_s\": 0"), "point 0: 'p99_s' is 0, expected seconds above 0"},
       {replaced("\"min_s\": 9e-07", "\"min_s\": 2e-06"), "'min_s' is 2e-06, 'median_s' 1e-06, 'max_s' 3e-06, expected"},

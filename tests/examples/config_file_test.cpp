@@ -96,7 +96,13 @@ TEST(ConfigFile, CommandLineWins) {
   EXPECT_EQ(Read("epochs = 20", {"--lr", "3"}).epochs, 20);
   EXPECT_NE(failure<UsageError>("", {"--epochs", "010"}).find("'010'"), std::string::npos) << "8 for CLI11";
   EXPECT_NE(failure<UsageError>("", {"--epochs=-07"}).find("'-07'"), std::string::npos);
+  EXPECT_NE(failure<UsageError>("", {"--hidden", "8", "010"}).find("'010'"), std::string::npos);
+  EXPECT_NE(failure<UsageError>("", {"--hidden", "8,020"}).find("'020'"), std::string::npos);
+  EXPECT_NE(failure<UsageError>("", {"--hidden=8,020", "--epochs", "1"}).find("'020'"), std::string::npos);
   EXPECT_EQ(Read("", {"--epochs", "0", "--lr", "0.5"}).epochs, 0);
+  // TOML's own ways to write a number.
+  EXPECT_EQ(Read("epochs = 1_000").epochs, 1000);
+  EXPECT_EQ(Read("epochs = 0o20").epochs, 16);
 }
 
 // The rows of docs/devices.md, with the types that a file has.

@@ -637,6 +637,8 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
   fs::remove_all(path("run/last"));
   expect_refused(train_resnet(ranks, job + "--resume auto"), {"best/", "--resume " + path("run/best")});
+  fs::rename(path("run/best"), path("run/last.1"));
+  expect_refused(train_resnet(ranks, job + "--resume auto"), {"last.1/", "--resume " + path("run/last.1")});
 }
 
 TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {

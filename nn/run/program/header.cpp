@@ -170,7 +170,7 @@ void print_resumed(std::ostream& out, const std::string& from, const RunProgress
       << ", step " << at.step << '\n';
   std::istringstream lines(differences);
   for (std::string line; std::getline(lines, line);) {
-    out << "  differs    " << line << " (the run continues, not bit for bit)\n";
+    out << "  differs    " << printable(line) << " (the run continues, not bit for bit)\n";
   }
   out << std::flush;
 }

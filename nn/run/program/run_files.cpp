@@ -72,12 +72,13 @@ std::string RunFiles::job_of(const std::string& folder) {
 
 void RunFiles::require_no_checkpoints(const std::string& folder) {
   std::string found;
-  for (const char* name : {"last", "best"}) {
+  for (const char* name : {"last", "last.1", "best"}) {
     if (!find_folder(concat(folder, '/', name)).empty()) {
       found += concat(found.empty() ? "" : " and ", name, '/');
     }
   }
-  const std::string other = found == "best/" ? concat("--resume ", folder, "/best") : "--resume auto";
+  const std::string first = found.substr(0, found.find('/'));
+  const std::string other = first == "last" ? "--resume auto" : concat("--resume ", folder, '/', first);
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found, ": expected ",
                       other, " to go on from them, --overwrite to delete them, or another folder");
 }
@@ -124,7 +125,11 @@ void RunFiles::make(const std::string& folder, bool append) {
     recover_folder(folder + name);
   }
   remove_cut_files(folder, "config.json");
-  replace_file(folder + "/config.json", config_.text(2) + "\n");
+  try {
+    replace_file(folder + "/config.json", config_.text(2) + "\n");
+  } catch (const FileError& error) {
+    throw WriteError(error.what());
+  }
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
   if (tensorboard_from_) {
     const std::string scalars = concat(folder, '/', kTensorBoard);

@@ -278,8 +278,9 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   require<UsageError>(o.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.epochs, ", of ", sampler.batches(),
                       " batches each, expected at most ", kMostSteps / sampler.batches());
   resolved.total_steps = o.epochs * sampler.batches();
-  if (o.steps > 0) {
-    resolved.total_steps = std::min(resolved.total_steps, o.steps);
+  if (o.steps > 0 && o.steps <= resolved.total_steps) {
+    resolved.total_steps = o.steps;
+    t.schedule_by_updates = true;
   }
   t.schedule.kind = parse_schedule(o.schedule);
   t.schedule.base = rules.learning_rate;

@@ -26,6 +26,7 @@
 #include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -241,14 +242,12 @@ struct TrainingProgram::Impl {
     return train(recipe, progress, observer);
   }
 
-  /// A model is evaluated on images that are normalised as those that it was trained on.
-  void take_statistics(const Model& model, ops::AugmentDesc& augment) {
-    if (model.input_kind() != InputKind::images) {
-      return;
-    }
+  /// A model is evaluated on images that are normalised as those that it was trained on. What begins with its weights
+  /// (--init) is told where that is not so. source: where the state is from.
+  void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) {
     const auto take = [&](const char* name, auto& values) {
-      const auto found = saved->identity.options.find(name);
-      if (found == saved->identity.options.end()) {
+      const auto found = trained_with.options.find(name);
+      if (found == trained_with.options.end()) {
         return;
       }
       std::istringstream in(found->second);
@@ -256,12 +255,14 @@ struct TrainingProgram::Impl {
       for (auto& value : trained) {
         in >> value;
       }
-      require<DataError>(!in.fail(), o.evaluate, ": ", name, " is '", found->second, "', expected three numbers");
+      require<DataError>(!in.fail(), source, ": ", name, " is '", found->second, "', expected three numbers");
+      const bool taken = !o.evaluate.empty();
       if (first && trained != values) {
-        std::cout << "  warning    the " << name << " of the training images at hand is not that of " << o.evaluate
-                  << ", " << found->second << ", which is taken\n";
+        std::cout << "  warning    the " << name << " of the training images at hand is not that of " << source << ", "
+                  << printable(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
+                  << '\n';
       }
-      values = trained;
+      values = taken ? trained : values;
     };
     take("mean", augment.mean);
     take("std", augment.std);
@@ -280,8 +281,12 @@ struct TrainingProgram::Impl {
       resolved = resolve(o, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       TrainerOptions& options = resolved.trainer;
       options.plan.augment = recipe.augment;
-      if (!o.evaluate.empty() && saved && !recipe.statistics_given) {
-        take_statistics(recipe.model, options.plan.augment);
+      if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
+        if (!o.evaluate.empty() && saved) {
+          take_statistics(saved->identity, o.evaluate, options.plan.augment);
+        } else if (!o.init.empty() && file_exists(o.init + "/state.json")) {
+          take_statistics(read_checkpoint_state(o.init).identity, o.init, options.plan.augment);
+        }
       }
       options.plan.augment.seed = o.seed;
       if (recipe.change) {
@@ -486,6 +491,7 @@ struct TrainingProgram::Impl {
   int train(const Recipe& recipe, const RunProgress& progress, RunObserver* observer) {
     session.agree([&] {
       doing(first ? "opening the files of results" : "waiting for rank 0's files of results");
+      stop = &record_stop_signals();  // before anything is deleted: from here on a stop leaves a checkpoint
       if (first && o.overwrite && resume_from.empty()) {
         files.remove_results(o.out);
       }
@@ -506,7 +512,6 @@ struct TrainingProgram::Impl {
       files.write_event("resume",
                         {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}});
     }
-    stop = &record_stop_signals();
     std::optional<WaitWatch> waits;
     if (first && o.report_waits > 0) {
       waits.emplace(place.context(), *trainer, o.report_waits);

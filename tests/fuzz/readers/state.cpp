@@ -66,6 +66,9 @@ void check_ranges(const nn::CheckpointState& state) {
   check(state.identity.ranks >= 1 && state.identity.threads >= 1, "no ranks or threads");
   const std::optional<double>& accuracy = state.progress.test_accuracy;
   check(!accuracy || (*accuracy >= 0 && *accuracy <= 1), "an accuracy of ", accuracy.value_or(0));
+  const std::optional<double>& best = state.progress.best;
+  check(state.progress.best_by != "test_accuracy" || !best || (*best >= 0 && *best <= 1), "a best of ",
+        best.value_or(0));
   for (const double seen : state.progress.samples_seen) {
     check(seen >= 0 && seen <= 0x1p53, seen, " samples seen");
   }

@@ -393,6 +393,29 @@ class Counted final : public Dataset {
   mutable std::vector<std::atomic<int>> reads_;
 };
 
+TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
+  const DataSplit data = small_data();  // 70 samples
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  const auto rate_behind = [&](bool by_updates, const Position& at, std::int64_t global_batch, std::int64_t batch) {
+    const auto grad = comm::LocalGroup(1).communicator(0);
+    const auto control = comm::LocalGroup(1).communicator(0);
+    CpuContext context({.threads = 1});
+    TrainerOptions options{.global_batch = batch, .schedule_by_updates = by_updates, .loader_workers = 0};
+    options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 10};
+    Trainer trainer(context, {*grad, *control, context.stream()}, model, data, options);
+    trainer.start();
+    const auto statistics = static_cast<std::size_t>(trainer.parameters().statistics().numel());
+    trainer.restore(trainer.continued(at, global_batch), std::vector<double>(statistics), {0});
+    return trainer.learning_rate();
+  };
+  // Half of ten updates, of 14 samples; then of 7.
+  const Position half{.epoch = 1, .batch = 0, .step = 5};
+  EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
+  EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);
+  EXPECT_NEAR(rate_behind(true, half, 14, 7), 0.05, 1e-12) << "five updates are left";
+  EXPECT_NEAR(rate_behind(false, half, 14, 7), 0, 1e-12) << "the control: ten batches of 7 are an epoch";
+}
+
 TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   const DataSplit data = small_data();  // 70 samples
   const Counted counted(*data.train);

@@ -39,7 +39,7 @@ class TrainingRunTest : public TrainerTest {};
 std::vector<std::string> run_on(int ranks, const std::function<void(RunOptions&, int)>& change,
                                 const std::function<void(RunObserver*&, int)>& observe = {},
                                 std::vector<RunResult>* results = nullptr, Stream* stream = nullptr,
-                                RunProgress progress = {}) {
+                                const std::function<RunProgress(int rank)>& progress = {}) {
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::vector<RunResult> all(static_cast<std::size_t>(ranks));
@@ -59,7 +59,8 @@ std::vector<std::string> run_on(int ranks, const std::function<void(RunOptions&,
       observe(observer, grad.rank());
     }
     all[static_cast<std::size_t>(grad.rank())] =
-        run_training(trainer, *control, identity_of(trainer), run, progress, *observer);
+        run_training(trainer, *control, identity_of(trainer), run, progress ? progress(grad.rank()) : RunProgress(),
+                     *observer);
   });
   if (results != nullptr) {
     *results = std::move(all);
@@ -390,6 +391,27 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
   EXPECT_EQ(results[0].progress.position.step, 1) << "the first step is looked at always";
 }
 
+TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
+  const auto failures_of = [&](double best, std::int64_t since_best) {
+    return run_on(
+        2, [](RunOptions& run, int) { run.patience = 3; }, {}, nullptr, nullptr,
+        [&](int rank) {
+          RunProgress progress;
+          progress.best_by = "test_accuracy";
+          progress.best = rank == 1 ? best : 0.25;
+          progress.since_best = rank == 1 ? since_best : 1;
+          return progress;
+        });
+  };
+  EXPECT_EQ(failures_of(0.25, 1), comm::none_failed(2));
+  for (const std::string& failure : failures_of(0.5, 1)) {
+    expect_holds(failure, "so far 0.5, 1 evaluations ago");
+  }
+  for (const std::string& failure : failures_of(0.25, 2)) {
+    expect_holds(failure, "so far 0.25, 2 evaluations ago");
+  }
+}
+
 TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResume) {
   // The metric of evaluation k is values[k]; the highest is the best.
   const std::vector<double> values = {1, 3, 2, 3, 0, 4, 5, 6};
@@ -546,7 +568,8 @@ TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   const auto best_after = [&](const std::string& metric) {
     std::vector<RunResult> results;
     EXPECT_EQ(run_on(
-                  1, [&](RunOptions& run, int) { run.best.metric = metric; }, {}, &results, nullptr, progress),
+                  1, [&](RunOptions& run, int) { run.best.metric = metric; }, {}, &results, nullptr,
+                  [&](int) { return progress; }),
               comm::none_failed(1));
     return results[0].progress;
   };
