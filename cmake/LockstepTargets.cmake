@@ -114,11 +114,13 @@ endfunction()
 set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
 set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
 
-# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [LABELS ..] [TIMEOUT s])
+# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [PARTS n] [LABELS ..]
+#                   [TIMEOUT s])
 # A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun. Without MPI such
 # entries are skipped and the program, which may include MPI's header, is not built. STARTS_RANKS: it calls mpirun itself.
+# PARTS: n entries, which ctest can run at the same time, with a part of its tests each; for programs that take minutes.
 function(lockstep_add_test)
-  cmake_parse_arguments(T "STARTS_RANKS" "NAME;TIMEOUT" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
+  cmake_parse_arguments(T "STARTS_RANKS" "NAME;TIMEOUT;PARTS" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
   if(T_RANKS AND NOT LOCKSTEP_HAS_MPI)
     list(TRANSFORM T_RANKS PREPEND ${T_NAME}.ranks)
     lockstep_skip_tests(NAMES ${T_RANKS} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${T_LABELS})
@@ -143,9 +145,24 @@ function(lockstep_add_test)
     if(T_STARTS_RANKS)
       set(environment ${LOCKSTEP_RANKS_ENVIRONMENT})
     endif()
-    add_test(NAME ${T_NAME} COMMAND ${target})
-    # The long ones begin first, so that none of them is left over for one processor.
-    set_tests_properties(${T_NAME} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
-      ENVIRONMENT "${environment}")
+    set(parts ${T_NAME})
+    if(T_PARTS)
+      foreach(part RANGE 1 ${T_PARTS})
+        list(APPEND parts ${T_NAME}.part${part})
+      endforeach()
+      list(POP_FRONT parts)
+    endif()
+    set(part 0)
+    foreach(name IN LISTS parts)
+      set(share "")
+      if(T_PARTS)
+        set(share GTEST_TOTAL_SHARDS=${T_PARTS} GTEST_SHARD_INDEX=${part})
+      endif()
+      add_test(NAME ${name} COMMAND ${target})
+      # The long ones begin first, so that none of them is left over for one processor.
+      set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
+        ENVIRONMENT "${environment};${share}")
+      math(EXPR part "${part} + 1")
+    endforeach()
   endif()
 endfunction()
