@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>
@@ -16,7 +17,9 @@ class GpuRanks {
  public:
   /// placed.device is a GPU (DeviceError). With placed.shared, place_rank() has set the environment.
   GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
-      : GpuRanks(session.control(), placed, options) {}
+      : GpuRanks(session.control(), placed, options) {
+    grad_ = session.noted(std::move(grad_));
+  }
   /// The same for the ranks of a communicator for host tensors.
   GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options = {});
   /// Waits for the stream, then ends NCCL together with the other ranks; while an exception unwinds it aborts first.

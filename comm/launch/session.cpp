@@ -7,6 +7,7 @@
 #include <new>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/detail/error_line.hpp>
 #include <lockstep/comm/launch/detail/rank_watch.hpp>
+#include <lockstep/comm/launch/detail/recorded_communicator.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
@@ -100,8 +102,15 @@ struct Session::Impl {
   std::unique_ptr<Communicator> control;
   std::optional<Stream> worker;
   Stream* communication = nullptr;
+  bool noted = false;  ///< noted() was called
   int uncaught = std::uncaught_exceptions();
   bool agreed_to_fail = false;  ///< every rank is on its way out
+
+  /// `communicator` with its operations on the board, if there is one.
+  std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
+    OperationLog* log = watch ? watch->end().log(as) : nullptr;
+    return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
+  }
 };
 
 Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_unique<Impl>()) {
@@ -123,7 +132,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_u
   impl_->world = make_world(argc, argv);
   detail::World& world = *impl_->world;
   if (impl_->watch) {
-    impl_->watch->set_session(this);
+    impl_->watch->end().set_session(this);
     impl_->watch->watchdog().begin("comparing the programs of the ranks");
   }
   if (problem.empty()) {
@@ -131,9 +140,9 @@ Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_u
   }
   try {
     require<UsageError>(world.size > 1 || problem.empty(), problem);
-    impl_->grad = world.communicator();
-    impl_->inline_ops = world.communicator();
-    impl_->control = world.communicator();
+    impl_->grad = impl_->logged(world.communicator(), detail::LoggedCommunicator::grad);
+    impl_->inline_ops = impl_->logged(world.communicator(), detail::LoggedCommunicator::inline_ops);
+    impl_->control = impl_->logged(world.communicator(), detail::LoggedCommunicator::control);
     agree([&] { require<UsageError>(problem.empty(), problem); });
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
   } catch (const AgreedFailure&) {
@@ -154,7 +163,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_u
 /// From here on MPI may be gone: the watchdog ends the process alone.
 void Session::end_watch() noexcept {
   if (impl_->watch) {
-    impl_->watch->set_session(nullptr);
+    impl_->watch->end().set_session(nullptr);
     impl_->watch->watchdog().begin("waiting for other ranks to end MPI");
   }
 }
@@ -239,6 +248,17 @@ Stream& Session::communication_stream() {
   return *impl_->communication;
 }
 
+void Session::keep_operations(const std::string& path) {
+  if (impl_->watch) {
+    impl_->watch->end().keep_operations(path);
+  }
+}
+
+std::unique_ptr<Communicator> Session::noted(std::unique_ptr<Communicator> communicator) {
+  return std::exchange(impl_->noted, true) ? std::move(communicator)
+                                           : impl_->logged(std::move(communicator), detail::LoggedCommunicator::gpu);
+}
+
 void Session::agree(const std::function<void()>& phase) {
   std::string text;
   int code = exit_code::kFinished;
@@ -279,6 +299,9 @@ void Session::agree(const std::function<void()>& phase) {
 
 void Session::abort(std::string_view text, int code) noexcept {
   print_error(size() > 1 ? rank() : -1, text);
+  if (impl_->watch) {
+    impl_->watch->end().save_operations();
+  }
   abort(code);
 }
 

@@ -43,7 +43,9 @@ class Session {
   /// ranks run different versions or builds of lockstep.
   ///
   /// watchdog_s above 0: a Watchdog begins before MPI does, so that a rank that hangs while the ranks find each other
-  /// ends the job too.
+  /// ends the job too. It also ends a job with code 3 whose ranks, on one node, call different collectives: "ranks call
+  /// different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank
+  /// 1", at its next look (at least once a second).
   Session(int& argc, char**& argv, double watchdog_s = 0);
   ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
   Session(const Session&) = delete;
@@ -65,6 +67,14 @@ class Session {
   [[nodiscard]] Communicator& control();
   /// Host worker for gradient communication; made on first use. Inline when grad() cannot overlap.
   [[nodiscard]] Stream& communication_stream();
+
+  /// When an error of a rank or its watchdog ends the job, `path` becomes a JSON file with the last 1,024 collectives
+  /// that each rank of this node has called on the communicators above (and on those of noted()). Needs watchdog_s, and
+  /// ranks that share a node.
+  void keep_operations(const std::string& path);
+  /// A communicator of all ranks, made from another, whose collectives are noted too; once. Where they are not noted it
+  /// is the one that is given.
+  [[nodiscard]] std::unique_ptr<Communicator> noted(std::unique_ptr<Communicator> communicator);
 
   /// Runs a phase that may fail on some ranks, and waits for the others. When it fails anywhere, rank 0 prints the text
   /// of the lowest failing rank as one line ("lockstep: error: rank 3: text", without the rank when all ranks failed

@@ -10,6 +10,7 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::comm {
 
@@ -26,6 +27,17 @@ Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
 
+/// Ends the process after a time whatever the rank hangs in, MPI and the C library's streams included.
+void leave_later(Seconds time, int code) noexcept {
+  try {
+    std::thread([time, code] {
+      std::this_thread::sleep_for(time);
+      std::_Exit(code);
+    }).detach();
+  } catch (...) {  // no thread could be started: only MPI_Abort is left
+  }
+}
+
 }  // namespace
 
 JobEnd::JobEnd(double seconds, int rank, const std::optional<BoardPlace>& place) : seconds_(seconds), rank_(rank) {
@@ -39,21 +51,26 @@ JobEnd::JobEnd(double seconds, int rank, const std::optional<BoardPlace>& place)
 }
 
 void JobEnd::look(const std::string& doing) noexcept {
-  if (board_) {
-    board_->write(doing);
+  if (!board_) {
+    return;
+  }
+  board_->write(doing);
+  try {
+    const std::string text = board_->first_difference();
+    if (!text.empty() && board_->first_to_tell()) {
+      leave_later(kForAbort, exit_code::kFailure);
+      write_error(-1, text);
+      write_operations();
+      board_->remove();
+      leave(exit_code::kFailure);
+    }
+  } catch (...) {  // no memory: the watchdog ends a job that hangs
   }
 }
 
-/// Ends the process whatever the rank hangs in, MPI and the C library's streams included.
 void JobEnd::end(const std::string& text) noexcept {
   const Seconds grace = for_others(seconds_);
-  try {
-    std::thread([grace] {
-      std::this_thread::sleep_for(grace + kForAbort);
-      std::_Exit(exit_code::kWatchdog);
-    }).detach();
-  } catch (...) {  // no thread could be started: only MPI_Abort is left
-  }
+  leave_later(grace + kForAbort, exit_code::kWatchdog);
   write_error(rank_, text);
   if (board_) {
     try {
@@ -61,16 +78,49 @@ void JobEnd::end(const std::string& text) noexcept {
         for (const std::string& line : board_->silent(seconds_ / 2)) {
           write_error(rank_, line);
         }
+        for (const std::string& line : board_->behind()) {
+          write_error(rank_, line);
+        }
+        write_operations();
       }
     } catch (...) {  // no memory: this rank has said what it was doing
     }
     board_->remove();
   }
   std::this_thread::sleep_for(grace);
+  leave(exit_code::kWatchdog);
+}
+
+void JobEnd::leave(int code) noexcept {
   if (Session* session = session_) {
-    session->abort(exit_code::kWatchdog);
+    session->abort(code);
   }
-  std::_Exit(exit_code::kWatchdog);
+  std::_Exit(code);
+}
+
+OperationLog* JobEnd::log(LoggedCommunicator communicator) noexcept {
+  return board_ ? &board_->log(communicator) : nullptr;
+}
+
+void JobEnd::keep_operations(const std::string& path) {
+  const std::lock_guard lock(mutex_);
+  operations_file_ = path;
+}
+
+void JobEnd::save_operations() noexcept {
+  if (board_ && board_->first_to_tell()) {
+    write_operations();
+  }
+}
+
+void JobEnd::write_operations() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!operations_file_.empty()) {
+      replace_file(operations_file_, concat(board_->operations().text(1), '\n'));
+    }
+  } catch (...) {  // the error that ends the job is the one to tell
+  }
 }
 
 RankWatch::RankWatch(double seconds, const Launch& launch, const Environment& environment)

@@ -1,12 +1,14 @@
 // A program of ranks that session_test.cpp starts: session_program MODE. Prints "rank R ended with C".
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <new>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
@@ -161,7 +163,45 @@ int share_gpu(Session& session) {
   return 0;
 }
 
+/// Operations that all ranks call, and then one that is rank 1's alone. The second does not wait, so nothing ends.
+int differ(Session& session) {
+  session.watchdog()->begin("computing step", 7);
+  Stream stream = Stream::host_inline();
+  std::vector<float> data(8, 1.0f);
+  for (int i = 0; i < 5; ++i) {
+    session.grad().all_reduce(stream, view_of(data));
+  }
+  session.grad().broadcast(stream, view_of(data), /*root=*/session.rank());
+  std::this_thread::sleep_for(std::chrono::hours(1));
+  return 0;
+}
+
+/// Rank 1 computes for ever where the others wait for it.
+int linger(Session& session) {
+  session.watchdog()->begin("computing step", 7);
+  Stream stream = Stream::host_inline();
+  session.inline_ops().barrier(stream);
+  while (session.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::hours(1));
+  }
+  std::vector<float> data(3, 1.0f);
+  session.inline_ops().all_reduce(stream, view_of(data));
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& argument, Session& session) {
+  if (mode == "differ" || mode == "linger" || mode == "fail_with_record") {
+    session.keep_operations(argument);
+  }
+  if (mode == "differ") {
+    return differ(session);
+  }
+  if (mode == "linger") {
+    return linger(session);
+  }
+  if (mode == "fail_with_record") {
+    return fail_alone(session, [] { throw StateError("broken"); });
+  }
   if (mode == "device") {
     DeviceRequest request;
     session.agree([&] { request = DeviceRequest::parse(argument); });
@@ -253,12 +293,17 @@ int main(int argc, char** argv) {
   };
   const std::string before = launch_variables();
   int rank = -1;
-  const int code = lockstep::comm::run_program(argc, argv, [&](Session& session, int, char**) {
-    rank = session.rank();
-    lockstep::require<lockstep::StateError>(launch_variables() == before, "the environment was changed: ", before,
-                                            "became ", launch_variables());
-    return run(mode, argc > 2 ? argv[2] : "", session);
-  });
+  const char* watchdog = std::getenv("LOCKSTEP_TEST_WATCHDOG");
+  const double watchdog_s = watchdog == nullptr ? 0 : std::stod(watchdog);
+  const int code = lockstep::comm::run_program(
+      argc, argv,
+      [&](Session& session, int, char**) {
+        rank = session.rank();
+        lockstep::require<lockstep::StateError>(launch_variables() == before, "the environment was changed: ", before,
+                                                "became ", launch_variables());
+        return run(mode, argc > 2 ? argv[2] : "", session);
+      },
+      watchdog_s);
   std::printf("rank %d ended with %d\n", rank, code);
   std::fflush(stdout);
 #if LOCKSTEP_TEST_MPI

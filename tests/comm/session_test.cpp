@@ -1,8 +1,12 @@
 #include <lockstep/comm/launch/session.hpp>
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
+
+#include <lockstep/runtime/files/json.hpp>
 
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -97,6 +101,77 @@ TEST(Session, OneFailingRankEndsTheJob) {
     EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.output;
     EXPECT_EQ(o.count("ended with"), 0) << o.output;
   }
+}
+
+/// The text of operation `number` of a communicator, as the record of the operations has it; "none".
+std::string recorded(const Json& record, int rank, const std::string& communicator, std::int64_t number) {
+  const std::string source = "record";
+  for (const Json& each : record.get<Json::Array>("ranks", source)) {
+    if (each.get<int>("rank", source) != rank) {
+      continue;
+    }
+    const Json& log = each.member("communicators", source).member(communicator, source);
+    for (const Json& operation : log.get<Json::Array>("last", source)) {
+      if (operation.get<std::int64_t>("number", source) == number) {
+        EXPECT_GE(operation.get<double>("seconds_ago", source), 0);
+        EXPECT_LT(operation.get<double>("seconds_ago", source), 600);
+        return operation.get<std::string>("operation", source);
+      }
+    }
+  }
+  return "none";
+}
+
+TEST(Session, RanksThatCallDifferentOperationsAreTold) {
+  NEEDS_MPI();
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "operations.json";
+  const Ended o = run(2, "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
+  EXPECT_EQ(o.code, 3) << o.output;
+  EXPECT_LT(o.seconds, 30);
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 from "
+                    "rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
+            1)
+      << o.output;
+  const Json record = read_json(file);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(recorded(record, rank, "grad", 5), "all_reduce of 8 f32");
+    EXPECT_EQ(recorded(record, rank, "grad", 6), "broadcast of 8 f32 from rank " + std::to_string(rank));
+    EXPECT_EQ(recorded(record, rank, "grad", 7), "none");
+  }
+}
+
+TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
+  NEEDS_MPI();
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "operations.json";
+  const Ended o = run(3, "linger " + file, "LOCKSTEP_TEST_WATCHDOG=2");
+  EXPECT_EQ(o.code, 76) << o.output;
+  EXPECT_LT(o.seconds, 40);
+  EXPECT_EQ(o.count("rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank "), 1) << o.output;
+  EXPECT_EQ(o.count(" has not called operation "), 1) << o.output;
+  const Json record = read_json(file);
+  EXPECT_EQ(recorded(record, 0, "inline_ops", 2), "all_reduce of 3 f32");
+  EXPECT_EQ(recorded(record, 1, "inline_ops", 2), "none");
+  EXPECT_EQ(recorded(record, 1, "inline_ops", 1), "barrier");
+}
+
+TEST(Session, ARankThatFailsLeavesTheRecordOfAll) {
+  NEEDS_MPI();
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "operations.json";
+  const Ended o = run(2, "fail_with_record " + file, "LOCKSTEP_TEST_WATCHDOG=600");
+  EXPECT_EQ(o.code, 3) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: rank 1: broken"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  const Json record = read_json(file);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(recorded(record, rank, "grad", 3), "all_reduce of 1000 f32");
+    EXPECT_EQ(recorded(record, rank, "inline_ops", 2), "barrier");
+  }
+  EXPECT_EQ(run(2, "fail_with_record " + (folder / "other.json")).code, 3);
+  EXPECT_FALSE(std::filesystem::exists(folder / "other.json")) << "nothing is noted without a watchdog";
 }
 
 TEST(Session, FailingAlone) {

@@ -27,6 +27,10 @@ namespace {
 constexpr const char* kFolder = "/dev/shm";
 constexpr std::int64_t kHour = 3600;
 
+/// As LoggedCommunicator.
+constexpr std::array<const char*, 4> kCommunicators{"grad", "inline_ops", "control", "gpu"};
+
+/// That of std::chrono::steady_clock.
 std::int64_t now_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -101,6 +105,19 @@ struct ProgressBoard::Board {
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
     std::array<std::atomic<char>, 96> doing;
+    std::array<OperationLog, kCommunicators.size()> logs;
+
+    [[nodiscard]] std::string text() const {
+      std::string result;
+      for (const std::atomic<char>& letter : doing) {
+        const char c = letter.load(std::memory_order_relaxed);
+        if (c == '\0') {
+          break;
+        }
+        result += c;
+      }
+      return result;
+    }
   };
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
@@ -145,9 +162,11 @@ ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
   const std::size_t bytes = Board::bytes(place.local_size);
   const int file = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   checked(file >= 0, "opened");
-  const bool sized = ::ftruncate(file, static_cast<off_t>(bytes)) == 0;
+  // Allocated now: a full file system is an error here and not a signal at the first use.
+  const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  const bool sized = size_error == 0;
   void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-  const int reason = errno;
+  const int reason = sized ? errno : size_error;
   ::close(file);
   errno = reason;
   checked(memory != MAP_FAILED, "mapped");
@@ -206,18 +225,77 @@ std::vector<std::string> ProgressBoard::silent(double seconds) const {
     const char* state = now.started != entry.started || now.state == 'X' || now.state == 'Z' ? "the process has ended"
                         : now.state == 'T' || now.state == 't'                               ? "the process is stopped"
                                                                                              : "the process hangs";
-    std::string doing;
-    for (const std::atomic<char>& letter : entry.doing) {
-      if (const char c = letter.load(std::memory_order_relaxed); c != '\0') {
-        doing += c;
-      } else {
-        break;
-      }
-    }
+    const std::string doing = entry.text();
     lines.push_back(concat("no word from rank ", entry.rank.load(), " (host ", host, ", pid ", pid, ") for ",
                            std::lround(age), " s: ", state, doing.empty() ? "" : concat("; it was ", doing)));
   }
   return lines;
+}
+
+OperationLog& ProgressBoard::log(LoggedCommunicator communicator) noexcept {
+  return board_->entry(place_.local_rank).logs[static_cast<std::size_t>(communicator)];
+}
+
+std::vector<RankLog> ProgressBoard::logs(std::size_t communicator) const {
+  std::vector<RankLog> result;
+  for (int local = 0; local < place_.local_size; ++local) {
+    const Board::Entry& entry = board_->entry(local);
+    if (entry.pid != 0) {
+      result.push_back({static_cast<int>(entry.rank.load()), &entry.logs[communicator]});
+    }
+  }
+  return result;
+}
+
+std::string ProgressBoard::first_difference() const {
+  for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
+    if (std::string text = comm::first_difference(kCommunicators[i], logs(i)); !text.empty()) {
+      return text;
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> ProgressBoard::behind() const {
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
+    if (std::string text = furthest_behind(kCommunicators[i], logs(i)); !text.empty()) {
+      lines.push_back(std::move(text));
+    }
+  }
+  return lines;
+}
+
+Json ProgressBoard::operations() const {
+  const std::int64_t now = now_ns();
+  const auto seconds_since = [now](std::int64_t at_ns) { return 1e-9 * static_cast<double>(now - at_ns); };
+  Json::Array ranks;
+  for (int local = 0; local < place_.local_size; ++local) {
+    const Board::Entry& entry = board_->entry(local);
+    if (entry.pid == 0) {
+      continue;
+    }
+    Json::Object communicators;
+    for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
+      const OperationLog& log = entry.logs[i];
+      const std::int64_t called = log.count();
+      Json::Array last;
+      for (std::int64_t number = std::max<std::int64_t>(1, called - OperationLog::kKept); number <= called; ++number) {
+        if (const auto kept = log.at(number)) {
+          last.push_back(Json::Object{{"number", number},
+                                      {"operation", kept->operation.text()},
+                                      {"seconds_ago", seconds_since(kept->operation.at_ns)}});
+        }
+      }
+      communicators[kCommunicators[i]] = Json::Object{{"called", called}, {"last", std::move(last)}};
+    }
+    ranks.push_back(Json::Object{{"rank", entry.rank.load()},
+                                 {"pid", entry.pid.load()},
+                                 {"doing", entry.text()},
+                                 {"seconds_since_a_word", seconds_since(entry.wrote_ns)},
+                                 {"communicators", std::move(communicators)}});
+  }
+  return Json::Object{{"host", host_name()}, {"ranks", std::move(ranks)}};
 }
 
 }  // namespace lockstep::comm::detail

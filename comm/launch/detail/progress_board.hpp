@@ -7,6 +7,8 @@
 #include <vector>
 
 #include <lockstep/comm/launch/launch.hpp>
+#include <lockstep/comm/operation_log.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::comm::detail {
 
@@ -22,11 +24,14 @@ struct BoardPlace {
 /// As the launcher's variables say. Nothing for a rank that is alone on its node, or whose launcher does not tell.
 [[nodiscard]] std::optional<BoardPlace> board_place(const Launch& launch, const Environment& environment);
 
+/// The communicators of a Session whose operations the ranks of a node can read, and that of ranks on GPUs.
+enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu };
+
 /// What the ranks of a node are doing, in memory that they share. Each writes its own entry, and reads those of others
 /// also while they are stuck or stopped. It needs no MPI: ranks find it by the name of their job before MPI starts.
 ///
-/// A file of a few kB in /dev/shm. It loses its name when all ranks of the node have it, so a killed job leaves
-/// nothing; what was killed before that is removed by a job an hour later.
+/// A file in /dev/shm, of 100 kB for each rank. It loses its name when all ranks of the node have it, so a killed job
+/// leaves nothing; what was killed before that is removed by a job an hour later.
 class ProgressBoard {
  public:
   /// FileError naming the file that cannot be made or mapped.
@@ -42,11 +47,21 @@ class ProgressBoard {
   /// A line for each other rank that has not written for so many seconds: "no word from rank 1 (host a, pid 12) for 3
   /// s: the process is stopped; it was computing step 7", "no word from rank 1 (host a): it has not begun".
   [[nodiscard]] std::vector<std::string> silent(double seconds) const;
+  /// This rank's operations on one of the communicators.
+  [[nodiscard]] OperationLog& log(LoggedCommunicator communicator) noexcept;
+  /// Of the ranks that have come: the first communicator's first_difference() that is not empty.
+  [[nodiscard]] std::string first_difference() const;
+  /// Of each communicator furthest_behind(), where it is not empty.
+  [[nodiscard]] std::vector<std::string> behind() const;
+  /// By rank: what it is doing, and of each communicator how many operations it has called, and the last ones with
+  /// their age.
+  [[nodiscard]] Json operations() const;
   /// Gives the name up also when some ranks have not come.
   void remove() noexcept;
 
  private:
   struct Board;
+  [[nodiscard]] std::vector<RankLog> logs(std::size_t communicator) const;
   BoardPlace place_;
   std::string path_;
   Board* board_ = nullptr;

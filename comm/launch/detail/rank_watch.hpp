@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include <lockstep/comm/launch/detail/progress_board.hpp>
@@ -10,8 +11,9 @@
 
 namespace lockstep::comm::detail {
 
-/// The end of a job that hangs: says what this rank and those that say nothing were doing, gives other ranks the time
-/// to speak, and ends the job with exit code 76.
+/// The end of a job that hangs: says what this rank and those that say nothing were doing, which rank has called fewer
+/// operations than others, gives other ranks the time to speak, and ends the job with exit code 76. And of one whose
+/// ranks call different operations, which would hang: one rank of the node says which, and ends it with 3.
 class JobEnd {
  public:
   /// Without a board where the ranks of the node have none, or it cannot be made.
@@ -22,12 +24,22 @@ class JobEnd {
   void set_session(Session* session) noexcept { session_ = session; }
   void look(const std::string& doing) noexcept;
   [[noreturn]] void end(const std::string& text) noexcept;
+  /// Nothing without a board.
+  [[nodiscard]] OperationLog* log(LoggedCommunicator communicator) noexcept;
+  /// Where save_operations() writes ProgressBoard::operations(); empty: nowhere.
+  void keep_operations(const std::string& path);
+  /// For the end of a job by an error. One rank of the node writes, the first.
+  void save_operations() noexcept;
 
  private:
+  [[noreturn]] void leave(int code) noexcept;
+  void write_operations() noexcept;
   double seconds_;
   int rank_;
   std::atomic<Session*> session_ = nullptr;
   std::unique_ptr<ProgressBoard> board_;
+  std::mutex mutex_;
+  std::string operations_file_;  ///< under the mutex
 };
 
 /// The watchdog of a program's rank from its first instruction on, before MPI starts.
@@ -35,7 +47,7 @@ class RankWatch {
  public:
   RankWatch(double seconds, const Launch& launch, const Environment& environment);
   [[nodiscard]] Watchdog& watchdog() { return watchdog_; }
-  void set_session(Session* session) noexcept { end_.set_session(session); }
+  [[nodiscard]] JobEnd& end() { return end_; }
 
  private:
   JobEnd end_;

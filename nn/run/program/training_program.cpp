@@ -508,6 +508,7 @@ struct TrainingProgram::Impl {
         }
       }
     });
+    keep_operations();
     if (!resume_from.empty()) {
       files.write_event("resume",
                         {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}});
@@ -579,6 +580,17 @@ struct TrainingProgram::Impl {
     }
     std::cout << std::flush;
     return code;
+  }
+
+  /// Where the last collectives are written if the job fails. What an earlier run has left there goes.
+  void keep_operations() {
+    const std::string file =
+        concat(o.out, "/operations", session.nodes() > 1 ? concat("-node-", session.node()) : "", ".json");
+    if (session.local_rank() == 0) {
+      std::error_code ignored;
+      std::filesystem::remove(file, ignored);
+    }
+    session.keep_operations(file);
   }
 
   RunTrace& make_trace() {

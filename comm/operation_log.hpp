@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <lockstep/runtime/base/dtype.hpp>
+
+namespace lockstep::comm {
+
+/// What all ranks of a communicator call together.
+enum class Operation : unsigned char { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, barrier, split };
+[[nodiscard]] std::string_view name_of(Operation operation);  ///< "all_reduce"
+
+struct IssuedOperation {
+  Operation operation = Operation::barrier;
+  DType dtype = DType::u8;
+  std::int64_t elements = 0;               ///< of the input; at most 2^40 - 1 are told apart
+  int root = 0;                            ///< of a broadcast
+  std::int64_t at_ns = 0;                  ///< when it was called, by the steady clock
+  [[nodiscard]] std::string text() const;  ///< "all_reduce of 1000 f32", "broadcast of 8 u8 from rank 0", "barrier"
+};
+
+/// The operations that one rank has called on one communicator: their number, a hash of them all, and the last kKept.
+/// One thread at a time adds. Any thread reads meanwhile, also one of another process that shares the memory, so a rank
+/// that is stuck can be read. An object whose bytes are all 0 is an empty log.
+class OperationLog {
+ public:
+  static constexpr std::int64_t kKept = 1024;
+
+  struct Kept {
+    IssuedOperation operation;
+    std::uint64_t hash = 0;  ///< of it and all before it, without their times
+  };
+
+  void add(const IssuedOperation& operation) noexcept;
+  [[nodiscard]] std::int64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
+  /// Operation `number`, the first being 1. Nothing when it is not yet called, or is no longer kept.
+  [[nodiscard]] std::optional<Kept> at(std::int64_t number) const noexcept;
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> what;
+    std::atomic<std::uint64_t> hash;
+    std::atomic<std::int64_t> at_ns;
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+  std::atomic<std::int64_t> count_{0};
+  std::array<Entry, kKept> entries_{};
+};
+
+/// One rank's log of a communicator.
+struct RankLog {
+  int rank = 0;
+  const OperationLog* log = nullptr;
+};
+
+/// Where ranks called different operations of one communicator: "ranks call different operations: operation 57 of grad
+/// is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty when each rank's operations are the
+/// beginning of those of the rank that has called most.
+[[nodiscard]] std::string first_difference(std::string_view communicator, std::span<const RankLog> ranks);
+
+/// A rank that has called fewer than others: "rank 1 has not called operation 57 of grad, all_reduce of 1000 f32, as
+/// rank 0 has". The rank with the fewest; empty when all have called equally many.
+[[nodiscard]] std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks);
+
+}  // namespace lockstep::comm
