@@ -152,7 +152,8 @@ std::string first_difference(std::string_view communicator, std::span<const Rank
 
 std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks) {
   const auto fewer = [](const RankLog& a, const RankLog& b) { return a.log->count() < b.log->count(); };
-  const auto [least, most] = std::minmax_element(ranks.begin(), ranks.end(), fewer);
+  const auto least = std::min_element(ranks.begin(), ranks.end(), fewer);
+  const auto most = std::max_element(ranks.begin(), ranks.end(), fewer);
   if (least == ranks.end()) {
     return {};
   }

@@ -37,8 +37,9 @@ class Session {
   /// call of its own while communication_stream() has work. When the program had initialised MPI at that level, the
   /// session communicates inline, in the calling thread, as the program may call MPI too.
   ///
-  /// In a process without a launcher it sets OMPI_MCA_plm=isolated (unless set) while MPI_Init_thread runs: Open MPI
-  /// then looks for no way to start processes elsewhere. UsageError when the launcher's environment contradicts itself
+  /// In a process without a launcher it sets OMPI_MCA_plm=isolated and OMPI_MCA_ess_singleton_isolated=1 (unless they
+  /// are set) while MPI_Init_thread runs: Open MPI then starts no daemon and looks for no way to start processes
+  /// elsewhere. UsageError when the launcher's environment contradicts itself
   /// or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure, as they do when
   /// ranks run different versions or builds of lockstep.
   ///

@@ -41,17 +41,20 @@ PrintedCharacter print_character(std::string_view text, char* out) noexcept {
   return {1, 4};
 }
 
+std::string displayed(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    char character[4];
+    const PrintedCharacter printed = print_character(text, character);
+    out.append(character, printed.written);
+    text.remove_prefix(printed.read);
+  }
+  return out;
+}
+
 std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
-  std::string out = "'";
-  std::string_view shown = text.substr(0, kMost);
-  while (!shown.empty()) {
-    char character[4];
-    const PrintedCharacter printed = print_character(shown, character);
-    out.append(character, printed.written);
-    shown.remove_prefix(printed.read);
-  }
-  return out + (text.size() > kMost ? "...'" : "'");
+  return "'" + displayed(text.substr(0, kMost)) + (text.size() > kMost ? "...'" : "'");
 }
 
 }  // namespace lockstep

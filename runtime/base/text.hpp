@@ -17,6 +17,9 @@ struct PrintedCharacter {
 };
 PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 
+/// All of a text, without quotes, with what a terminal would obey as \xNN.
+[[nodiscard]] std::string displayed(std::string_view text);
+
 /// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 

@@ -152,7 +152,7 @@ TEST(Launch, EnvironmentsThatContradictThemselves) {
        {"OMPI_COMM_WORLD_RANK=8", "OMPI_COMM_WORLD_SIZE=8", "rank < size"}},
       {with(kMpirun, {{"OMPI_COMM_WORLD_SIZE", "0"}}), {"OMPI_COMM_WORLD_SIZE=0"}},
       {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "x"}}), {"OMPI_COMM_WORLD_RANK=x", "whole number"}},
-      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), {"OMPI_COMM_WORLD_RANK=-1", "at least 0"}},
+      {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "-1"}}), {"OMPI_COMM_WORLD_RANK=-1", "from 0 to 2147483647"}},
       {with(kMpirun, {{"OMPI_COMM_WORLD_RANK", "99999999999"}}), {"OMPI_COMM_WORLD_RANK=99999999999"}},
       {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_RANK", "2"}}), {"OMPI_COMM_WORLD_LOCAL_RANK=2", "local rank 2 of 2"}},
       {with(kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "9"}}), {"OMPI_COMM_WORLD_LOCAL_SIZE=9", "of 8 in all"}},

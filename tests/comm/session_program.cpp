@@ -285,7 +285,7 @@ int main(int argc, char** argv) {
 #endif
   const auto launch_variables = [] {
     std::string text;
-    for (const char* name : {"OMPI_MCA_plm", "SLURM_STEP_ID", "SLURM_STEPID"}) {
+    for (const char* name : {"OMPI_MCA_plm", "OMPI_MCA_ess_singleton_isolated", "SLURM_STEP_ID", "SLURM_STEPID"}) {
       const char* value = std::getenv(name);
       text += lockstep::concat(name, "=", value == nullptr ? "(none)" : value, " ");
     }

@@ -266,9 +266,34 @@ std::vector<std::string> ProgressBoard::behind() const {
   return lines;
 }
 
+namespace {
+
+double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
+  return 1e-9 * static_cast<double>(end_ns - begin_ns);
+}
+
+Json json_of(const OperationLog& log, std::int64_t now) {
+  Json::Object object;
+  const std::int64_t called = log.count();
+  Json::Array last;
+  for (std::int64_t number = std::max<std::int64_t>(1, called - OperationLog::kKept); number <= called; ++number) {
+    if (const auto kept = log.at(number)) {
+      Json::Object operation;
+      operation["number"] = number;
+      operation["operation"] = kept->operation.text();
+      operation["seconds_ago"] = seconds_between(kept->operation.at_ns, now);
+      last.emplace_back(std::move(operation));
+    }
+  }
+  object["called"] = called;
+  object["last"] = std::move(last);
+  return object;
+}
+
+}  // namespace
+
 Json ProgressBoard::operations() const {
   const std::int64_t now = now_ns();
-  const auto seconds_since = [now](std::int64_t at_ns) { return 1e-9 * static_cast<double>(now - at_ns); };
   Json::Array ranks;
   for (int local = 0; local < place_.local_size; ++local) {
     const Board::Entry& entry = board_->entry(local);
@@ -277,25 +302,20 @@ Json ProgressBoard::operations() const {
     }
     Json::Object communicators;
     for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
-      const OperationLog& log = entry.logs[i];
-      const std::int64_t called = log.count();
-      Json::Array last;
-      for (std::int64_t number = std::max<std::int64_t>(1, called - OperationLog::kKept); number <= called; ++number) {
-        if (const auto kept = log.at(number)) {
-          last.push_back(Json::Object{{"number", number},
-                                      {"operation", kept->operation.text()},
-                                      {"seconds_ago", seconds_since(kept->operation.at_ns)}});
-        }
-      }
-      communicators[kCommunicators[i]] = Json::Object{{"called", called}, {"last", std::move(last)}};
+      communicators[kCommunicators[i]] = json_of(entry.logs[i], now);
     }
-    ranks.push_back(Json::Object{{"rank", entry.rank.load()},
-                                 {"pid", entry.pid.load()},
-                                 {"doing", entry.text()},
-                                 {"seconds_since_a_word", seconds_since(entry.wrote_ns)},
-                                 {"communicators", std::move(communicators)}});
+    Json::Object rank;
+    rank["rank"] = entry.rank.load();
+    rank["pid"] = entry.pid.load();
+    rank["doing"] = entry.text();
+    rank["seconds_since_a_word"] = seconds_between(entry.wrote_ns, now);
+    rank["communicators"] = std::move(communicators);
+    ranks.emplace_back(std::move(rank));
   }
-  return Json::Object{{"host", host_name()}, {"ranks", std::move(ranks)}};
+  Json::Object board;
+  board["host"] = host_name();
+  board["ranks"] = std::move(ranks);
+  return board;
 }
 
 }  // namespace lockstep::comm::detail

@@ -77,6 +77,11 @@ int initialise(int& argc, char**& argv) {
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
+  // Nor does it need the daemon that would start them: that takes a fifth of a second, and the daemon may stay behind,
+  // hanging, when the process is killed while it begins.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
+    environment.set("OMPI_MCA_ess_singleton_isolated", "1");
+  }
   // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one, the
   // process is either right (a step of one task), or Session says in one line what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {

@@ -6,6 +6,7 @@
 
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep::nn {
@@ -170,7 +171,7 @@ void print_resumed(std::ostream& out, const std::string& from, const RunProgress
       << ", step " << at.step << '\n';
   std::istringstream lines(differences);
   for (std::string line; std::getline(lines, line);) {
-    out << "  differs    " << printable(line) << " (the run continues, not bit for bit)\n";
+    out << "  differs    " << displayed(line) << " (the run continues, not bit for bit)\n";
   }
   out << std::flush;
 }

@@ -127,8 +127,8 @@ void RunFiles::make(const std::string& folder, bool append) {
   remove_cut_files(folder, "config.json");
   try {
     replace_file(folder + "/config.json", config_.text(2) + "\n");
-  } catch (const FileError& error) {
-    throw WriteError(error.what());
+  } catch (const FileError& failure) {
+    throw WriteError(failure.what());
   }
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
   if (tensorboard_from_) {

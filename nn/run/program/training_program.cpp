@@ -259,7 +259,7 @@ struct TrainingProgram::Impl {
       const bool taken = !o.evaluate.empty();
       if (first && trained != values) {
         std::cout << "  warning    the " << name << " of the training images at hand is not that of " << source << ", "
-                  << printable(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
+                  << displayed(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
                   << '\n';
       }
       values = taken ? trained : values;

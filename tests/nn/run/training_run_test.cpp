@@ -58,9 +58,8 @@ std::vector<std::string> run_on(int ranks, const std::function<void(RunOptions&,
     if (observe) {
       observe(observer, grad.rank());
     }
-    all[static_cast<std::size_t>(grad.rank())] =
-        run_training(trainer, *control, identity_of(trainer), run, progress ? progress(grad.rank()) : RunProgress(),
-                     *observer);
+    all[static_cast<std::size_t>(grad.rank())] = run_training(
+        trainer, *control, identity_of(trainer), run, progress ? progress(grad.rank()) : RunProgress(), *observer);
   });
   if (results != nullptr) {
     *results = std::move(all);

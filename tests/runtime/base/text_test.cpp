@@ -19,5 +19,11 @@ TEST(Text, PrintableIsOneShortLine) {
   EXPECT_LE(printable(std::string(100'000, 'x')).size(), 210U);
 }
 
+TEST(Text, DisplayedIsAllOfIt) {
+  EXPECT_EQ(displayed("options 'x': \"1\"\x1b[2J\n"), "options 'x': \"1\"\\x1b[2J\\x0a");
+  EXPECT_EQ(displayed(""), "");
+  EXPECT_EQ(displayed(std::string(1000, 'x')), std::string(1000, 'x'));
+}
+
 }  // namespace
 }  // namespace lockstep
