@@ -74,7 +74,8 @@ class CudaGraphState final : public GraphState {
  public:
   CudaGraphState(Device d, std::size_t count, cudaGraph_t graph) : GraphState(d, count) {
     const cuda::DeviceGuard guard(device);
-    LOCKSTEP_CUDA_CHECK(device, cudaGraphInstantiate(&executable_, graph, 0));
+    // Capture copies the priorities of streams to nodes; without the flag all get that of the launch's stream.
+    LOCKSTEP_CUDA_CHECK(device, cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority));
   }
   ~CudaGraphState() override {
     const cuda::DeviceGuard guard(device, std::nothrow);

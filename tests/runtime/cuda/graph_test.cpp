@@ -362,6 +362,33 @@ TEST_F(CudaGraphTest, EveryCallFailingInTurnEndsTheCaptureAndLeaksNothing) {
   }
 }
 
+TEST_F(CudaGraphTest, NodesKeepThePrioritiesOfTheirStreams) {
+  const Device device = Device::cuda(0);
+  Stream urgent = Stream::cuda(device, -3);
+  CudaContext context(device);
+  CudaContext side(device, {.stream = urgent.cuda_handle(), .memory = &context.memory()});
+  const Pinned in(context, kCount, 3);
+  const Tensor a = Tensor::zeros(context, Shape{kCount}, DType::f32);
+  const Tensor b = Tensor::zeros(context, Shape{kCount}, DType::f32);
+  Event fork(device);
+  Event join(device);
+  Graph graph = Graph::capture(context.stream(), [&] {
+    copy(context, in, a);
+    context.stream().record(fork);
+    side.stream().wait(fork);
+    copy(side, a, b);
+    side.stream().record(join);
+    context.stream().wait(join);
+    copy(context, b, a);
+  });
+  graph.launch(context.stream());
+  EXPECT_EQ(standin::launched_priorities(), (std::vector<int>{0, -3, 0}));
+  context.synchronize();
+  graph.launch(urgent);
+  EXPECT_EQ(standin::launched_priorities(), (std::vector<int>{0, -3, 0}));
+  urgent.synchronize();
+}
+
 TEST_F(CudaGraphTest, ALaunchIsOneCall) {
   Diamond diamond(Device::cuda(0));
   Graph graph = Graph::capture(diamond.context.stream(), [&] { diamond.enqueue(); });

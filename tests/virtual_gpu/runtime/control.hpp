@@ -69,6 +69,9 @@ void fail_work(std::int64_t n, cudaError_t error);
 void violate(const std::string& text);                         ///< writes one down
 [[nodiscard]] std::vector<std::string> leaks();                ///< memory, pools, streams, events and contexts kept
 [[nodiscard]] std::vector<int> devices_in_use();               ///< devices whose primary context exists
+/// Of the nodes of the graph that was launched last, in the order of their capture: 0 to -5, the least is the most
+/// urgent.
+[[nodiscard]] std::vector<int> launched_priorities();
 [[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
 [[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet
 

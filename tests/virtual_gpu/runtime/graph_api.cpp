@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -60,7 +61,7 @@ cudaError_t Machine::capture(Queue& queue, Work work) {
   if (into.spoilt) {
     return fail(cudaErrorStreamCaptureInvalidated);
   }
-  into.nodes.push_back({std::move(work), queue.device, queue.tail});
+  into.nodes.push_back({std::move(work), queue.device, queue.tail, queue.priority});
   queue.tail = {into.nodes.size() - 1};
   return cudaSuccess;
 }
@@ -100,6 +101,10 @@ void Machine::launch_graph(ExecutableObject& graph, Queue& queue) {
   const auto ticket = [] { return std::make_shared<Ticket>(); };
   if (graph.last != nullptr) {
     enqueue(queue, {.name = "cudaGraphLaunch", .awaits = graph.last});
+  }
+  launched_priorities.clear();
+  for (const Node& node : graph.nodes) {
+    launched_priorities.push_back(graph.node_priorities ? node.priority : queue.priority);
   }
   const auto start = ticket();
   std::vector<std::shared_ptr<Ticket>> done;
@@ -264,16 +269,18 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
   return cudaSuccess;
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long /*flags*/) {
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
   Call call("cudaGraphInstantiate");
   if (call.refused()) {
     return call.status;
   }
   const GraphObject* object = find(call.machine.graphs, graph);
-  if (object == nullptr) {
-    return call.machine.violate("cudaGraphInstantiate: not a graph", cudaErrorInvalidValue);
+  if (object == nullptr || (flags & ~std::uint64_t{cudaGraphInstantiateFlagUseNodePriority}) != 0) {
+    return call.machine.violate("cudaGraphInstantiate: not a graph, or an unexpected flag", cudaErrorInvalidValue);
   }
-  auto made = std::make_unique<ExecutableObject>(ExecutableObject{object->nodes});
+  auto made = std::make_unique<ExecutableObject>();
+  made->nodes = object->nodes;
+  made->node_priorities = (flags & cudaGraphInstantiateFlagUseNodePriority) != 0;
   *executable = reinterpret_cast<cudaGraphExec_t>(made.get());
   call.machine.executables.emplace(made.get(), std::move(made));
   return cudaSuccess;

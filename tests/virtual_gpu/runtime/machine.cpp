@@ -118,6 +118,7 @@ void Machine::reset(const Options& wanted) {
   retained.clear();
   others.clear();
   peers.clear();
+  launched_priorities.clear();
   log.clear();
   violations.clear();
   driver_error = wanted.devices == 0 ? cudaErrorNoDevice : cudaSuccess;
@@ -499,11 +500,11 @@ Queue* Machine::choose(Queue* needed) {
   if (style == Style::priority) {
     if (random() % 8 == 0) {
       for (Queue* queue : ready) {
-        queue->priority = static_cast<int>(random() % 1000);
+        queue->turn = static_cast<int>(random() % 1000);
       }
     }
     return *std::max_element(ready.begin(), ready.end(),
-                             [](const Queue* a, const Queue* b) { return a->priority < b->priority; });
+                             [](const Queue* a, const Queue* b) { return a->turn < b->turn; });
   }
   return ready[random() % ready.size()];
 }
@@ -784,6 +785,12 @@ std::vector<int> devices_in_use() {
     devices.insert(device);
   }
   return {devices.begin(), devices.end()};
+}
+
+std::vector<int> launched_priorities() {
+  auto& machine = Machine::instance();
+  const std::lock_guard lock(machine.mutex);
+  return machine.launched_priorities;
 }
 
 cudaError_t last_error() {

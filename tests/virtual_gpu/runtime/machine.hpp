@@ -92,6 +92,7 @@ class Machine {
   std::set<int> contexts;       ///< that the runtime made
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;
+  std::vector<int> launched_priorities;  ///< of the nodes of the graph that was launched last
   std::set<std::pair<int, int>> peers;  ///< (device, peer) whose access was enabled
   std::vector<std::string> log;
   std::vector<std::string> violations;

@@ -85,6 +85,7 @@ struct Node {
   Work work;
   int device = 0;
   std::set<std::size_t> after;
+  int priority = 0;  ///< of the stream that it was captured from
 };
 
 /// A graph that is being captured.
@@ -102,6 +103,7 @@ struct GraphObject {
 
 struct ExecutableObject {
   std::vector<Node> nodes;
+  bool node_priorities = false;       ///< else every node has the priority of the stream that launches
   std::shared_ptr<Ticket> last = {};  ///< end of the latest launch
 };
 
@@ -114,7 +116,8 @@ struct Queue {
   bool legacy = false;                    ///< the default stream of its device: always there, never destroyed
   bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
   bool busy = false;                      ///< its host function is running or about to
-  int priority = 0;                       ///< of the schedule, not CUDA's
+  int priority = 0;                       ///< that it was made with
+  int turn = 0;                           ///< of the schedule: the largest goes first
   std::deque<Work> work;
 };
 

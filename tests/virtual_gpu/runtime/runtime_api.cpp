@@ -587,7 +587,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
   auto queue = std::make_unique<Queue>();
   queue->device = thread_state().device;
   queue->number = static_cast<int>(machine.queues.size()) + 1;
-  queue->priority = static_cast<int>(machine.random() % 1000);
+  queue->priority = priority;
+  queue->turn = static_cast<int>(machine.random() % 1000);
   *stream = reinterpret_cast<cudaStream_t>(queue.get());
   machine.queues.emplace(queue.get(), std::move(queue));
   return cudaSuccess;

@@ -548,6 +548,28 @@ TEST_F(Standin, CapturesAreSpoiltByWhatCudaForbids) {
   EXPECT_EQ(standin::violations(), std::vector<std::string>{});
 }
 
+TEST_F(Standin, NodesHaveTheirOwnPrioritiesWhereThatIsAskedFor) {
+  cudaStream_t normal = make_stream();
+  cudaStream_t urgent = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithPriority(&urgent, cudaStreamNonBlocking, -2), cudaSuccess);
+  int* device = make_device(4);
+  ASSERT_EQ(cudaStreamBeginCapture(urgent, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(device, 0, 16, urgent), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(urgent, &graph), cudaSuccess);
+  const auto launched = [&](unsigned long long flags) {
+    cudaGraphExec_t executable = nullptr;
+    EXPECT_EQ(cudaGraphInstantiate(&executable, graph, flags), cudaSuccess);
+    EXPECT_EQ(cudaGraphLaunch(executable, normal), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(normal), cudaSuccess);
+    EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+    return standin::launched_priorities();
+  };
+  EXPECT_EQ(launched(0), std::vector<int>{0});
+  EXPECT_EQ(launched(cudaGraphInstantiateFlagUseNodePriority), std::vector<int>{-2});
+  EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+}
+
 TEST_F(Standin, CapturesEndWhereTheyBeganWithAllStreamsJoined) {
   cudaStream_t a = make_stream();
   cudaStream_t b = make_stream();
