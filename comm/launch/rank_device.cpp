@@ -277,6 +277,11 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
 RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine) {
   session.agree([&] { machine.sharing = shared_gpu_allowed() ? Sharing::allowed : Sharing::forbidden; });
   RankDevice placed = device_of_rank(session, request, machine);
+  session.agree([&] {
+    if (placed.device != Device::cpu()) {
+      machine.make_current(placed.device);
+    }
+  });
   if (placed.shared) {
     set_shared_gpu_environment(session.rank());
   }

@@ -67,6 +67,7 @@ struct NodeGpus {
   std::function<std::string()> why_none = why_no_gpus;
   std::function<std::string()> promised = [] { return promised_gpus(process_environment()); };
   std::function<void(Device)> check = [](Device device) { check_gpu(device); };
+  std::function<void(Device)> make_current = lockstep::make_current;
   Sharing sharing = Sharing::forbidden;
 };
 
@@ -78,10 +79,11 @@ struct NodeGpus {
 /// and ends all ranks. UsageError on all ranks when their requests differ.
 [[nodiscard]] RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine = {});
 
-/// device_of_rank() for programs: ranks may share a GPU when shared_gpu_allowed() says so (gpu_communicator.hpp). A
-/// rank that shares one then has the variables of set_shared_gpu_environment(), so no other thread may read the
-/// environment meanwhile. machine.sharing is not used. Collective, with the errors of device_of_rank(), and UsageError
-/// when LOCKSTEP_ALLOW_SHARED_GPU is neither 0 nor 1 on some rank.
+/// device_of_rank() for programs: the rank's GPU becomes the calling thread's current device, and no other one gets a
+/// context. Ranks may share a GPU when shared_gpu_allowed() says so (gpu_communicator.hpp). A rank that shares one has
+/// the variables of set_shared_gpu_environment(), so no other thread may read the environment meanwhile.
+/// machine.sharing is not used. Collective, with the errors of device_of_rank(), and UsageError when
+/// LOCKSTEP_ALLOW_SHARED_GPU is neither 0 nor 1 on some rank.
 [[nodiscard]] RankDevice place_rank(Session& session, const DeviceRequest& request, NodeGpus machine = {});
 
 /// Sets the variables of shared_gpu_environment(rank) in this process, except those that are already set. To be called

@@ -1,32 +1,96 @@
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
-#include <lockstep/runtime/cuda/check.hpp>
+#include <array>
+#include <atomic>
+#include <cstddef>
+
+#include <lockstep/runtime/cuda/driver.hpp>
 
 namespace lockstep::cuda {
+namespace {
+
+/// The driver's functions for contexts.
+struct Driver {
+  explicit Driver(Device device)
+      : get_device(driver_function<decltype(&cuCtxGetDevice)>("cuCtxGetDevice", device)),
+        get_state(driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState", device)),
+        retain(driver_function<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain", device)),
+        release(driver_function<decltype(&cuDevicePrimaryCtxRelease)>("cuDevicePrimaryCtxRelease", device)),
+        push(driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent", device)),
+        pop(driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent", device)) {}
+
+  decltype(&cuCtxGetDevice) get_device;
+  decltype(&cuDevicePrimaryCtxGetState) get_state;
+  decltype(&cuDevicePrimaryCtxRetain) retain;
+  decltype(&cuDevicePrimaryCtxRelease) release;
+  decltype(&cuCtxPushCurrent) push;
+  decltype(&cuCtxPopCurrent) pop;
+};
+
+const Driver& driver(Device device) {
+  static const Driver once(device);
+  return once;
+}
+
+/// The device's primary context, which is there afterwards and which the runtime keeps: cudaInitDevice() makes it, and
+/// makes it again where the host program has called cudaDeviceReset(). A CUdevice is the index of its device.
+CUcontext primary_context(Device device) {
+  static std::array<std::atomic<CUcontext>, 256> known{};
+  std::atomic<CUcontext>& place = known.at(static_cast<std::size_t>(device.index));
+  unsigned int flags = 0;
+  int active = 0;
+  if (place.load() != nullptr) {
+    check_driver(driver(device).get_state(device.index, &flags, &active), "cuDevicePrimaryCtxGetState", device);
+  }
+  if (active == 0) {
+    LOCKSTEP_CUDA_CHECK(device, cudaInitDevice(device.index, 0, 0));
+    CUcontext context = nullptr;
+    check_driver(driver(device).retain(&context, device.index), "cuDevicePrimaryCtxRetain", device);
+    place = context;  // the runtime has retained it, too, and never releases it
+    check_driver(driver(device).release(device.index), "cuDevicePrimaryCtxRelease", device);
+  }
+  return place;
+}
+
+/// Whether there is something to put back. A thread that has no context, and whose next CUDA call would give it this
+/// device's, gets that for good.
+bool make_current(Device device) {
+  CUdevice current = 0;
+  const CUresult status = driver(device).get_device(&current);
+  if (status == CUDA_SUCCESS && current == device.index) [[likely]] {
+    return false;
+  }
+  if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_NOT_INITIALIZED) {
+    int chosen = 0;
+    LOCKSTEP_CUDA_CHECK(device, cudaGetDevice(&chosen));
+    if (chosen == device.index) {
+      LOCKSTEP_CUDA_CHECK(device, cudaSetDevice(chosen));
+      return false;
+    }
+  } else {
+    check_driver(status, "cuCtxGetDevice", device);
+  }
+  check_driver(driver(device).push(primary_context(device)), "cuCtxPushCurrent", device);
+  return true;
+}
+
+}  // namespace
 
 DeviceGuard::DeviceGuard(Device device) {
-  int current = 0;
-  LOCKSTEP_CUDA_CHECK(device, cudaGetDevice(&current));
-  if (current != device.index) {
-    LOCKSTEP_CUDA_CHECK(device, cudaSetDevice(device.index));
-    restore_ = current;
-  }
+  restore_ = cuda::make_current(device) ? device.index : -1;
 }
 
 DeviceGuard::DeviceGuard(Device device, std::nothrow_t) noexcept {
-  int current = 0;
-  const cudaError_t status = cudaGetDevice(&current);
-  cuda::ignore(status);
-  if (status == cudaSuccess && current != device.index) {
-    const cudaError_t changed = cudaSetDevice(device.index);
-    cuda::ignore(changed);
-    restore_ = changed == cudaSuccess ? current : -1;
+  try {
+    restore_ = cuda::make_current(device) ? device.index : -1;
+  } catch (const std::exception&) {  // as it is
   }
 }
 
 DeviceGuard::~DeviceGuard() {
   if (restore_ >= 0) {
-    ignore(cudaSetDevice(restore_));
+    CUcontext popped = nullptr;
+    static_cast<void>(driver(Device::cuda(restore_)).pop(&popped));
   }
 }
 

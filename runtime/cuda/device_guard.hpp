@@ -7,8 +7,8 @@
 namespace lockstep::cuda {
 
 /// Makes a device the calling thread's current one; the destructor restores the former one. It costs one cheap call
-/// when the device is already current, and programs should arrange for that: since CUDA 12, cudaSetDevice() creates the
-/// device's primary context, so switching back to a device that the program does not use takes memory there.
+/// when the device is already current, and programs should arrange for that (make_current()). Else a context is pushed
+/// and popped through the driver: cudaSetDevice(), to switch back, would make one on a device that nobody uses.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);                  ///< CudaError when the device cannot be made current

@@ -2,6 +2,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
 namespace lockstep {
@@ -41,17 +42,10 @@ GpuState::Mode mode_of(int mode) {
 
 /// Makes the context and asks for its memory.
 cudaError_t open(Device device, GpuState& state) {
-  int before = 0;
-  cudaError_t status = cudaGetDevice(&before);
-  const bool change = status == cudaSuccess && before != device.index;
-  if (change) {
-    status = cudaSetDevice(device.index);
-  }
+  cudaError_t status = cudaInitDevice(device.index, 0, 0);
   if (status == cudaSuccess) {
+    const cuda::DeviceGuard guard(device);
     status = cudaMemGetInfo(&state.free, &state.total);
-  }
-  if (change) {
-    cuda::ignore(cudaSetDevice(before));
   }
   cuda::ignore(status);
   return status;
@@ -80,6 +74,12 @@ GpuState gpu_state(Device device) {
   }
   cuda::check(status, "making the context", device);
   return state;
+}
+
+void make_current(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    LOCKSTEP_CUDA_CHECK(device, cudaSetDevice(device.index));
+  }
 }
 
 std::string why_no_gpus() {

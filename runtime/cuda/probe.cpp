@@ -1,66 +1,39 @@
 // Tries a GPU through the driver API: the runtime API would make its context the thread's current one and keep it.
-#include <cuda.h>
-#include <cuda_runtime_api.h>
-
 #include <string>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/machine/usable_gpus.hpp>
 
 namespace lockstep {
 namespace {
 
-/// A function of the driver, found at run time: a program linked with the driver's library would not start without a
-/// driver. The version selects the form of the function; these have not changed since CUDA 12.0.
-template <class Function>
-Function driver_function(const char* name, Device device) {
-  void* pointer = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-#if CUDART_VERSION >= 12050
-  LOCKSTEP_CUDA_CHECK(device, cudaGetDriverEntryPointByVersion(name, &pointer, 12000, cudaEnableDefault, &found));
-#else
-  LOCKSTEP_CUDA_CHECK(device, cudaGetDriverEntryPoint(name, &pointer, cudaEnableDefault, &found));
-#endif
-  require<CudaError>(found == cudaDriverEntryPointSuccess && pointer != nullptr, "the driver has no ", name);
-  return reinterpret_cast<Function>(pointer);
-}
-
-/// cuda.h maps function names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); the driver is asked for
-/// the plain name.
+/// What a probe calls.
 struct Driver {
   explicit Driver(Device d) : device(d) {}
   Device device;
   using Init = decltype(&cuInit);
-  Init init = driver_function<Init>("cuInit", device);
+  Init init = cuda::driver_function<Init>("cuInit", device);
   using DeviceGet = decltype(&cuDeviceGet);
-  DeviceGet device_get = driver_function<DeviceGet>("cuDeviceGet", device);
+  DeviceGet device_get = cuda::driver_function<DeviceGet>("cuDeviceGet", device);
   using DeviceGetAttribute = decltype(&cuDeviceGetAttribute);
-  DeviceGetAttribute attribute = driver_function<DeviceGetAttribute>("cuDeviceGetAttribute", device);
+  DeviceGetAttribute attribute = cuda::driver_function<DeviceGetAttribute>("cuDeviceGetAttribute", device);
   using Retain = decltype(&cuDevicePrimaryCtxRetain);
-  Retain retain = driver_function<Retain>("cuDevicePrimaryCtxRetain", device);
+  Retain retain = cuda::driver_function<Retain>("cuDevicePrimaryCtxRetain", device);
   using Release = decltype(&cuDevicePrimaryCtxRelease);
-  Release release = driver_function<Release>("cuDevicePrimaryCtxRelease", device);
+  Release release = cuda::driver_function<Release>("cuDevicePrimaryCtxRelease", device);
   using Push = decltype(&cuCtxPushCurrent);
-  Push push = driver_function<Push>("cuCtxPushCurrent", device);
+  Push push = cuda::driver_function<Push>("cuCtxPushCurrent", device);
   using Pop = decltype(&cuCtxPopCurrent);
-  Pop pop = driver_function<Pop>("cuCtxPopCurrent", device);
+  Pop pop = cuda::driver_function<Pop>("cuCtxPopCurrent", device);
   using MemGetInfo = decltype(&cuMemGetInfo);
-  MemGetInfo mem_get_info = driver_function<MemGetInfo>("cuMemGetInfo", device);
+  MemGetInfo mem_get_info = cuda::driver_function<MemGetInfo>("cuMemGetInfo", device);
   using MemAlloc = decltype(&cuMemAlloc);
-  MemAlloc mem_alloc = driver_function<MemAlloc>("cuMemAlloc", device);
+  MemAlloc mem_alloc = cuda::driver_function<MemAlloc>("cuMemAlloc", device);
   using MemFree = decltype(&cuMemFree);
-  MemFree mem_free = driver_function<MemFree>("cuMemFree", device);
-  using GetErrorName = decltype(&cuGetErrorName);
-  GetErrorName error_name = driver_function<GetErrorName>("cuGetErrorName", device);
+  MemFree mem_free = cuda::driver_function<MemFree>("cuMemFree", device);
 
-  [[nodiscard]] std::string name_of(CUresult status) const {
-    const char* text = nullptr;
-    return error_name(status, &text) == CUDA_SUCCESS && text != nullptr ? text : concat("error ", status);
-  }
-  void check(CUresult status, const char* call) const {
-    require<CudaError>(status == CUDA_SUCCESS, call, " failed on ", device, ": ", name_of(status));
-  }
+  void check(CUresult status, const char* call) const { cuda::check_driver(status, call, device); }
 };
 
 /// Makes the device's primary context current in this thread, until this object ends. The driver counts who retains a
@@ -95,7 +68,7 @@ std::string why_no_context(const Driver& driver, CUdevice device, CUresult statu
   } else if (known && mode == CU_COMPUTEMODE_PROHIBITED) {
     text = ", its compute mode forbids contexts";
   }
-  return concat("no context can be made: ", driver.name_of(status), text);
+  return concat("no context can be made: ", cuda::driver_error(status, driver.device), text);
 }
 
 }  // namespace

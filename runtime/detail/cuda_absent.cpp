@@ -31,6 +31,12 @@ GpuState gpu_state(Device device) {
   throw_absent(device);
 }
 
+void make_current(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    throw_absent(device);
+  }
+}
+
 std::string why_no_gpus() {
   return "this build has no CUDA; configure with -DLOCKSTEP_CUDA=ON";
 }

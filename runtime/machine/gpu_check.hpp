@@ -49,6 +49,11 @@ enum class GpuMemory : bool { held, needed };
 /// DeviceError with the text of why_unusable(), if there is one. A CudaContext begins with this check.
 void check_gpu(Device device, GpuMemory memory = GpuMemory::needed);
 
+/// Makes a GPU the calling thread's current device (cudaSetDevice()), and its context. For programs that compute on one
+/// GPU: whatever asks for the device afterwards finds it there. Does nothing for the host. CudaError; DeviceError in a
+/// build without CUDA.
+void make_current(Device device);
+
 /// Why num_gpus() is 0, for people: no CUDA in this build, no driver, a driver that is too old, or no device. Empty
 /// when there are GPUs. Makes no context.
 [[nodiscard]] std::string why_no_gpus();

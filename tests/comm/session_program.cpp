@@ -156,6 +156,7 @@ int share_gpu(Session& session) {
   comm::NodeGpus machine;
   machine.list = [] { return std::vector<GpuInfo>{{.index = 0, .uuid = "GPU-0"}}; };
   machine.check = [](Device) {};
+  machine.make_current = [](Device) {};
   const comm::RankDevice placed = comm::place_rank(session, DeviceRequest::parse("gpu"), machine);
   const char* host = std::getenv("NCCL_HOSTID");
   std::printf("rank %d on %s, NCCL's host %s\n", session.rank(), to_string(placed.device).c_str(),

@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <cstdlib>
 #include <thread>
 
+#include <lockstep/runtime/cuda/driver.hpp>
+#include <lockstep/runtime/machine/usable_gpus.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 
 #include "tests/runtime/cuda/support.hpp"
@@ -182,6 +185,47 @@ TEST_F(CudaContextPairTest, TheCurrentDeviceIsNeverChanged) {
     }
   }
   ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+}
+
+/// Whether the device's primary context exists.
+bool has_context(Device device) {
+  const auto get_state =
+      cuda::driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState", device);
+  unsigned int flags = 0;
+  int active = 0;
+  cuda::check_driver(get_state(device.index, &flags, &active), "cuDevicePrimaryCtxGetState", device);
+  return active != 0;
+}
+
+/// Asks about the first GPU, tries it, and computes on the second one, in a thread that chose no device: what is left
+/// of the first one. A GoogleTest process of its own, as no other test may have used the first one before.
+int contexts_left() {
+#if LOCKSTEP_CUDA_STANDIN
+  standin::reset({.devices = 2});
+#endif
+  const GpuInfo first = list_gpus().at(0);
+  if (!probe_gpu(first, 0).empty() || has_context(Device::cuda(0))) {
+    return 2;
+  }
+  CudaContext context(Device::cuda(1));
+  const Tensor zeros = Tensor::zeros(context, Shape{100}, DType::f32);
+  Event event(context.device());
+  context.stream().record(event);
+  Stream worker = Stream::host_worker("worker");
+  worker.wait(event);
+  worker.synchronize();
+  context.synchronize();
+  return !has_context(Device::cuda(1)) ? 3 : has_context(Device::cuda(0)) ? 4 : 0;
+}
+
+TEST(CudaContextDeathTest, OnlyTheDeviceInUseHasOne) {
+#if !LOCKSTEP_CUDA_STANDIN
+  if (num_gpus() < 2) {
+    GTEST_SKIP() << "needs 2 CUDA device(s), this machine has " << num_gpus();
+  }
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(std::exit(contexts_left()), ::testing::ExitedWithCode(0), "");
 }
 
 TEST_F(CudaContextTest, LibraryStateLivesAsLongAsTheContext) {

@@ -257,14 +257,17 @@ TEST_F(CudaStagingTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
           scenario(reached);
         } catch (const Error& error) {
           threw = true;
-          EXPECT_NE(std::string(error.what()).find("cudaErrorUnknown"), std::string::npos) << error.what();
+          const std::string text = error.what();
+          EXPECT_TRUE(text.find("cudaErrorUnknown") != std::string::npos ||
+                      text.find("CUDA_ERROR_UNKNOWN") != std::string::npos)
+              << text;
         }
         const std::string failed = standin::failed_call();
         standin::fail_call(0, cudaSuccess);
         passed = failed.empty();
         hit.insert(failed);
         const std::string when = "call " + std::to_string(n) + ", " + failed + ", seed " + std::to_string(seed);
-        EXPECT_EQ(threw, !passed && !reached && failed != "cudaSetDevice" ? true : threw) << when;
+        EXPECT_TRUE(passed || reached || threw) << when;
         EXPECT_FALSE(passed && threw) << when;
         expect_clean(when);
         if (HasFailure()) {
@@ -308,7 +311,6 @@ TEST_F(CudaStagingTest, FailedWorkComesOutOfACopyThatWaits) {
 
 TEST_F(CudaStagingTest, CopiesUseMemoryOfTheDevicesThatTakePartOnly) {
   standin::reset({.devices = 4, .peer_access = false});
-  ASSERT_EQ(cudaSetDevice(2), cudaSuccess);
   {
     CudaContext context(Device::cuda(2));
     configure_staging(context, {.half_bytes = 64, .driver_bytes = 0});

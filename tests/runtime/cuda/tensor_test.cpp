@@ -190,7 +190,6 @@ TEST_F(CudaTensorPairTest, MemorySummaryOfEachDevice) {
 // Who asks for one device leaves the others alone; what others hold there is told apart.
 TEST_F(CudaTensorTest, MemorySummaryTouchesNoOtherDevice) {
   standin::reset({.devices = 3, .bytes_per_device = 10000});
-  ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
   {
     CudaContext context(Device::cuda(1));
     CudaContext other(Device::cuda(1));

@@ -416,7 +416,7 @@ Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Col
 /// The stream and the thread's current device are those of the communicator.
 ncclResult_t check_stream(const Call& call, const char* name, const ncclComm* comm, cudaStream_t stream) {
   const Queue* queue = call.machine.queue_of(stream);
-  if (queue == nullptr || queue->device != comm->device || thread_state().device != comm->device) {
+  if (queue == nullptr || queue->device != comm->device || thread_state().current() != comm->device) {
     return call.violate(text(name, ": expected a stream of device ", comm->device, ", which is current"),
                         ncclInvalidArgument);
   }
@@ -742,7 +742,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* result, int size, ncclUniqueId i
   auto* comm = new ncclComm(config->commName);
   comm->group = group;
   comm->rank = rank;
-  comm->device = thread_state().device;
+  comm->device = thread_state().current();
   group->members[static_cast<std::size_t>(rank)] = comm;
   ++group->arrived;
   world().living.insert(comm);

@@ -56,6 +56,9 @@ class MachineOfProgram {
       }
     };
     list("forbidden", standin::violations());
+    if (const std::size_t count = standin::devices_in_use().size(); count > 1) {
+      list("forbidden", {"contexts on " + std::to_string(count) + " GPUs, expected one"});
+    }
     list("not given back", standin::leaks());
 #if LOCKSTEP_HAS_NCCL
     list("not given back", nccl_standin::leaks());

@@ -91,26 +91,54 @@ CUresult push(CUcontext context) {
   if (call.refused()) {
     return call.status;
   }
-  thread_state().pushed.push_back(device_of(context));
+  const int device = device_of(context);
+  if (!call.machine.contexts.contains(device) && !call.machine.retained.contains(device)) {
+    return call.violate("cuCtxPushCurrent: the context is not there");
+  }
+  thread_state().contexts.push_back(device);
+  ++thread_state().pushed;
   return CUDA_SUCCESS;
 }
 
 CUresult pop(CUcontext* context) {
   const Call call("cuCtxPopCurrent");
-  if (thread_state().pushed.empty()) {
+  if (thread_state().pushed == 0) {
     return call.violate("cuCtxPopCurrent: nothing was pushed");
   }
-  *context = context_of(thread_state().pushed.back());
-  thread_state().pushed.pop_back();
+  *context = context_of(thread_state().contexts.back());
+  thread_state().contexts.pop_back();
+  --thread_state().pushed;
+  return call.status;
+}
+
+CUresult get_device(CUdevice* device) {
+  const Call call("cuCtxGetDevice");
+  if (call.refused()) {
+    return call.status;
+  }
+  if (thread_state().contexts.empty()) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+  }
+  *device = thread_state().current();
+  return CUDA_SUCCESS;
+}
+
+CUresult get_state(CUdevice device, unsigned int* flags, int* active) {
+  const Call call("cuDevicePrimaryCtxGetState");
+  if (!call.refused() && !call.exists(device)) {
+    return CUDA_ERROR_INVALID_DEVICE;
+  }
+  *flags = 0;
+  *active = call.machine.contexts.contains(device) || call.machine.retained.contains(device) ? 1 : 0;
   return call.status;
 }
 
 CUresult mem_get_info(std::size_t* free, std::size_t* total) {
   const Call call("cuMemGetInfo");
-  if (thread_state().pushed.empty()) {
-    return call.violate("cuMemGetInfo: no context was pushed");
+  if (thread_state().contexts.empty()) {
+    return call.violate("cuMemGetInfo: no context is current");
   }
-  const int device = thread_state().pushed.back();
+  const int device = thread_state().current();
   *total = call.machine.options.bytes_per_device;
   *free = call.machine.free_bytes(device);
   return call.status;
@@ -121,11 +149,11 @@ CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
   if (call.refused()) {
     return call.status;
   }
-  if (thread_state().pushed.empty() || bytes == 0) {
-    return call.violate("cuMemAlloc: no context was pushed, or nothing is asked for");
+  if (thread_state().contexts.empty() || bytes == 0) {
+    return call.violate("cuMemAlloc: no context is current, or nothing is asked for");
   }
   void* memory = nullptr;
-  const cudaError_t status = call.machine.allocate(&memory, bytes, false, thread_state().pushed.back());
+  const cudaError_t status = call.machine.allocate(&memory, bytes, false, thread_state().current());
   thread_state().last_error = call.before;
   *pointer = reinterpret_cast<CUdeviceptr>(memory);
   return static_cast<CUresult>(status);
@@ -144,6 +172,9 @@ CUresult get_error_name(CUresult error, const char** text) {
       return CUDA_SUCCESS;
     case CUDA_ERROR_DEVICE_UNAVAILABLE:
       *text = "CUDA_ERROR_DEVICE_UNAVAILABLE";
+      return CUDA_SUCCESS;
+    case CUDA_ERROR_UNKNOWN:
+      *text = "CUDA_ERROR_UNKNOWN";
       return CUDA_SUCCESS;
     case CUDA_ERROR_ECC_UNCORRECTABLE:
       *text = "CUDA_ERROR_ECC_UNCORRECTABLE";
@@ -181,6 +212,8 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void
                            {"cuDevicePrimaryCtxRelease", address(release)},
                            {"cuCtxPushCurrent", address(push)},
                            {"cuCtxPopCurrent", address(pop)},
+                           {"cuCtxGetDevice", address(get_device)},
+                           {"cuDevicePrimaryCtxGetState", address(get_state)},
                            {"cuMemGetInfo", address(mem_get_info)},
                            {"cuMemAlloc", address(mem_alloc)},
                            {"cuMemFree", address(mem_free)},

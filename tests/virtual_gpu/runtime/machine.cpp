@@ -83,7 +83,8 @@ ThreadState& thread_state() {
   thread_local ThreadState state;
   const int now = Machine::instance().generation;
   if (state.generation != now) {
-    state = {now, 0, cudaSuccess, {}};
+    state = {};
+    state.generation = now;
   }
   return state;
 }
@@ -157,7 +158,7 @@ cudaError_t Machine::enter(const char* name, bool makes_context) {
     return fail(fail_error);
   }
   if (makes_context) {
-    if (const cudaError_t status = make_context(thread_state().device); status != cudaSuccess) {
+    if (const cudaError_t status = need_context(); status != cudaSuccess) {
       return status;
     }
   }
@@ -179,6 +180,22 @@ cudaError_t Machine::make_context(int device) {
   }
   contexts.insert(device);
   return cudaSuccess;
+}
+
+cudaError_t Machine::need_context() {
+  ThreadState& thread = thread_state();
+  const int device = thread.current();
+  if (thread.contexts.empty()) {
+    const cudaError_t status = make_context(device);
+    if (status == cudaSuccess) {
+      thread.contexts.push_back(device);
+    }
+    return status;
+  }
+  return contexts.contains(device) || retained.contains(device)
+             ? cudaSuccess
+             : violate(text("the context of device ", device, " is current and no longer there"),
+                       cudaErrorContextIsDestroyed);
 }
 
 std::size_t Machine::free_bytes(int device) {
@@ -414,10 +431,10 @@ void Machine::with_memory(const std::vector<const void*>& pointers, const std::f
 
 Queue* Machine::queue_of(cudaStream_t stream) {
   if (stream == cudaStreamLegacy) {
-    Queue*& legacy = legacy_queues[thread_state().device];
+    Queue*& legacy = legacy_queues[thread_state().current()];
     if (legacy == nullptr) {
       auto queue = std::make_unique<Queue>();
-      queue->device = thread_state().device;
+      queue->device = thread_state().current();
       queue->number = static_cast<int>(queues.size()) + 1;
       queue->legacy = true;
       legacy = queue.get();
@@ -771,8 +788,9 @@ std::vector<std::string> leaks() {
   for (const auto& [device, count] : machine.retained) {
     result.push_back(text("context of device ", device, ", retained ", count, " times"));
   }
-  for (const int device : thread_state().pushed) {
-    result.push_back(text("context of device ", device, " on this thread's stack"));
+  const ThreadState& thread = thread_state();
+  for (std::size_t i = thread.contexts.size() - thread.pushed; i < thread.contexts.size(); ++i) {
+    result.push_back(text("context of device ", thread.contexts[i], " on this thread's stack"));
   }
   return result;
 }
@@ -816,7 +834,7 @@ cudaError_t launch(cudaStream_t stream, std::function<void(std::span<const Devic
     return status;
   }
   Queue* queue = machine.queue_of(stream);
-  if (queue == nullptr || queue->device != thread_state().device) {
+  if (queue == nullptr || queue->device != thread_state().current()) {
     return machine.violate("cudaLaunchKernel: not a stream of the current device", cudaErrorInvalidResourceHandle);
   }
   return machine.enqueue(

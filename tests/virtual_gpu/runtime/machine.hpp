@@ -35,6 +35,8 @@ class Machine {
 
   /// Makes the runtime's context on a device; an error where other processes leave no room for it.
   cudaError_t make_context(int device);
+  /// Gives a thread without a context that of its device; a violation where the current one is gone.
+  cudaError_t need_context();
   cudaError_t allocate(void** pointer, std::size_t bytes, bool pinned, int device, Pool* pool = nullptr);
   [[nodiscard]] std::size_t free_bytes(int device);
   cudaError_t release(void* pointer, bool pinned);
@@ -132,12 +134,15 @@ class Machine {
   std::thread engine_;  ///< of run_by_itself()
 };
 
-/// The thread's current device and last error.
+/// The thread's contexts, each named by its device, and its last error. cudaSetDevice() makes a context the current one
+/// in the place of the last one; a thread without any gets that of `device` with its first call that needs one.
 struct ThreadState {
   int generation = -1;
-  int device = 0;
+  int device = 0;  ///< that cudaSetDevice() chose
   cudaError_t last_error = cudaSuccess;
-  std::vector<int> pushed{};  ///< devices of cuCtxPushCurrent()
+  std::vector<int> contexts{};  ///< the last one is current
+  std::size_t pushed = 0;       ///< how many of them by cuCtxPushCurrent() and not popped
+  [[nodiscard]] int current() const { return contexts.empty() ? device : contexts.back(); }
 };
 ThreadState& thread_state();
 

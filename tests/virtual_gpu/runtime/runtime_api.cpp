@@ -249,7 +249,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
 cudaError_t cudaGetDevice(int* device) {
   Call call("cudaGetDevice", false);
   if (!call.refused()) {
-    *device = thread_state().device;
+    *device = thread_state().current();
   }
   return call.status;
 }
@@ -262,7 +262,26 @@ cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= call.machine.options.devices) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
-  thread_state().device = device;
+  auto& thread = thread_state();
+  thread.device = device;
+  const cudaError_t status = call.machine.make_context(device);
+  if (status == cudaSuccess && thread.contexts.empty()) {
+    thread.contexts.push_back(device);
+  } else if (status == cudaSuccess) {
+    thread.contexts.back() = device;
+  }
+  return status;
+}
+
+// Makes the context, and not the current one.
+cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int flags) {
+  Call call("cudaInitDevice", false);
+  if (call.refused()) {
+    return call.status;
+  }
+  if (device < 0 || device >= call.machine.options.devices || flags != 0) {
+    return call.machine.fail(cudaErrorInvalidDevice);
+  }
   return call.machine.make_context(device);
 }
 
@@ -322,7 +341,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   Call call("cudaMalloc");
-  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, false, thread_state().device);
+  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, false, thread_state().current());
 }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
@@ -434,7 +453,7 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
 
 cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   Call call("cudaMallocHost");
-  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, true, thread_state().device);
+  return call.refused() ? call.status : call.machine.allocate(pointer, bytes, true, thread_state().current());
 }
 
 cudaError_t cudaFree(void* pointer) {
@@ -451,7 +470,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   Call call("cudaMemGetInfo");
   if (!call.refused()) {
     *total = call.machine.options.bytes_per_device;
-    *free = call.machine.free_bytes(thread_state().device);
+    *free = call.machine.free_bytes(thread_state().current());
   }
   return call.status;
 }
@@ -536,7 +555,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int /*flags*/) {
     return call.status;
   }
   Machine& machine = call.machine;
-  const int device = thread_state().device;
+  const int device = thread_state().current();
   if (peer == device || peer < 0 || peer >= machine.options.devices || !machine.options.peer_access) {
     return machine.violate("cudaDeviceEnablePeerAccess: these devices have none", cudaErrorPeerAccessUnsupported);
   }
@@ -551,7 +570,7 @@ cudaError_t cudaMemsetAsync(void* dst, int value, size_t count, cudaStream_t str
   }
   Machine& machine = call.machine;
   Queue* queue = machine.queue_of(stream);
-  if (queue == nullptr || queue->device != thread_state().device) {
+  if (queue == nullptr || queue->device != thread_state().current()) {
     return machine.violate("cudaMemsetAsync: not a stream of the current device", cudaErrorInvalidResourceHandle);
   }
   const cudaError_t status = machine.check_device("cudaMemsetAsync", dst, count, queue->device);
@@ -585,7 +604,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flag
     return machine.violate("cudaStreamCreateWithPriority: priority out of range", cudaErrorInvalidValue);
   }
   auto queue = std::make_unique<Queue>();
-  queue->device = thread_state().device;
+  queue->device = thread_state().current();
   queue->number = static_cast<int>(machine.queues.size()) + 1;
   queue->priority = priority;
   queue->turn = static_cast<int>(machine.random() % 1000);
@@ -659,7 +678,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
     return call.status;
   }
   auto object = std::make_unique<EventObject>();
-  object->device = thread_state().device;
+  object->device = thread_state().current();
   object->timing = (flags & cudaEventDisableTiming) == 0;
   *event = reinterpret_cast<cudaEvent_t>(object.get());
   call.machine.events.emplace(object.get(), std::move(object));

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/machine/device.hpp>
+
+namespace lockstep::cuda {
+
+/// A function of the driver, found at run time: a program linked with the driver's library would not start without a
+/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); the driver is asked for
+/// the plain name, in the form of CUDA 12.0. CudaError when it has none. device: for the text of errors.
+template <class Function>
+Function driver_function(const char* name, Device device) {
+  void* pointer = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+#if CUDART_VERSION >= 12050
+  LOCKSTEP_CUDA_CHECK(device, cudaGetDriverEntryPointByVersion(name, &pointer, 12000, cudaEnableDefault, &found));
+#else
+  LOCKSTEP_CUDA_CHECK(device, cudaGetDriverEntryPoint(name, &pointer, cudaEnableDefault, &found));
+#endif
+  require<CudaError>(found == cudaDriverEntryPointSuccess && pointer != nullptr, "the driver has no ", name);
+  return reinterpret_cast<Function>(pointer);
+}
+
+/// "CUDA_ERROR_OUT_OF_MEMORY".
+[[nodiscard]] std::string driver_error(CUresult status, Device device);
+
+/// CudaError unless status is CUDA_SUCCESS: "cuCtxPushCurrent failed on cuda:1: CUDA_ERROR_INVALID_CONTEXT".
+void check_driver(CUresult status, const char* call, Device device);
+
+}  // namespace lockstep::cuda
