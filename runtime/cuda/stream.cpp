@@ -65,9 +65,9 @@ class CudaPoint final : public Timeline {
     host_waits_ = captured ? 0 : host_waits;  // failures before a capture are not part of the graph
   }
 
-  // A query and a wait may be made with any device current; host workers, which wait most, never set one.
   [[nodiscard]] bool reached(std::uint64_t /*position*/) const override {
     require_time();
+    const cuda::DeviceGuard guard(device_);  // a thread without a context would get one on device 0
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cuda::ignore(status);
@@ -79,7 +79,10 @@ class CudaPoint final : public Timeline {
 
   void wait(std::uint64_t /*position*/) const override {
     require_time();
-    LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
+    {
+      const cuda::DeviceGuard guard(device_);
+      LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
+    }
     failure_->rethrow(host_waits_);
   }
 

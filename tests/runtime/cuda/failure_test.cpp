@@ -294,6 +294,30 @@ TEST_F(CudaFailureTest, OnlyTheDeviceInUseGetsAContext) {
   }
 }
 
+TEST_F(CudaFailureTest, AskingAnEventMakesNoContextElsewhere) {
+  standin::reset({.devices = 3});
+  {
+    CudaContext context(Device::cuda(2));
+    Event event(context.device());
+    for (const bool waits : {true, false}) {
+      context.stream().record(event);
+      std::thread([&] {
+        if (waits) {
+          event.synchronize();
+        }
+        while (!event.complete()) {
+        }
+      }).join();
+      EXPECT_EQ(standin::devices_in_use(), std::vector<int>{2}) << (waits ? "waiting" : "asking");
+    }
+    Stream worker = Stream::host_worker("worker");
+    context.stream().record(event);
+    worker.wait(event);
+    worker.synchronize();
+  }
+  EXPECT_EQ(standin::devices_in_use(), std::vector<int>{2});
+}
+
 TEST_F(CudaFailureTest, RecordingAndWaitingMakeNoNewEventsInSteadyState) {
   CudaContext a(Device::cuda(0));
   CudaContext b(Device::cuda(0));

@@ -715,7 +715,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  Call call("cudaEventQuery", false);
+  Call call("cudaEventQuery");
   if (call.refused()) {
     return call.status;
   }
@@ -735,7 +735,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  Call call("cudaEventSynchronize", false);
+  Call call("cudaEventSynchronize");
   const EventObject* object = call.machine.event_of(event);
   if (object == nullptr) {
     return call.machine.violate("cudaEventSynchronize: not an event", cudaErrorInvalidResourceHandle);
