@@ -2,42 +2,124 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits for a host event in a host function. When the host event has failed, work on the device can no
-// longer be skipped: the stream remembers the failure, and synchronize() and points recorded after the wait rethrow it.
+// A CUDA stream waits for a host event on the device: until a counter in page-locked memory, into which the worker
+// writes how far it is, has the event's position. Where a device cannot do so it waits in a host function, of which
+// CUDA may run those of all streams on one thread, one after the other. When the host event has failed, work on the
+// device can no longer be skipped: synchronize() and points recorded after the wait rethrow the failure.
 
 namespace lockstep::detail {
 namespace {
 
-/// The first failed host wait of a stream. Shared with its points and host functions.
-class Failure {
+/// What the host waits of a stream waited for, counted from 1. Shared with its points. A wait that the device has
+/// passed is over, and only then is it known whether it failed. The stream's thread adds, any thread asks.
+class HostWaits {
  public:
-  /// Host wait number `wait` failed (counted from 1). Host functions of a stream run in order: the first one stays.
-  void set(std::uint64_t wait, std::exception_ptr cause) {
-    const std::lock_guard lock(mutex_);
-    if (cause_ == nullptr) {
-      cause_ = std::move(cause);
-      wait_.store(wait, std::memory_order_release);
+  /// The next wait is for work of a host ..
+  void add(EventPoint host) { add({.host = std::move(host), .upstream = nullptr, .upstream_waits = 0}); }
+  /// .. or for the first `waits` host waits of another CUDA stream.
+  void add(std::shared_ptr<const HostWaits> upstream, std::uint64_t waits) {
+    add({.host = {}, .upstream = std::move(upstream), .upstream_waits = waits});
+  }
+  [[nodiscard]] std::uint64_t count() const { return count_; }  ///< for the stream's thread
+
+  /// Rethrows when one of the first `waits` failed. They are over.
+  void rethrow(std::uint64_t waits) const {
+    if (waits == 0) {
+      return;
+    }
+    const auto [failure, causes] = known(waits);
+    if (failure != nullptr) {
+      std::rethrow_exception(failure);
+    }
+    for (const Cause& cause : causes) {
+      cause.rethrow();
     }
   }
-  /// Rethrows when one of the first `waits` host waits failed.
-  void rethrow(std::uint64_t waits) const {
-    if (wait_.load(std::memory_order_acquire) <= waits) {
-      std::rethrow_exception(cause_);
+  /// The first `waits` are over. Never blocks.
+  [[nodiscard]] bool over(std::uint64_t waits) const {
+    const auto [failure, causes] = known(waits);
+    return failure != nullptr || std::all_of(causes.begin(), causes.end(), [](const Cause& c) { return c.over(); });
+  }
+
+  /// Forgets the waits that are over, but for the first that failed. For the stream's thread.
+  void tidy() {
+    while (!causes_.empty() && causes_.front().over()) {  // nobody else changes causes_
+      std::exception_ptr failure;
+      try {
+        causes_.front().rethrow();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      const std::lock_guard lock(mutex_);
+      if (failure != nullptr) {
+        failure_ = std::move(failure);
+        failed_ = causes_.front().number;
+        causes_.clear();
+      } else {
+        causes_.erase(causes_.begin());
+      }
     }
   }
 
  private:
-  std::mutex mutex_;
-  std::atomic<std::uint64_t> wait_{~std::uint64_t{0}};
-  std::exception_ptr cause_;  ///< written once, before wait_
+  struct Cause {
+    EventPoint host;
+    std::shared_ptr<const HostWaits> upstream;
+    std::uint64_t upstream_waits = 0;
+    std::uint64_t number = 0;
+
+    [[nodiscard]] bool over() const { return upstream != nullptr ? upstream->over(upstream_waits) : host.complete(); }
+    void rethrow() const {
+      if (upstream != nullptr) {
+        upstream->rethrow(upstream_waits);
+      } else {
+        host.wait();
+      }
+    }
+  };
+
+  void add(Cause cause) {
+    tidy();
+    cause.number = ++count_;
+    const std::lock_guard lock(mutex_);
+    if (failure_ == nullptr) {
+      causes_.push_back(std::move(cause));
+    }
+  }
+
+  /// Of the first `waits`: the failure, or those that are not known to be over. Other streams' waits are asked without
+  /// this lock, as they may be for waits of this stream.
+  [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
+    std::pair<std::exception_ptr, std::vector<Cause>> result;
+    const std::lock_guard lock(mutex_);
+    if (failure_ != nullptr && failed_ <= waits) {
+      result.first = failure_;
+      return result;
+    }
+    for (const Cause& cause : causes_) {
+      if (cause.number <= waits) {
+        result.second.push_back(cause);
+      }
+    }
+    return result;
+  }
+
+  mutable std::mutex mutex_;
+  std::vector<Cause> causes_;  ///< by number
+  std::exception_ptr failure_;
+  std::uint64_t failed_ = 0;  ///< number of the first wait that failed
+  std::uint64_t count_ = 0;
 };
 
 /// One CUDA event and what it was last recorded for.
@@ -54,14 +136,14 @@ class CudaPoint final : public Timeline {
     cuda::ignore(cudaEventDestroy(event_));
   }
 
-  void record(CUstream_st* stream, std::shared_ptr<const Failure> failure, std::uint64_t host_waits) {
+  void record(CUstream_st* stream, std::shared_ptr<const HostWaits> waits, std::uint64_t host_waits) {
     const cuda::DeviceGuard guard(device_);
     const bool captured = cuda_is_capturing(device_, stream);
     require<StateError>(!captured || !timing_,
                         "record: the stream is being captured into a graph, where events with timing have no time");
     LOCKSTEP_CUDA_CHECK(device_, cudaEventRecord(event_, stream));
     captured_ = captured;
-    failure_ = std::move(failure);
+    waits_ = std::move(waits);
     host_waits_ = captured ? 0 : host_waits;  // failures before a capture are not part of the graph
   }
 
@@ -83,11 +165,11 @@ class CudaPoint final : public Timeline {
       const cuda::DeviceGuard guard(device_);
       LOCKSTEP_CUDA_CHECK(device_, cudaEventSynchronize(event_));
     }
-    failure_->rethrow(host_waits_);
+    waits_->rethrow(host_waits_);
   }
 
   [[nodiscard]] cudaEvent_t event() const { return event_; }
-  [[nodiscard]] const std::shared_ptr<const Failure>& failure() const { return failure_; }
+  [[nodiscard]] const std::shared_ptr<const HostWaits>& waits() const { return waits_; }
   [[nodiscard]] std::uint64_t host_waits() const { return host_waits_; }
 
  private:
@@ -100,7 +182,7 @@ class CudaPoint final : public Timeline {
   const bool timing_;
   cudaEvent_t event_ = nullptr;
   bool captured_ = false;
-  std::shared_ptr<const Failure> failure_;
+  std::shared_ptr<const HostWaits> waits_;
   std::uint64_t host_waits_ = 0;  ///< queued on the stream before the record
 };
 
@@ -112,7 +194,7 @@ class CudaEventState final : public EventState {
     points_.push_back(std::make_shared<CudaPoint>(device, timing));
   }
 
-  void record(CUstream_st* stream, const std::shared_ptr<const Failure>& failure, std::uint64_t host_waits) {
+  void record(CUstream_st* stream, const std::shared_ptr<const HostWaits>& waits, std::uint64_t host_waits) {
     const std::lock_guard lock(mutex_);
     const auto unheld =
         std::find_if(points_.begin(), points_.end(), [](const auto& point) { return point.use_count() == 1; });
@@ -121,7 +203,7 @@ class CudaEventState final : public EventState {
       points_.push_back(std::make_shared<CudaPoint>(device, timing));
     }
     std::atomic_thread_fence(std::memory_order_acquire);  // its former holder has finished with it
-    points_[next]->record(stream, failure, host_waits);
+    points_[next]->record(stream, waits, host_waits);
     latest_ = static_cast<std::ptrdiff_t>(next);
   }
 
@@ -151,23 +233,15 @@ class CudaEventState final : public EventState {
 
 /// What a host function waits for. Kept until the stream uses it again: a host function must not call CUDA, so it
 /// cannot destroy what it waited for.
-struct HostWait {
-  EventPoint host;                          ///< either this: a host event
-  std::shared_ptr<const Failure> upstream;  ///< or this: what an event of another CUDA stream depends on,
-  std::uint64_t upstream_waits = 0;         ///< complete when the function runs
-  std::shared_ptr<Failure> failure;
-  std::uint64_t number = 0;
+struct HostFunction {
+  EventPoint host;
   std::atomic<bool> finished{true};
 
   static void run(void* object) {
-    auto& self = *static_cast<HostWait*>(object);
+    auto& self = *static_cast<HostFunction*>(object);
     try {
       self.host.wait();
-      if (self.upstream != nullptr) {
-        self.upstream->rethrow(self.upstream_waits);
-      }
-    } catch (...) {
-      self.failure->set(self.number, std::current_exception());
+    } catch (...) {  // HostWaits tells of it
     }
     self.finished.store(true, std::memory_order_release);
   }
@@ -181,6 +255,30 @@ bool fails(F&& f) {
   } catch (...) {
     return true;
   }
+}
+
+using WaitValue = decltype(&cuStreamWaitValue64);
+
+/// How the device's streams wait for memory; nullptr where they cannot.
+WaitValue wait_value_of(Device device) {
+  const auto get = cuda::driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute", device);
+  int can = 0;
+  cuda::check_driver(get(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device.index), "cuDeviceGetAttribute",
+                     device);
+  return can != 0 ? cuda::driver_function<WaitValue>("cuStreamWaitValue64", device) : nullptr;
+}
+
+/// A counter that every device reads at the host's own address, as all page-locked memory.
+Timeline::Counter make_counter(Device device) {
+  using Value = std::atomic<std::uint64_t>;
+  static_assert(Value::is_always_lock_free && sizeof(Value) == sizeof(cuuint64_t));
+  const cuda::DeviceGuard guard(device);
+  void* memory = nullptr;
+  LOCKSTEP_CUDA_CHECK(device, cudaMallocHost(&memory, sizeof(Value)));
+  return {::new (memory) Value(0), [device](Value* counter) {
+            const cuda::DeviceGuard current(device, std::nothrow);
+            cuda::ignore(cudaFreeHost(counter));
+          }};
 }
 
 class CudaStreamState final : public StreamState {
@@ -198,12 +296,14 @@ class CudaStreamState final : public StreamState {
 
   ~CudaStreamState() override {
     const cuda::DeviceGuard guard(device, std::nothrow);
-    const bool host_waits_run = std::any_of(
-        waits_.begin(), waits_.end(), [](const auto& wait) { return !wait->finished.load(std::memory_order_acquire); });
-    if (owned_ || host_waits_run) {  // host functions use waits_
+    const bool functions_run = std::any_of(functions_.begin(), functions_.end(), [](const auto& function) {
+      return !function->finished.load(std::memory_order_acquire);
+    });
+    if (owned_ || functions_run || !counters_.empty()) {  // the device may still read counters
       const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
       cuda::ignore(cudaStreamSynchronize(stream_));
     }
+    waits_->tidy();  // streams that wait for each other may hold each other's
     if (owned_) {
       cuda::ignore(cudaStreamDestroy(stream_));
     }
@@ -212,7 +312,7 @@ class CudaStreamState final : public StreamState {
   [[nodiscard]] CUstream_st* cuda_handle() const override { return stream_; }
 
   void record(const std::shared_ptr<EventState>& event) override {
-    static_cast<CudaEventState&>(*event).record(stream_, failure_, host_waits_);
+    static_cast<CudaEventState&>(*event).record(stream_, waits_, waits_->count());
   }
 
   void wait(const std::shared_ptr<EventState>& event) override {
@@ -221,14 +321,14 @@ class CudaStreamState final : public StreamState {
       return;
     }
     EventPoint point = event->point();
-    if (point.complete() && !fails([&] { point.wait(); })) {
-      return;
+    if (!point.complete()) {
+      require<StateError>(!cuda_is_capturing(device, stream_),
+                          "wait: the stream is being captured, and a graph cannot wait for a host event");
+      wait_for_host(point);
+      waits_->add(std::move(point));
+    } else if (fails([&] { point.wait(); })) {
+      waits_->add(std::move(point));
     }
-    require<StateError>(!cuda_is_capturing(device, stream_),
-                        "wait: the stream is being captured, and a graph cannot wait for a host event");
-    HostWait& wait = unused_wait();
-    wait.host = std::move(point);
-    launch(wait);
   }
 
   void synchronize() override {
@@ -236,7 +336,8 @@ class CudaStreamState final : public StreamState {
       const cuda::DeviceGuard guard(device);
       LOCKSTEP_CUDA_CHECK(device, cudaStreamSynchronize(stream_));
     }
-    failure_->rethrow(host_waits_);
+    counters_.clear();
+    waits_->rethrow(waits_->count());
   }
 
  private:
@@ -250,45 +351,54 @@ class CudaStreamState final : public StreamState {
       LOCKSTEP_CUDA_CHECK(device, cudaStreamWaitEvent(stream_, point->event(), 0));
     }
     // The other stream can only be poisoned when it waited for hosts.
-    if (point->host_waits() > 0 && point->failure() != failure_ &&
-        !(point->reached(0) && !fails([&] { point->failure()->rethrow(point->host_waits()); }))) {
-      HostWait& wait = unused_wait();
-      wait.upstream = point->failure();
-      wait.upstream_waits = point->host_waits();
-      launch(wait);
+    const std::uint64_t waits = point->host_waits();
+    if (waits > 0 && point->waits() != waits_ &&
+        !(point->waits()->over(waits) && !fails([&] { point->waits()->rethrow(waits); }))) {
+      waits_->add(point->waits(), waits);
     }
   }
 
-  HostWait& unused_wait() {
-    for (const auto& wait : waits_) {
-      if (wait->finished.load(std::memory_order_acquire)) {
-        wait->host = {};
-        wait->upstream = nullptr;
-        return *wait;
-      }
-    }
-    waits_.push_back(std::make_unique<HostWait>());
-    waits_.back()->failure = failure_;
-    return *waits_.back();
-  }
-
-  void launch(HostWait& wait) {
-    wait.number = host_waits_ + 1;
+  void wait_for_host(const EventPoint& point) {
     const cuda::DeviceGuard guard(device);
-    wait.finished.store(false, std::memory_order_relaxed);
-    const cudaError_t status = cudaLaunchHostFunc(stream_, HostWait::run, &wait);
-    if (status != cudaSuccess) {
-      wait.finished.store(true, std::memory_order_relaxed);
+    if (!wait_value_) {
+      wait_value_ = wait_value_of(device);
     }
-    cuda::check(status, "cudaLaunchHostFunc(stream_, HostWait::run, &wait)", device);
-    ++host_waits_;
+    const Timeline::Counter counter =
+        *wait_value_ == nullptr ? nullptr : point.timeline->published([this] { return make_counter(device); });
+    if (counter == nullptr) {
+      return launch(point);
+    }
+    if (std::find(counters_.begin(), counters_.end(), counter) == counters_.end()) {
+      counters_.push_back(counter);
+    }
+    cuda::check_driver(
+        (*wait_value_)(stream_, reinterpret_cast<CUdeviceptr>(counter.get()), point.position, CU_STREAM_WAIT_VALUE_GEQ),
+        "cuStreamWaitValue64", device);
+  }
+
+  void launch(const EventPoint& point) {
+    auto found = std::find_if(functions_.begin(), functions_.end(),
+                              [](const auto& function) { return function->finished.load(std::memory_order_acquire); });
+    if (found == functions_.end()) {
+      found = functions_.insert(found, std::make_unique<HostFunction>());
+    }
+    HostFunction& function = **found;
+    function.host = point;
+    function.finished.store(false, std::memory_order_relaxed);
+    const cudaError_t status = cudaLaunchHostFunc(stream_, HostFunction::run, &function);
+    if (status != cudaSuccess) {
+      function.finished.store(true, std::memory_order_relaxed);
+    }
+    cuda::check(status, "cudaLaunchHostFunc(stream_, HostFunction::run, &function)", device);
   }
 
   const bool owned_;
   CUstream_st* stream_ = nullptr;
-  const std::shared_ptr<Failure> failure_ = std::make_shared<Failure>();
-  std::uint64_t host_waits_ = 0;
-  std::vector<std::unique_ptr<HostWait>> waits_;  ///< grows to the most that were ever queued at once
+  const std::shared_ptr<HostWaits> waits_ = std::make_shared<HostWaits>();
+  std::optional<WaitValue> wait_value_;  ///< once a host was waited for
+  /// Which the device may read for waits since the last synchronize().
+  std::vector<Timeline::Counter> counters_;
+  std::vector<std::unique_ptr<HostFunction>> functions_;  ///< grows to the most that were ever queued at once
 };
 
 }  // namespace

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -16,6 +18,12 @@ struct Timeline {
   [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;  ///< never blocks
   /// Blocks the caller until the position is reached; rethrows when the work up to it failed.
   virtual void wait(std::uint64_t position) const = 0;
+
+  /// In memory that a device reads, which its last owner gives back.
+  using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
+  /// The one counter that holds the position, from now on: after the work up to it, also when that failed. make()
+  /// makes it, if there is none yet, and is called without a lock. nullptr for work that a device orders itself.
+  [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
 /// One record() of an event; later records of the event do not change it. Copying it allocates nothing. It stays valid

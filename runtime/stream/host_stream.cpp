@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -69,8 +70,27 @@ class WorkerTimeline final : public Timeline {
         failed_after_.store(before, std::memory_order_release);
       }
       done_.store(before + 1, std::memory_order_release);
+      if (counter_ != nullptr) {
+        counter_->store(before + 1, std::memory_order_release);
+      }
     }
     progress_.notify_all();
+  }
+
+  [[nodiscard]] Counter published(const std::function<Counter()>& make) const override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (counter_ != nullptr) {
+        return counter_;
+      }
+    }
+    Counter made = make();
+    const std::lock_guard lock(mutex_);
+    if (counter_ == nullptr) {
+      counter_ = std::move(made);
+      counter_->store(done_.load(std::memory_order_relaxed), std::memory_order_release);
+    }
+    return counter_;
   }
 
  private:
@@ -80,6 +100,7 @@ class WorkerTimeline final : public Timeline {
   std::atomic<std::uint64_t> done_{0};
   std::atomic<std::uint64_t> failed_after_{kNever};  ///< tasks before the first that threw
   std::exception_ptr failure_;                       ///< written once, before failed_after_
+  mutable Counter counter_;                          ///< since somebody asked for it
 };
 
 class HostEventState final : public EventState {

@@ -96,7 +96,7 @@ class Stream {
 
 /// A point in a stream. It can be recorded again; a wait refers to the latest record() before it. Works between any two
 /// streams: a host worker waits for a CUDA event by blocking its own thread, a CUDA stream waits for a host event
-/// through a host function. record() and wait() allocate nothing. An event that was never recorded is complete.
+/// on the device. record() and wait() allocate nothing. An event that was never recorded is complete.
 class Event {
  public:
   enum class Timing : bool { off, on };

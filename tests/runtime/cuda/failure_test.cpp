@@ -201,7 +201,7 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
       bool passed = false;
       for (int n = 1; !passed; ++n) {
         ASSERT_LT(n, 1000);
-        standin::reset({.devices = 2, .seed = seed});
+        standin::reset({.devices = 2, .seed = seed, .memory_waits = status != cudaErrorInvalidValue});
         standin::fail_call(n, status);
         bool reached = false;
         bool threw = false;
@@ -252,6 +252,8 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
                            "cudaEventRecord",
                            "cudaStreamWaitEvent",
                            "cudaLaunchHostFunc",
+                           "cuDeviceGetAttribute",
+                           "cuStreamWaitValue64",
                            "cudaMemcpyAsync",
                            "cudaMemcpyPeerAsync",
                            "cudaMemsetAsync",

@@ -1,4 +1,6 @@
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <thread>
 
 #include "tests/runtime/cuda/support.hpp"
@@ -227,6 +229,42 @@ TEST_F(CudaStreamTest, ACudaStreamThatDoesNotWaitForTheHostCopiesTooEarly) {
   EXPECT_FALSE(copy_sees_worker(false));
 }
 
+TEST_F(CudaStreamTest, AStreamThatWaitsForAWorkerHoldsUpNoOther) {
+  const auto until = [](std::atomic<bool>& go) {
+    while (!go) {
+      std::this_thread::yield();
+    }
+  };
+  Stream first = Stream::cuda(Device::cuda(0));
+  Stream second = Stream::cuda(Device::cuda(0));
+  std::atomic<bool> go_slow{false};
+  std::atomic<bool> go_quick{false};
+  Stream slow = Stream::host_worker("slow");
+  Stream quick = Stream::host_worker("quick");
+  Event slow_is_done(Device::cpu());
+  Event quick_is_done(Device::cpu());
+  slow.enqueue([&] { until(go_slow); });
+  slow.record(slow_is_done);
+  quick.enqueue([&] { until(go_quick); });
+  quick.record(quick_is_done);
+  first.wait(slow_is_done);
+#if LOCKSTEP_CUDA_STANDIN
+  standin::step(1);  // the device comes to the wait, if that is a piece of work that can run
+#endif
+  second.wait(quick_is_done);
+  std::promise<void> passed;
+  std::thread rescue([&, over = passed.get_future()] {
+    over.wait_for(std::chrono::seconds(3));
+    go_slow = true;
+  });
+  go_quick = true;
+  second.synchronize();
+  EXPECT_FALSE(go_slow) << "the second stream waited for what the first one waits for";
+  passed.set_value();
+  rescue.join();
+  first.synchronize();
+}
+
 TEST_F(CudaStreamTest, ThereAndBackThroughAWorker) {
   // Like an all-reduce on the host: the compute stream hands a buffer to a worker and goes on with its result.
   for_seeds([](std::uint64_t seed) {
@@ -308,6 +346,42 @@ TEST_F(CudaStreamTest, AFailedWorkerPoisonsStreamsThatWaitForIt) {
     before.synchronize();
     EXPECT_TRUE(after.complete());
     EXPECT_EQ(error_text<DataError>([&] { after.synchronize(); }), "a task failed");
+  });
+}
+
+TEST_F(CudaStreamTest, StreamsThatWaitForEachOtherKnowOneFailure) {
+  for_seeds([](std::uint64_t) {
+    Stream first = Stream::cuda(Device::cuda(0));
+    Stream second = Stream::cuda(Device::cuda(0));
+    Stream good = Stream::host_worker("good");
+    Stream bad = Stream::host_worker("bad");
+    std::atomic<bool> go{false};
+    bad.enqueue([&] {
+      while (!go) {
+        std::this_thread::yield();
+      }
+      throw DataError("a task failed");
+    });
+    Event fine(Device::cpu());
+    Event failed(Device::cpu());
+    good.record(fine);
+    bad.record(failed);
+    Event to_second(Device::cuda(0));
+    Event to_first(Device::cuda(0));
+    Event last(Device::cuda(0));
+    first.wait(fine);
+    first.record(to_second);
+    second.wait(to_second);
+    second.wait(failed);
+    second.record(to_first);
+    first.wait(to_first);
+    first.record(last);
+    second.wait(last);
+    go = true;
+    to_second.synchronize();
+    EXPECT_EQ(error_text<DataError>([&] { last.synchronize(); }), "a task failed");
+    EXPECT_EQ(error_text<DataError>([&] { first.synchronize(); }), "a task failed");
+    EXPECT_EQ(error_text<DataError>([&] { second.synchronize(); }), "a task failed");
   });
 }
 

@@ -63,12 +63,13 @@ class CudaTest : public ::testing::Test {
   }
 #endif
 
-  /// Calls f for every seed, each on a fresh machine. peer_access: of the stand-in's devices.
+  /// Calls f for every seed, each on a fresh machine, whose streams wait for memory with half of the seeds.
+  /// peer_access: of the stand-in's devices.
   static void for_seeds(const std::function<void(std::uint64_t seed)>& f, [[maybe_unused]] int devices = 1,
                         std::uint64_t seeds = kSeeds, [[maybe_unused]] bool peer_access = true) {
     for (std::uint64_t seed = 0; seed < std::min(seeds, kSeeds); ++seed) {
 #if LOCKSTEP_CUDA_STANDIN
-      standin::reset({.devices = devices, .seed = seed, .peer_access = peer_access});
+      standin::reset({.devices = devices, .seed = seed, .peer_access = peer_access, .memory_waits = seed % 8 < 4});
 #endif
       f(seed);
 #if LOCKSTEP_CUDA_STANDIN

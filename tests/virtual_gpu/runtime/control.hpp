@@ -21,9 +21,10 @@ struct Options {
   int devices = 1;
   std::size_t bytes_per_device = std::size_t{1} << 30;  ///< what cudaMalloc can give out on each device
   std::uint64_t seed = 0;
-  bool peer_access = true;  ///< what cudaDeviceCanAccessPeer() answers for two devices
-  bool pools = true;        ///< whether devices have memory pools
-  int capability = 90;      ///< compute capability, times ten
+  bool peer_access = true;   ///< what cudaDeviceCanAccessPeer() answers for two devices
+  bool pools = true;         ///< whether devices have memory pools
+  int capability = 90;       ///< compute capability, times ten
+  bool memory_waits = true;  ///< whether streams can wait for memory (cuStreamWaitValue64)
 };
 
 /// The order in which queued work is executed; the seed chooses one.

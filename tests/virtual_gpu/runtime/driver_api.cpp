@@ -2,12 +2,16 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "machine.hpp"
 
 using lockstep::standin::Machine;
 using lockstep::standin::Others;
+using lockstep::standin::Queue;
 using lockstep::standin::thread_state;
 
 namespace {
@@ -53,11 +57,19 @@ CUresult device_get(CUdevice* device, int ordinal) {
 
 CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   const Call call("cuDeviceGetAttribute");
-  if (attribute != CU_DEVICE_ATTRIBUTE_COMPUTE_MODE || !call.exists(device)) {
-    return CUDA_ERROR_INVALID_VALUE;
+  if (!call.exists(device)) {
+    return CUDA_ERROR_INVALID_DEVICE;
   }
-  *value = call.machine.others[device].mode;
-  return call.status;
+  switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
+      *value = call.machine.others[device].mode;
+      return call.status;
+    case CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS:
+      *value = call.machine.options.memory_waits ? 1 : 0;
+      return call.status;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
 }
 
 CUresult retain(CUcontext* context, CUdevice device) {
@@ -165,6 +177,30 @@ CUresult mem_free(CUdeviceptr pointer) {
   return call.refused() ? call.status : status;
 }
 
+CUresult stream_wait_value(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
+  const Call call("cuStreamWaitValue64");
+  if (call.refused()) {
+    return call.status;
+  }
+  using Value = std::atomic<std::uint64_t>;
+  const auto* memory = reinterpret_cast<const Value*>(address);
+  Queue* queue = call.machine.queue_of(stream);
+  bool pinned = false;
+  if (queue == nullptr || queue->capture != nullptr || flags != CU_STREAM_WAIT_VALUE_GEQ ||
+      address % sizeof value != 0 || !call.machine.options.memory_waits ||
+      call.machine.check_host("cuStreamWaitValue64", memory, sizeof value, pinned) != cudaSuccess || !pinned) {
+    thread_state().last_error = call.before;
+    return call.violate("cuStreamWaitValue64: expected page-locked memory and a stream that is not captured");
+  }
+  call.machine.enqueue(*queue, {.name = "cuStreamWaitValue64",
+                                .uses = {{reinterpret_cast<const std::byte*>(memory), sizeof value}},
+                                .ready = [memory, value] {
+                                  return static_cast<std::int64_t>(memory->load(std::memory_order_acquire) - value) >=
+                                         0;
+                                }});
+  return CUDA_SUCCESS;
+}
+
 CUresult get_error_name(CUresult error, const char** text) {
   switch (error) {
     case CUDA_ERROR_OUT_OF_MEMORY:
@@ -217,6 +253,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void
                            {"cuMemGetInfo", address(mem_get_info)},
                            {"cuMemAlloc", address(mem_alloc)},
                            {"cuMemFree", address(mem_free)},
+                           {"cuStreamWaitValue64", address(stream_wait_value)},
                            {"cuGetErrorName", address(get_error_name)}};
   *function = nullptr;
   for (const Entry& entry : entries) {

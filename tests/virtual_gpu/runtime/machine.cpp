@@ -52,6 +52,10 @@ bool can_start(const Meeting& meeting) {
                           (!meeting.elsewhere || meeting.elsewhere()));
 }
 
+bool is_ready(const Work& work) {
+  return !work.ready || work.ready();
+}
+
 /// The first of the work's meetings that cannot start.
 const Meeting* waits_for(const Work& work) {
   if (is_given_up(work)) {
@@ -474,14 +478,14 @@ cudaError_t Machine::enqueue(Queue& queue, Work work) {
 
 bool Machine::can_run(const Queue& queue) const {
   return !queue.busy && !queue.work.empty() &&
-         (queue.work.front().awaits == nullptr || queue.work.front().awaits->done) &&
+         (queue.work.front().awaits == nullptr || queue.work.front().awaits->done) && is_ready(queue.work.front()) &&
          waits_for(queue.work.front()) == nullptr;
 }
 
 bool Machine::may_go_on() const {
   return std::any_of(queues.begin(), queues.end(), [](const auto& entry) {
     const Queue& queue = *entry.second;
-    return !queue.work.empty() && waits_for(queue.work.front()) != nullptr;
+    return !queue.work.empty() && (waits_for(queue.work.front()) != nullptr || queue.work.front().ready);
   });
 }
 
@@ -507,6 +511,9 @@ Queue* Machine::choose(Queue* needed) {
         return nullptr;  // its host function runs
       }
       const Work& front = needed->work.front();
+      if (!is_ready(front)) {
+        return nullptr;  // the host has not written there
+      }
       needed = front.awaits != nullptr ? front.awaits->queue : absent(*waits_for(front));
       if (needed == nullptr || ++turns > kMostTurns) {
         return nullptr;  // another thread has not enqueued its part, or streams wait for each other in a circle

@@ -95,7 +95,7 @@ class Machine {
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;
   std::vector<int> launched_priorities;  ///< of the nodes of the graph that was launched last
-  std::set<std::pair<int, int>> peers;  ///< (device, peer) whose access was enabled
+  std::set<std::pair<int, int>> peers;   ///< (device, peer) whose access was enabled
   std::vector<std::string> log;
   std::vector<std::string> violations;
   cudaError_t driver_error = cudaSuccess;
@@ -118,7 +118,7 @@ class Machine {
   Machine() = default;
   bool can_run(const Queue& queue) const;
   bool is_lost(const Work& work);        ///< uses memory that was freed
-  [[nodiscard]] bool may_go_on() const;  ///< some stream waits for what another thread may still enqueue
+  [[nodiscard]] bool may_go_on() const;  ///< some stream waits for what another thread may still do
   void execute(Queue& queue);
   Queue* choose(Queue* needed);
   void host_thread();

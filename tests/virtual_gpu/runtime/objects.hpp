@@ -72,6 +72,7 @@ struct Work {
   std::function<void()> run = {};          ///< copies and memsets, under the lock
   std::vector<Range> uses = {};            ///< memory that it touches
   std::shared_ptr<Ticket> awaits = {};     ///< cudaStreamWaitEvent
+  std::function<bool()> ready = {};        ///< cuStreamWaitValue64: the memory has the value
   std::shared_ptr<Ticket> completes = {};  ///< cudaEventRecord
   cudaHostFn_t function = nullptr;         ///< cudaLaunchHostFunc
   void* data = nullptr;

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -469,6 +471,38 @@ TEST_F(Standin, ContextsThatAreRetainedAndNotReleasedAreLeaks) {
   EXPECT_TRUE(standin::devices_in_use().empty());
   EXPECT_NE(release(0), CUDA_SUCCESS);
   expect_violation("was not retained");
+}
+
+TEST_F(Standin, AStreamWaitsForMemory) {
+  using Wait = CUresult (*)(CUstream, CUdeviceptr, cuuint64_t, unsigned int);
+  const auto wait_value = driver_function<Wait>("cuStreamWaitValue64");
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    standin::reset({.seed = seed});
+    cudaStream_t stream = make_stream();
+    int* pinned = make_pinned(4);
+    int* device = make_device(1);
+    auto* value = ::new (static_cast<void*>(pinned)) std::atomic<std::uint64_t>(4);
+    pinned[2] = 1;
+    const auto address = reinterpret_cast<CUdeviceptr>(value);
+    EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);  // which it has
+    EXPECT_EQ(wait_value(stream, address, 5, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
+    copy(device, pinned + 2, 4, cudaMemcpyHostToDevice, stream);
+    standin::step(10);
+    EXPECT_EQ(standin::queued_work(), 2U) << "the second wait and the copy";
+    std::thread host([&] {
+      pinned[2] = 2;
+      value->store(6, std::memory_order_release);
+    });
+    int out = 0;
+    copy(&out, device, 4, cudaMemcpyDeviceToHost, stream);
+    EXPECT_EQ(out, 2);
+    host.join();
+    EXPECT_EQ(standin::violations(), std::vector<std::string>{});
+  }
+  cudaStream_t stream = make_stream();
+  EXPECT_NE(wait_value(stream, reinterpret_cast<CUdeviceptr>(make_device(2)), 0, CU_STREAM_WAIT_VALUE_GEQ),
+            CUDA_SUCCESS);
+  EXPECT_FALSE(standin::violations().empty()) << "not page-locked memory";
 }
 
 TEST_F(Standin, ADriverFunctionThatDoesNotExistIsNotFound) {
