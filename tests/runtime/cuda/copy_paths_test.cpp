@@ -333,10 +333,13 @@ TEST_F(CudaCopyPathsTest, StagingIsConfigured) {
   there_and_back(context, parts, DType::f32, DType::f64, false);
 }
 
-/// From one GPU to the other, fetched by the target's context or pushed by the source's.
-void between(bool fetch, const Parts& parts, bool small_halves) {
-  CudaContext first(Device::cuda(0));
-  CudaContext second(Device::cuda(1));
+/// From one GPU to the other, fetched by the target's context or pushed by the source's; in memory of pools, to which
+/// CUDA grants no peer access, or of cudaMalloc.
+void between(bool fetch, const Parts& parts, bool small_halves, bool pools = true) {
+  CudaMemoryResource first_memory(Device::cuda(0));
+  CudaMemoryResource second_memory(Device::cuda(1));
+  CudaContext first(Device::cuda(0), {.memory = pools ? nullptr : &first_memory});
+  CudaContext second(Device::cuda(1), {.memory = pools ? nullptr : &second_memory});
   CudaContext& context = fetch ? second : first;
   if (small_halves) {
     configure_staging(context, {.half_bytes = 64, .threads = 1});
@@ -367,7 +370,7 @@ void between(bool fetch, const Parts& parts, bool small_halves) {
   copy(host, parts.of_host(in.view().reshape(parts.host)), parts.of_device(before.view().reshape(parts.device)));
   EXPECT_EQ(std::vector<float>(out.span().begin(), out.span().end()),
             std::vector<float>(before.span().begin(), before.span().end()))
-      << parts.name << (fetch ? ", fetched" : ", pushed");
+      << parts.name << (fetch ? ", fetched" : ", pushed") << (pools ? ", of pools" : ", of cudaMalloc");
   EXPECT_EQ(context.copied().device_to_device,
             static_cast<std::uint64_t>(parts.of_host(src).numel()) * sizeof(float) + (fetch ? 0 : src.view().bytes()));
 }
@@ -387,7 +390,7 @@ TEST_F(CudaCopyPathsPairTest, WithPeerAccess) {
   for_seeds(
       [](std::uint64_t seed) {
         for (const Parts& parts : peer_parts()) {
-          between(seed % 2 == 0, parts, false);
+          between(seed % 2 == 0, parts, false, seed / 2 % 2 == 0);
         }
       },
       2, 4);
