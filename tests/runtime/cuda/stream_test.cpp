@@ -135,7 +135,6 @@ TEST_F(CudaStreamTest, Seconds) {
   context.stream().record(second);
   second.synchronize();
   EXPECT_GT(second.seconds_since(first), 0);
-  EXPECT_LT(first.seconds_since(second), 0);
   const Event without(context.device());
   EXPECT_THROW(static_cast<void>(second.seconds_since(without)), StateError);
 }

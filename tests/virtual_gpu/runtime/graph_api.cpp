@@ -14,10 +14,10 @@ namespace lockstep::standin {
 namespace {
 
 /// What CUDA calls unsafe in a thread that captures: it waits, asks whether something is complete, or takes or gives
-/// back memory at once.
-constexpr std::array<std::string_view, 7> kUnsafe{"cudaMalloc",           "cudaMallocHost", "cudaFree",
-                                                  "cudaFreeHost",         "cudaEventQuery", "cudaEventSynchronize",
-                                                  "cudaStreamSynchronize"};
+/// back memory at once. And what it does not say to be safe: cudaMemGetInfo.
+constexpr std::array<std::string_view, 8> kUnsafe{
+    "cudaMalloc",           "cudaMallocHost",        "cudaFree",      "cudaFreeHost", "cudaEventQuery",
+    "cudaEventSynchronize", "cudaStreamSynchronize", "cudaMemGetInfo"};
 
 /// Nodes that come before the given ones, and those themselves.
 std::set<std::size_t> with_ancestors(const std::vector<Node>& nodes, const std::set<std::size_t>& ends) {

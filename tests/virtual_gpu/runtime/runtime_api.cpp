@@ -768,6 +768,10 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   if (!from->ticket->done || !to->ticket->done) {
     return call.machine.fail(cudaErrorNotReady);
   }
+  if (to->ticket->time < from->ticket->time) {
+    return call.machine.violate("cudaEventElapsedTime: the end came before the start, of which CUDA says nothing",
+                                cudaErrorInvalidValue);
+  }
   *milliseconds = static_cast<float>(to->ticket->time) - static_cast<float>(from->ticket->time);
   return cudaSuccess;
 }
