@@ -9,7 +9,7 @@
 #include <lockstep/runtime/stream/context.hpp>
 
 /// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
-/// not implement, OutOfMemory, else Error. The text has the call and the status in words.
+/// not implement or take, OutOfMemory, else Error. The text has the call and the status in words.
 namespace lockstep::ops::cublaslt {
 
 /// The functions of libcublasLt that are used. The library (540 MB) is loaded when a product is first planned on a GPU,

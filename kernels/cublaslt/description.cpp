@@ -1,6 +1,7 @@
 #include <lockstep/kernels/cublaslt/description.hpp>
 
 #include <charconv>
+#include <cstddef>
 #include <system_error>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -9,6 +10,7 @@ namespace lockstep::ops::cublaslt {
 namespace {
 
 constexpr std::string_view kPrefix = "cublaslt:";
+constexpr std::string_view kDigits = "0123456789abcdef";
 
 /// A row-major matrix (one per product) as its transpose in column-major order.
 ColumnMajor turned(std::int64_t rows, std::int64_t columns) {
@@ -60,6 +62,14 @@ Epilogue epilogue_of(const MatmulDesc& d) {
 std::string choice_text(const Algorithm& algorithm) {
   std::string text;
   for_each_setting(algorithm, [&](auto value) { text += concat(text.empty() ? kPrefix : "-", value); });
+  if (algorithm.bytes) {
+    text += ':';
+    for (const std::uint64_t word : *algorithm.bytes) {
+      for (int shift = 60; shift >= 0; shift -= 4) {
+        text += kDigits[word >> shift & 15];
+      }
+    }
+  }
   return text;
 }
 
@@ -81,8 +91,19 @@ Algorithm parse_choice(std::string_view choice) {
       at = stop;
     }
   });
+  if (good && at != end && *at == ':') {
+    ++at;
+    for (std::uint64_t& word : algorithm.bytes.emplace()) {
+      for (int digit = 0; digit < 16 && good; ++digit) {
+        const std::size_t value = at == end ? std::string_view::npos : kDigits.find(*at++);
+        good = value != std::string_view::npos;
+        word = word << 4 | value;
+      }
+    }
+  }
   require<UsageError>(good && at == end, "matmul: choice is '", choice,
-                      "', expected cublaslt: and nine whole numbers with - between them");
+                      "', expected cublaslt: and nine whole numbers with - between them, and nothing or : and 128 "
+                      "hexadecimal digits");
   return algorithm;
 }
 

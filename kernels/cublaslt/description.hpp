@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,7 +39,7 @@ struct Epilogue {
 [[nodiscard]] Epilogue epilogue_of(const MatmulDesc& desc);
 
 /// An algorithm of cuBLASLt with its settings (CUBLASLT_ALGO_CONFIG_*), from which the same algorithm can be made
-/// again.
+/// again; where they would make another one, with its own bytes (cublasLtMatmulAlgo_t), which the same version takes.
 struct Algorithm {
   std::int32_t id = 0;
   std::uint32_t tile = 0;
@@ -48,11 +50,14 @@ struct Algorithm {
   std::uint32_t custom = 0;
   std::uint16_t inner_shape = 0;
   std::uint16_t cluster_shape = 0;
+  using Bytes = std::array<std::uint64_t, 8>;
+  std::optional<Bytes> bytes{};
 
   bool operator==(const Algorithm&) const = default;
 };
 
-/// "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order above.
+/// "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order above, with ':' and 128 hexadecimal digits where there
+/// are bytes.
 [[nodiscard]] std::string choice_text(const Algorithm& algorithm);
 /// Inverse of choice_text(); UsageError for any other text.
 [[nodiscard]] Algorithm parse_choice(std::string_view choice);

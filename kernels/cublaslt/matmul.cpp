@@ -1,5 +1,6 @@
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -76,7 +77,7 @@ class Problem {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
 
-  /// Algorithms that support the product, best guess first. Excluded: sums whose order depends on timing, and sums that
+  /// Algorithms that prepare() takes, best guess first. Excluded: sums whose order depends on timing, and sums that
   /// are kept in 16 bits on the way.
   [[nodiscard]] std::vector<Algorithm> algorithms(const Library& lib) const {
     const auto preference = make<cublasLtMatmulPreference_t>(api_.preference_create, api_.preference_destroy);
@@ -102,22 +103,25 @@ class Problem {
     check(api_, status, "cublasLtMatmulAlgoGetHeuristic");
     std::vector<Algorithm> all;
     for (int i = 0; i < count; ++i) {
-      cublasLtMatmulHeuristicResult_t& result = results.at(static_cast<std::size_t>(i));
+      const cublasLtMatmulHeuristicResult_t& result = results.at(static_cast<std::size_t>(i));
       if (result.state == CUBLAS_STATUS_SUCCESS) {
-        all.push_back(settings(result.algo));
+        try {
+          const Algorithm algorithm = describe_algorithm(lib, result.algo);
+          (void)prepare(lib, algorithm);
+          all.push_back(algorithm);
+        } catch (const OutOfMemory&) {
+          throw;
+        } catch (const Error&) {  // a guess that is refused on a closer look, whatever the library calls it
+        }
       }
     }
     return all;
   }
 
   /// The algorithm ready to run, and its workspace. UnsupportedError when it does not support this product.
-  [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib, Algorithm wanted) const {
-    cublasLtMatmulAlgo_t algo{};
-    check(api_, api_.algo_init(lib.handle(), compute_, CUDA_R_32F, in_, in_, out_, out_, wanted.id, &algo),
-          "cublasLtMatmulAlgoInit");
-    for_each_setting(wanted, [&](cublasLtMatmulAlgoConfigAttributes_t name, auto& value) {
-      check(api_, api_.algo_set(&algo, name, &value, sizeof value), "cublasLtMatmulAlgoConfigSetAttribute");
-    });
+  [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib,
+                                                                     const Algorithm& wanted) const {
+    cublasLtMatmulAlgo_t algo = made_of(lib, wanted);
     cublasLtMatmulHeuristicResult_t result{};
     check(api_,
           api_.algo_check(lib.handle(), operation_.get(), first_.get(), second_.get(), c_.get(), c_.get(), &algo,
@@ -176,7 +180,23 @@ class Problem {
     f(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, algorithm.cluster_shape);
   }
 
-  [[nodiscard]] Algorithm settings(const cublasLtMatmulAlgo_t& algo) const {
+  /// Of its own bytes, else of its settings.
+  [[nodiscard]] cublasLtMatmulAlgo_t made_of(const Library& lib, Algorithm wanted) const {
+    cublasLtMatmulAlgo_t algo{};
+    static_assert(sizeof algo.data == sizeof(Algorithm::Bytes));
+    if (wanted.bytes) {
+      std::memcpy(algo.data, wanted.bytes->data(), sizeof algo.data);
+      return algo;
+    }
+    check(api_, api_.algo_init(lib.handle(), compute_, CUDA_R_32F, in_, in_, out_, out_, wanted.id, &algo),
+          "cublasLtMatmulAlgoInit");
+    for_each_setting(wanted, [&](cublasLtMatmulAlgoConfigAttributes_t name, auto& value) {
+      check(api_, api_.algo_set(&algo, name, &value, sizeof value), "cublasLtMatmulAlgoConfigSetAttribute");
+    });
+    return algo;
+  }
+
+  [[nodiscard]] Algorithm describe_algorithm(const Library& lib, const cublasLtMatmulAlgo_t& algo) const {
     Algorithm found;
     const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t name, auto& value) {
       std::size_t written = 0;
@@ -184,6 +204,9 @@ class Problem {
     };
     get(CUBLASLT_ALGO_CONFIG_ID, found.id);
     for_each_setting(found, get);
+    if (std::memcmp(made_of(lib, found).data, algo.data, sizeof algo.data) != 0) {
+      std::memcpy(found.bytes.emplace().data(), algo.data, sizeof algo.data);
+    }
     return found;
   }
 
@@ -258,17 +281,14 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
   }
   const cuda::DeviceGuard guard(context.device());
   try {
-    const Problem problem(lib, desc);
-    for (const Algorithm& algorithm : problem.algorithms(lib)) {
-      try {
-        (void)problem.prepare(lib, algorithm);
-        all.push_back(choice_text(algorithm));
-      } catch (const UnsupportedError&) {
-        // the heuristics' guess, refused on a closer look
-      }
+    for (const Algorithm& algorithm : Problem(lib, desc).algorithms(lib)) {
+      all.push_back(choice_text(algorithm));
     }
-  } catch (const UnsupportedError&) {
-    // nothing for this type or this GPU
+  } catch (const UnsupportedError&) {  // nothing for this type or this GPU
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error&) {  // plan() says what went wrong, and the next provider's choice is taken
+    all.emplace_back(kMatmul.name);
   }
   return all;
 }
@@ -278,15 +298,22 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
   Algorithm algorithm = any ? Algorithm() : parse_choice(choice);
   (void)data_type(desc.dtype);
   (void)epilogue_of(desc);
-  library(context).require_usable();
-  if (any) {
-    const std::vector<std::string> all = choices(context, desc);
-    require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
-                              desc.k, " in ", desc.dtype);
-    algorithm = parse_choice(all.front());  // choices() left out what would be refused
-  }
+  const Library& lib = library(context);
+  lib.require_usable();
   const cuda::DeviceGuard guard(context.device());
-  return std::make_unique<Plan>(context, desc, algorithm);
+  try {
+    if (any) {
+      const std::vector<Algorithm> all = Problem(lib, desc).algorithms(lib);
+      require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
+                                desc.k, " in ", desc.dtype);
+      algorithm = all.front();
+    }
+    return std::make_unique<Plan>(context, desc, algorithm);
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {  // whatever the library calls it: another choice may do
+    throw UnsupportedError(error.what());
+  }
 }
 
 }  // namespace

@@ -99,6 +99,17 @@ TEST(CublasLt, AChoiceIsTheAlgorithm) {
   const std::string text = ops::cublaslt::choice_text(algorithm);
   EXPECT_EQ(text, "cublaslt:66-20-36-3-2-1-7-4-5");
   EXPECT_EQ(ops::cublaslt::parse_choice(text), algorithm);
+  Algorithm with_bytes = algorithm;
+  with_bytes.bytes = {0x0123456789abcdef, 0, 1, 2, 3, 4, 5, 0xfedcba9876543210};
+  const std::string longer = ops::cublaslt::choice_text(with_bytes);
+  EXPECT_EQ(longer, text + ":0123456789abcdef0000000000000000000000000000000100000000000000020000000000000003" +
+                        "00000000000000040000000000000005fedcba9876543210");
+  EXPECT_EQ(ops::cublaslt::parse_choice(longer), with_bytes);
+  EXPECT_NE(ops::cublaslt::parse_choice(longer), algorithm);
+  for (const std::string& wrong : {longer.substr(0, longer.size() - 1), longer + "0", longer + ":", text + ":",
+                                   longer.substr(0, longer.size() - 1) + "g"}) {
+    EXPECT_THROW((void)ops::cublaslt::parse_choice(wrong), UsageError) << wrong;
+  }
   const Algorithm largest{INT32_MAX, UINT32_MAX, UINT32_MAX, INT32_MAX, 4, 1, UINT32_MAX, UINT16_MAX, UINT16_MAX};
   EXPECT_EQ(ops::cublaslt::parse_choice(ops::cublaslt::choice_text(largest)), largest);
   EXPECT_NE(ops::cublaslt::parse_choice(ops::cublaslt::choice_text(largest)), algorithm);
