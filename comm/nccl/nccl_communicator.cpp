@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <exception>
 #include <future>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <thread>
 #include <utility>
@@ -313,6 +317,96 @@ std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator) {
   }
   return std::make_unique<Estimator>(nccl->split(/*color=*/0, /*key=*/nccl->rank(), Calls::block));
 }
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+void* NcclCommunicator::register_memory(void* data, std::size_t bytes) noexcept {
+  void* handle = nullptr;
+  const DeviceGuard guard(device(), std::nothrow);
+  return comm() != nullptr && settled(ncclCommRegister(comm(), data, bytes, &handle)) == ncclSuccess ? handle : nullptr;
+}
+
+void NcclCommunicator::deregister_memory(void* handle) noexcept {
+  if (comm() != nullptr && handle != nullptr) {
+    const DeviceGuard guard(device(), std::nothrow);
+    static_cast<void>(settled(ncclCommDeregister(comm(), handle)));
+  }
+}
+
+namespace {
+
+class NcclMemory final : public MemoryResource {
+ public:
+  explicit NcclMemory(NcclCommunicator& communicator) : communicator_(communicator) {}
+
+  void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override {
+    require<ShapeError>(std::has_single_bit(alignment), "allocate: alignment is ", alignment,
+                        ", expected a power of two");
+    if (bytes == 0) {
+      return nullptr;
+    }
+    const SyncScope scope(stream, "NcclMemory::allocate", SyncReason::allocation, bytes);
+    const DeviceGuard guard(device());
+    void* pointer = nullptr;
+    const ncclResult_t result = ncclMemAlloc(&pointer, bytes);
+    require<OutOfMemory>(result == ncclSuccess, "requested ", bytes, " bytes of NCCL on ", device(), ": ",
+                         linked().words(result));
+    if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0) {
+      ncclMemFree(pointer);
+      throw UnsupportedError(
+          concat("allocate: ncclMemAlloc on ", device(), " does not align to ", alignment, " bytes"));
+    }
+    void* const handle = communicator_.register_memory(pointer, bytes);
+    const std::lock_guard lock(mutex_);
+    handles_[pointer] = handle;
+    counter_.add(bytes);
+    return pointer;
+  }
+
+  void deallocate(void* pointer, std::size_t bytes, std::size_t /*alignment*/, Stream& stream) noexcept override {
+    if (pointer == nullptr) {
+      return;
+    }
+    const SyncScope scope(stream, "NcclMemory::deallocate", SyncReason::release, bytes);
+    try {
+      stream.synchronize();
+    } catch (const std::exception&) {  // of earlier work: whoever waits for it is told
+    }
+    const DeviceGuard guard(device(), std::nothrow);
+    const std::lock_guard lock(mutex_);
+    const auto found = handles_.find(pointer);
+    communicator_.deregister_memory(found->second);
+    handles_.erase(found);
+    ncclMemFree(pointer);
+    counter_.subtract(bytes);
+  }
+
+  [[nodiscard]] Device device() const override { return communicator_.place(); }
+  [[nodiscard]] std::optional<MemoryUsage> usage() const override { return counter_.usage(); }
+
+ private:
+  NcclCommunicator& communicator_;
+  MemoryCounter counter_;
+  std::mutex mutex_;
+  std::map<void*, void*> handles_;  ///< NCCL's, by address
+};
+
+}  // namespace
+
+std::unique_ptr<MemoryResource> make_nccl_memory(Communicator& communicator) {
+  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  return nccl == nullptr ? nullptr : std::make_unique<NcclMemory>(*nccl);
+}
+#else
+void* NcclCommunicator::register_memory(void*, std::size_t) noexcept {
+  return nullptr;
+}
+
+void NcclCommunicator::deregister_memory(void*) noexcept {}
+
+std::unique_ptr<MemoryResource> make_nccl_memory(Communicator&) {
+  return nullptr;
+}
+#endif
 
 std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Device device, const NcclOptions& options) {
   require<UsageError>(options.timeout_s > 0, "nccl: timeout is ", options.timeout_s, " s, expected more than 0");

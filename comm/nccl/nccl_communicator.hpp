@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <future>
 #include <memory>
@@ -48,6 +49,12 @@ class NcclCommunicator final : public NcclExchange {
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override;
   [[nodiscard]] std::unique_ptr<NcclCommunicator> split(int color, int key, Calls calls);
+
+  /// The device of its tensors.
+  [[nodiscard]] Device place() const { return device(); }
+  /// Tells NCCL of memory of ncclMemAlloc(). Returns NCCL's handle; nullptr when it does not register the memory.
+  [[nodiscard]] void* register_memory(void* data, std::size_t bytes) noexcept;
+  void deregister_memory(void* handle) noexcept;  ///< nothing to do once the communicator was given up
 
   /// NcclEstimator::seconds(), for a communicator whose calls block.
   [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);

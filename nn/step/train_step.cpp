@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
@@ -55,6 +56,15 @@ comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
   const DType travels = o.reduce_dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.reduce_dtype;
   buckets.element_bytes = static_cast<std::int64_t>(size_of(travels));
   return buckets;
+}
+
+/// The arenas that a step gives its parameters: the gradients' in memory that NCCL has registered, where there is some.
+ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
+  if (gradients.bytes() > 0) {
+    lent.gradients =
+        TensorView(gradients.data(), DType::u8, gradients.device(), {static_cast<std::int64_t>(gradients.bytes())});
+  }
+  return lent;
 }
 
 /// The gradients, followed by the weight sum when the step counts.
@@ -188,10 +198,15 @@ struct TrainStep::Impl {
         options(o),
         virtual_ranks(virtual_ranks_of(o, ranks.grad.size())),
         weight(power_of_two_weight(checked_batch(o), std::max<std::int64_t>(ranks.grad.size(), o.virtual_ranks))),
+        gradient_memory(comm::make_nccl_memory(ranks.grad)),
+        gradient_arena(
+            gradient_memory == nullptr || o.lent.gradients.given()
+                ? Buffer()
+                : Buffer(parameter_arena_bytes(model, o.plan.dtype).gradients, *gradient_memory, ctx.stream())),
         parameters(ctx, model, o.plan.dtype,
                    {.weight_decay = o.weight_decay,
                     .decay_all = o.decay_all,
-                    .lent = o.lent,
+                    .lent = with_gradients(o.lent, gradient_arena),
                     .statistics_rows = std::max<std::int64_t>(virtual_ranks, 1)}),
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
@@ -518,8 +533,10 @@ struct TrainStep::Impl {
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
-  std::int64_t virtual_ranks;  ///< of this rank; 0: TrainStepOptions::virtual_ranks is off
-  double weight;               ///< of a sample, when the step counts
+  std::int64_t virtual_ranks;                       ///< of this rank; 0: TrainStepOptions::virtual_ranks is off
+  double weight;                                    ///< of a sample, when the step counts
+  std::unique_ptr<MemoryResource> gradient_memory;  ///< that NCCL has registered; nullptr: the context's
+  Buffer gradient_arena;                            ///< there
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
   Division division;

@@ -13,8 +13,10 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/nccl/nccl_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -596,6 +598,70 @@ TEST(NcclFailure, AnEndWhileAGraphLivesIsAborted) {
   EXPECT_LT(with_living_graphs([](Communicator&, std::unique_ptr<Communicator>& nccl) { nccl.reset(); }), 10);
   EXPECT_EQ(nccl_standin::aborts(), 2);
   expect_clean("an end while a graph lives");
+}
+
+/// Two ranks sum up 100 numbers in memory of make_nccl_memory(); the collectives that ran in registered memory.
+std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
+  reset(2, 0);
+  if (first_refused > 0) {
+    nccl_standin::fail_call(first_refused, ncclInvalidUsage, "ncclCommRegister");
+  }
+  const Texts failures = run_gpu_ranks(2, [](Communicator& control, Communicator& nccl) {
+    CudaContext context(Device::cuda(nccl.rank()));
+    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    ASSERT_NE(memory, nullptr);
+    EXPECT_EQ(memory->device(), context.device());
+    {
+      const Buffer buffer(400, *memory, context.stream());
+      const TensorView data(buffer.data(), DType::f32, context.device(), Shape{100});
+      std::vector<float> values(100, static_cast<float>(nccl.rank() + 1));
+      copy_now(context, TensorView(std::span(values), Shape{100}), data);
+      nccl.all_reduce(context.stream(), data.slice(0, 10, 100));
+      copy_now(context, data, TensorView(std::span(values), Shape{100}));
+      EXPECT_EQ(values[9], static_cast<float>(nccl.rank() + 1));
+      EXPECT_EQ(values[10], 3.0F);
+      EXPECT_EQ(values[99], 3.0F);
+      EXPECT_EQ(memory->usage()->in_use, 400U);
+    }
+    EXPECT_EQ(memory->usage()->in_use, 0U);
+    meet(control);
+  });
+  EXPECT_EQ(failures, none_failed(2));
+  expect_clean("memory of NCCL");
+  return nccl_standin::in_registered_memory();
+}
+
+TEST(NcclMemory, IsRegistered) {
+  EXPECT_EQ(summed_in_nccl_memory(0), 2);
+  EXPECT_EQ(summed_in_nccl_memory(1), 1) << "memory that NCCL does not register is used all the same";
+  const std::unique_ptr<Communicator> alone = LocalGroup(1).communicator(0);
+  EXPECT_EQ(make_nccl_memory(*alone), nullptr);
+}
+
+TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
+  reset(1, 0);
+  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+    CudaContext context(Device::cuda(0));
+    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    const Buffer buffer(400, *memory, context.stream());
+    nccl_standin::fail_rank(0, ncclSystemError);
+    EXPECT_THROW(nccl.check(), NcclError);
+    EXPECT_NE(Buffer(400, *memory, context.stream()).data(), nullptr);
+  });
+  EXPECT_EQ(failures, none_failed(1));
+  expect_clean("memory of an aborted communicator");
+}
+
+TEST(NcclMemory, NoneLeftIsSaidSo) {
+  reset(1, 0);
+  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+    CudaContext context(Device::cuda(0));
+    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    EXPECT_THROW(static_cast<void>(memory->allocate(std::size_t{1} << 50, 256, context.stream())), OutOfMemory);
+    EXPECT_EQ(memory->allocate(0, 256, context.stream()), nullptr);
+  });
+  EXPECT_EQ(failures, none_failed(1));
+  expect_clean("no memory of NCCL");
 }
 
 /// Ranks of a program that sums up 8 numbers through GpuRanks; body(ranks, data) before the end.

@@ -599,6 +599,10 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
     Outcome outcomes[2];
     train_on_two_gpus(setup, seed, outcomes);
+    EXPECT_GT(nccl_standin::in_registered_memory(), 0) << "the gradients'";
+    const std::vector<int> priorities = standin::launched_priorities();
+    EXPECT_GT(std::count(priorities.begin(), priorities.end(), -1), 0) << "of all-reduces";
+    EXPECT_GT(std::count(priorities.begin(), priorities.end(), 0), 0);
     EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
     EXPECT_LT(distance(outcomes[0].parameters, one.parameters), 1e-5);
     EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);

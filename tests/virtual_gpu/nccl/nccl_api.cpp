@@ -158,6 +158,7 @@ struct ncclComm {
   std::shared_ptr<const bool> captured = std::make_shared<const bool>(true);
   [[nodiscard]] bool in_graphs() const { return captured.use_count() > 1; }
   std::shared_ptr<int> queued = std::make_shared<int>(0);  ///< operations that did not run yet
+  std::map<const void*, Range> registered{};               ///< by NCCL's handle, which is the address
 };
 
 namespace {
@@ -178,6 +179,8 @@ struct World {
   std::string fail_name;
   std::map<int, RankError> rank_errors;
   std::int64_t aborts = 0;
+  std::set<const void*> memory{};  ///< of ncclMemAlloc()
+  std::int64_t in_registered = 0;
   std::string last_error;
 };
 
@@ -449,6 +452,13 @@ void put(Machine& machine, const ncclComm* comm, cudaStream_t stream, const char
   }
 }
 
+bool is_registered(const ncclComm& comm, const Range& range) {
+  return std::any_of(comm.registered.begin(), comm.registered.end(), [&](const auto& entry) {
+    const Range& known = entry.second;
+    return range.begin >= known.begin && range.begin + range.bytes <= known.begin + known.bytes;
+  });
+}
+
 /// A collective of one rank, checked as far as that rank knows.
 ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const void* in, void* out, std::size_t count,
                      ncclDataType_t type, int root, cudaStream_t stream) {
@@ -489,6 +499,7 @@ ncclResult_t enqueue(const Call& call, const char* name, ncclComm* comm, const v
   c->parts[static_cast<std::size_t>(comm->rank)] = {in, out};
   const std::vector<Range> uses{{static_cast<const std::byte*>(in), reads * width},
                                 {static_cast<const std::byte*>(out), writes * width}};
+  world().in_registered += is_registered(*comm, uses[0]) && is_registered(*comm, uses[1]) ? 1 : 0;
   const Make make = [name, uses, c, side = static_cast<std::size_t>(comm->rank)] {
     Work work{.name = name, .uses = uses};
     work.meetings.emplace_back(c, c->rounds->next(side));
@@ -679,6 +690,11 @@ std::vector<std::string> leaks() {
 std::int64_t aborts() {
   const std::lock_guard lock(Machine::instance().mutex);
   return world().aborts;
+}
+
+std::int64_t in_registered_memory() {
+  const std::lock_guard lock(Machine::instance().mutex);
+  return world().in_registered;
 }
 
 }  // namespace lockstep::nccl_standin
@@ -881,6 +897,57 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     forget(comm);
   }
   return ncclSuccess;
+}
+
+// Memory of the device that is current.
+ncclResult_t ncclMemAlloc(void** pointer, size_t bytes) {
+  const Call call("ncclMemAlloc");
+  if (call.injected != ncclSuccess) {
+    return call.injected;
+  }
+  if (call.machine.need_context() != cudaSuccess ||
+      call.machine.allocate(pointer, bytes, false, thread_state().current()) != cudaSuccess) {
+    thread_state().last_error = cudaSuccess;
+    return ncclUnhandledCudaError;
+  }
+  world().memory.insert(*pointer);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void* pointer) {
+  const Call call("ncclMemFree");
+  if (world().memory.erase(pointer) == 0) {
+    return call.violate("ncclMemFree: not memory of ncclMemAlloc", ncclInvalidArgument);
+  }
+  for (const ncclComm* comm : world().living) {
+    if (comm->registered.count(pointer) != 0) {
+      call.machine.violations.push_back(text("ncclMemFree: rank ", comm->rank, " has the memory registered"));
+    }
+  }
+  return call.machine.release(pointer, false) == cudaSuccess ? call.injected : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void* pointer, size_t bytes, void** handle) {
+  const Call call("ncclCommRegister");
+  if (call.injected != ncclSuccess) {  // of this call alone: the communicator goes on
+    return call.injected;
+  }
+  const ncclResult_t status = call.check("ncclCommRegister", comm);
+  if (status != ncclSuccess || check_memory(call, "ncclCommRegister", comm, pointer, bytes) != ncclSuccess) {
+    return status != ncclSuccess ? status : ncclInvalidArgument;
+  }
+  comm->registered[pointer] = {static_cast<const std::byte*>(pointer), bytes};
+  *handle = pointer;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  const Call call("ncclCommDeregister");
+  const ncclResult_t status = call.check("ncclCommDeregister", comm);
+  if (status == ncclSuccess && comm->registered.erase(handle) == 0) {
+    return call.violate("ncclCommDeregister: not a registration", ncclInvalidArgument);
+  }
+  return status;
 }
 
 ncclResult_t ncclGroupStart() {

@@ -44,5 +44,7 @@ void fail_rank(int rank, ncclResult_t error, std::int64_t n = 1);
 
 [[nodiscard]] std::vector<std::string> leaks();  ///< communicators that were neither destroyed nor aborted
 [[nodiscard]] std::int64_t aborts();             ///< calls of ncclCommAbort() since reset()
+/// Calls of collectives since reset() whose tensors all lie in memory that their rank has registered.
+[[nodiscard]] std::int64_t in_registered_memory();
 
 }  // namespace lockstep::nccl_standin
