@@ -1,9 +1,9 @@
-# The three parts. Each starts from the bundle alone and leaves reports. Sourced by gpu-check.sh.
+# The parts. Each starts from the bundle alone and leaves reports. Sourced by gpu-check.sh.
 
-# begin PART: programs, libraries, GPUs, and that Open MPI starts ranks at all.
+# begin: programs, libraries, GPUs, and that Open MPI starts ranks at all.
 begin() {
   if ! unpack; then
-    write_reports "$1"
+    write_reports
     exit "$(exit_status)"
   fi
   same_sources
@@ -23,7 +23,8 @@ device_tests_once() {
     if [[ " ${*:2} " == *" $program "* ]]; then continue; fi
     if [ -z "$ranked" ]; then
       # Tests that need no GPU run also where there is none: then the programs start, at least.
-      reason='' check "$program" 10 150 read_tests "$programs/$program" || true
+      # No program is longer than its part: what has no time left is skipped, not failed.
+      reason='' check "$program" 10 600 read_tests "$programs/$program" || true
     elif [ "$1" = with_ranks ]; then
       for count in 1 2 4; do
         on_ranks "$count" "$programs/$program"
@@ -115,7 +116,7 @@ END
 }
 
 smoke() {
-  begin smoke
+  begin
   device_tests_once without_ranks
   if [ "$build_too" = yes ]; then reason='' build_here; fi
   add_table "lockstep-devices" < <(quoted "$programs/lockstep-devices")
@@ -125,7 +126,8 @@ smoke() {
 
 # Device memory errors in every kernel test, races and reads of unwritten memory in some. Tests of more than 2^31 elements
 # take too long under the sanitizer. In shares, so that what does not fit is named.
-sanitize() {
+sanitizers() {
+  begin
   local sanitizer folder share tool filter what shares=8 program=$programs/test_kernels_cuda common
   sanitizer=$(command -v compute-sanitizer || true)
   for folder in "${CUDA_HOME:-/usr/local/cuda}" /usr/local/cuda-13*; do
@@ -237,10 +239,10 @@ captured() {
 }
 
 fashion_mnist() {
-  local data=$bundle/data/fashion-mnist wanted=0.92 start=$SECONDS log reached run=$work/runs/fashion-mnist
-  if [ -z "$reason" ] && [ ! -d "$data" ]; then local reason="no Fashion-MNIST in the bundle"; fi
+  local images=$bundle/data/fashion-mnist wanted=0.92 start=$SECONDS log reached run=$work/runs/fashion-mnist
+  if [ -z "$reason" ] && [ ! -d "$images" ]; then local reason="no Fashion-MNIST in the bundle"; fi
   # 2 epochs reach 91.1 % on the host (docs/results/train-host).
-  if train fashion-mnist 30 150 1 --model resnet20 --data "idx:$data" --epochs 12 --batch-size 128 --dtype bf16 --pad 2 \
+  if train fashion-mnist 30 150 1 --model resnet20 --data "idx:$images" --epochs 12 --batch-size 128 --dtype bf16 --pad 2 \
     --flip on; then
     log=$run/metrics.jsonl
     reached=$(sed -n 's/.*"event":"end".*"test_accuracy":\([0-9.]*\).*/\1/p' "$log" | tail -n 1)
@@ -256,36 +258,40 @@ fashion_mnist() {
 }
 
 check_all() {
-  begin check
-  # The two longest ran in the part smoke, and kernels run under compute-sanitizer here.
+  begin
+  # The two longest ran in the part smoke.
   device_tests_once with_ranks test_kernels_cuda test_runtime_cuda_device
   gradients
   captured
   fashion_mnist
-  sanitize
 }
 
-# ---- speed
+# ---- perf
 
-speed() {
-  local python file
-  begin speed
-  # Whole steps first: they say most. Half of the time at least stays for them.
+# perf TYPE BATCH
+perf() {
+  local python limit
+  begin
   python=$(command -v python3 || true)
   if [ -z "$reason" ] && [ -z "$python" ]; then reason="no python3 on this machine"; fi
   # PyTorch brings its own libraries: the runner gives it the environment of before.
   export LOCKSTEP_PEER_LIBRARY_PATH=$own_libraries
   mkdir -p "$work/steps"
-  local limit=320 others=200  # what follows takes about that long
-  if [ "$limit" -gt $(($(seconds_left) - others)) ]; then limit=$(($(seconds_left) - others)); fi
+  limit=$(seconds_left)
   if [ "$limit" -lt 60 ]; then limit=60; fi
-  check "ResNet-50 224x224 steps" 60 "$limit" read_status "$python" "$repository/bench/end_to_end/gpu_against_torch.py" \
-    --program "$programs/train_resnet" --peer "$bundle/peer/torch_resnet.py" --seconds $((limit - 15)) \
+  check "ResNet-50 224x224 steps, $1, batch $2" 60 "$limit" read_status "$python" \
+    "$repository/bench/end_to_end/gpu_against_torch.py" --program "$programs/train_resnet" \
+    --peer "$bundle/peer/torch_resnet.py" --dtypes "$1" --batches "$2" --seconds $((limit - 15)) \
     --json "$work/steps/steps.json" --markdown "$work/steps/steps.md" --work "$work/steps" || true
-  reason=$no_gpu
   if [ -s "$work/steps/steps.md" ]; then add_table "ResNet-50, 224 x 224, whole steps" < "$work/steps/steps.md"; fi
   add_data steps "$work/steps/steps.json"
+}
 
+# ---- speed
+
+speed() {
+  local file
+  begin
   file=$work/kernels.json
   check "bench_kernels" 30 120 read_status "$programs/bench_kernels" --devices 0, --benchmark_min_time 0.03 --max-seconds 75 \
     --benchmark_out "$file" || true

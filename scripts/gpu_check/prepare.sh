@@ -30,12 +30,12 @@ prepare() {
   [ "$(uname -m)" = x86_64 ] || die "--prepare: this machine is $(uname -m), the bundle is for x86_64"
   command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ] || die "--prepare: needs nvcc on PATH, or CUDACXX"
   # Machine code for sm_90 and PTX for what is newer. The host part is for any x86-64 with AVX2. Libraries are found by
-  # LD_LIBRARY_PATH there, not in the folders of this machine.
+  # LD_LIBRARY_PATH there, not in the folders of this machine. No library of the machine may bind to our copy of libstdc++.
   cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \
     -DLOCKSTEP_NCCL=ON -DLOCKSTEP_CUDNN=ON -DLOCKSTEP_CUBLASLT=ON -DLOCKSTEP_ONEDNN=OFF \
     -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
     -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_CUDA_ARCHITECTURES=90 -DCMAKE_SKIP_RPATH=ON \
-    -DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc" "$@"
+    -DCMAKE_EXE_LINKER_FLAGS="-static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL" "$@"
   staged=$bundle.new
   rm -rf "$staged"
   mkdir -p "$staged/programs" "$staged/peer"

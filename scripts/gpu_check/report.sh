@@ -5,6 +5,8 @@ lines=()     # the same as rows of the Markdown table
 tables=()    # Markdown files, under headings of their own
 data=()      # "name": JSON, for the JSON report only
 passed=0 failed=0 skipped=0  # checks
+complete=no                  # whether the part is over
+report=                      # the reports' name; without one nothing is written before the end
 # Of the report's head; unpack() and find_gpus() find out.
 commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for"
 
@@ -29,11 +31,14 @@ row() {
     *) die "row: status '$2' of '$1', expected passed, failed or skipped" ;;
   esac
   printf '%-8s %s (%d s)  %s\n' "$2" "$1" "$6" "$detail"
+  if [ -n "$report" ]; then write_files; fi
 }
 
 # conclusion: one sentence. Nothing on a GPU is no success, whatever else passed.
 conclusion() {
-  if [ "$failed" != 0 ]; then
+  if [ "$complete" = no ]; then
+    echo "Not over: $passed checks passed so far, $failed failed, $skipped were skipped."
+  elif [ "$failed" != 0 ]; then
     echo "$failed of $((passed + failed + skipped)) checks failed, $skipped were skipped."
   elif [ "$gpus" = 0 ]; then
     echo "Nothing ran on a GPU: there is none that CUDA can use."
@@ -55,13 +60,22 @@ exit_status() {
   fi
 }
 
-# write_reports PART: $out/gpu-check-PART.json, .md and .log (the ends of the logs of what did not pass).
+# write_reports: the files, and what they say. The part is over.
 write_reports() {
-  local part=$1 said file item separator='' log name
+  complete=yes
+  write_files
+  say "reports: $out/gpu-check-$report.md, .json, .log"
+  conclusion
+}
+
+# write_files: $out/gpu-check-$report.json, .md and .log (the ends of the logs of what did not pass). Each is there as a
+# whole, whenever somebody stops this.
+write_files() {
+  local said file item separator='' log name files=$out/gpu-check-$report
   said=$(conclusion)
   {
-    printf '{\n  "report": "gpu-check", "part": "%s", "commit": %s, "bundle_commit": %s,\n' "$part" \
-      "$(json_string "$commit")" "$(json_string "$bundle_commit")"
+    printf '{\n  "report": "gpu-check", "part": "%s", "complete": %s, "commit": %s, "bundle_commit": %s,\n' "$report" \
+      "$([ "$complete" = yes ] && echo true || echo false)" "$(json_string "$commit")" "$(json_string "$bundle_commit")"
     printf '  "date": "%s", "gpus": %d, "gpu": %s, "host": %s, "seconds": %d, "budget_seconds": %d,\n' \
       "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpus" "$(json_string "$gpu")" "$(json_string "$host")" "$SECONDS" "$budget"
     printf '  "conclusion": %s,\n  "checks": [' "$(json_string "$said")"
@@ -72,9 +86,10 @@ write_reports() {
     printf '\n  ]'
     if [ ${#data[@]} -gt 0 ]; then printf ',\n  %s' "${data[@]}"; fi
     printf '\n}\n'
-  } > "$out/gpu-check-$part.json"
+  } > "$files.json.new"
+  mv "$files.json.new" "$files.json"
   {
-    printf '# GPU check: %s\n\n' "$part"
+    printf '# GPU check: %s\n\n' "$report"
     printf -- '- commit %s, programs built from %s\n- %s, %d of %d s\n- GPU: %s\n- %s\n\n' "$commit" "$bundle_commit" \
       "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$SECONDS" "$budget" "$gpu" "$host"
     printf '**%s**\n\n' "$said"
@@ -84,16 +99,16 @@ write_reports() {
       echo
       cat "$file"
     done
-  } > "$out/gpu-check-$part.md"
+  } > "$files.md.new"
+  mv "$files.md.new" "$files.md"
   # Not more than 4 MB: the last lines say most.
   for log in "$work"/log/*.log; do
     [ -f "$log" ] || continue
     name=$(basename "$log")
     printf '==== %s\n' "$name"
     tail -c 60000 "$log"
-  done | head -c 4000000 > "$out/gpu-check-$part.log" || true
-  say "reports: $out/gpu-check-$part.md, .json, .log"
-  printf '%s\n' "$said"
+  done | head -c 4000000 > "$files.log.new" || true
+  mv "$files.log.new" "$files.log"
 }
 
 # add_table TITLE: the rest of a Markdown section, from the standard input.

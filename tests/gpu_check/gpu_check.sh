@@ -21,7 +21,9 @@ for file in report checks machine prepare parts; do source "$parts/$file.sh"; do
 work=$2 out=$2/out budget=1000 gpus=1 gpu="a \"card\"" host=here commit=c bundle_commit=b no_gpu= grace=1
 mkdir -p "$work/log" "$out"
 echo "fits: $(allowance 100 20 50) $(allowance 30 20 50) $(allowance 20 20 50) $(allowance 19 20 50 || echo none)"
+report=so-far
 check "good" 1 10 read_status echo "all well" || echo "not passed"
+report=
 check "bad | \\ \"quoted\"" 1 10 read_status bash -c 'echo "an error: a\tb \"c\" | d\\"; printf "\001"; exit 3' || true
 check "no device" 1 10 read_status bash -c 'echo "there is none"; exit 77' || true
 check "hangs" 1 1 read_status sleep 20 || true
@@ -87,7 +89,8 @@ add_table "Kernels" < <(kernel_table "$work/k.json")
 add_data kernels "$work/k.json"
 echo '{"half": ' > "$work/half.json"
 if command -v python3 > /dev/null; then add_data half "$work/half.json"; else echo "half is no JSON"; fi
-write_reports smoke
+report=smoke
+write_reports
 echo "status $(exit_status)"
 LD_LIBRARY_PATH=/before PATH=$work/fake:/usr/bin:/bin CUDA_HOME=$work/toolkit
 find_libraries
@@ -134,7 +137,10 @@ lines 1 '^libnccl\.so\.2 in .*/toolkit/lib64$'
 lines 1 '^path /before:.*/nvidia/cu13/lib:.*/nvidia/cudnn/lib:.*/toolkit/lib64$'
 lines 2 '^passed   libraries '
 lines 1 '^failed   libraries .* not found: libcudnn\.so\.9;'
-run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.benchmarks.1.name=conv b/manual_time'
+run 0 "a report before the end" json "$work/out/gpu-check-so-far.json" \
+  'complete=OFF;conclusion=Not over: 1 checks passed so far, 0 failed, 0 were skipped.;checks.0.name=good'
+lines 1 '^\*\*Not over: 1 checks passed so far' "$work/out/gpu-check-so-far.md"
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'part=smoke;complete=ON;gpu=a "card";checks.0.status=passed;checks.1.status=failed;checks.1.name=bad | \ "quoted";checks.3.detail=stopped at its limit of 1 s, it last said: ;checks.7.passed=2;checks.7.skipped=1;kernels.benchmarks.1.name=conv b/manual_time'
 lines 1 '^\| hangs \| failed \| 0 \| 1 \| 0 \|' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| matmul a \| bf16 \| 1\.0 \| 10 \| 10\.0 \| 2\.00 \| 100\.0 \|$' "$work/out/gpu-check-smoke.md"
 lines 1 '^\| conv b \| bf16 \| 2\.0 \| 5 \| 5\.0 \| 0\.50 \| 25\.0 \|$' "$work/out/gpu-check-smoke.md"
@@ -168,8 +174,14 @@ run 77 "check without a GPU" "${check[@]}" --part check
 lines 3 '^skipped  test_b, [124] ranks .* no GPU that CUDA can use'
 lines 1 '^skipped  ResNet-20 on Fashion-MNIST, bf16 .* no GPU'
 lines 0 '^failed'
+run 77 "sanitizers without a GPU" "${check[@]}" --part sanitizers
+lines 8 '^skipped  memcheck, share [1-8] of 8 .* no GPU'
+lines 0 '^failed'
+run 77 "perf without a GPU" "${check[@]}" --part perf
+lines 1 '^skipped  ResNet-50 224x224 steps, bf16, batch 256 .* no GPU'
+lines 0 '^failed'
+run 0 "  its JSON" json "$work/out/gpu-check-perf-bf16-256.json" 'part=perf-bf16-256;budget_seconds=560;complete=ON'
 run 77 "speed without a GPU" "${check[@]}" --part=speed
-lines 1 '^skipped  ResNet-50 224x224 steps .* no GPU'
 lines 1 '^skipped  lockstep-cost, 2 ranks on 1 GPU .* no GPU'
 lines 1 '^skipped  copies beside their limits .* no GPU'
 lines 0 '^failed'
@@ -178,7 +190,7 @@ program lockstep-devices <<< 'if [ "$1" = --json ]; then echo "{\"gpus\": [{\"uu
 run 0 "smoke with a GPU" "${check[@]}" --part smoke --no-build
 lines 1 '^Everything passed\.$'
 lines 1 '^one card$' "$work/out/gpu-check-smoke.md"
-run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'budget_seconds=300'
+run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'budget_seconds=480'
 (cd "$source" && sha256sum CMakeLists.txt runtime/base/error.hpp) > "$work/bundle/sources"
 run 0 "a bundle of this tree" "${check[@]}" --no-build
 lines 1 '^passed   sources'
@@ -226,19 +238,30 @@ if command -v python3 > /dev/null; then
   lines 0 'test_kernels_cuda'  # in the part smoke only
   lines 1 '^passed   control: another seed, other weights'
   lines 1 '^passed   ResNet-20 on Fashion-MNIST, bf16 .* 0\.925, at least 0\.92 wanted'
-  lines 8 '^skipped  memcheck, share [1-8] of 8'
+  lines 0 'memcheck'  # a part of its own
   ACCURACY=0.5 run 1 "check with a low accuracy" "${check[@]}" --part check
   lines 1 '^failed   ResNet-20 on Fashion-MNIST, bf16 .* 0\.5, at least 0\.92 wanted'
 
   # The runner of whole steps: a peer whose compiled mode fails and whose graph is fastest.
   cat > "$work/torch_resnet.py" << 'END'
 import sys
+import torch
 if "--compile" in sys.argv:
     sys.exit("no compiler")
+if torch.optim.SGD([], 0.1, momentum=0.9, foreach=True).options != {"momentum": 0.9, "fused": True}:
+    sys.exit("SGD is not fused")
 print('{"images_per_second": %d}' % (88 if "--graph" in sys.argv else 55))
 END
   printf '%s\n' '#!/bin/bash' 'if [ "$1" = -c ]; then exit "${NO_TORCH:-0}"; fi' 'exec python3 "$@"' > "$work/python"
   chmod +x "$work/python"
+  mkdir -p "$work/modules"
+  cat > "$work/modules/torch.py" << 'END'
+class optim:
+    class SGD:
+        def __init__(self, parameters, rate, **options):
+            self.options = options
+END
+  export PYTHONPATH=$work/modules
   steps=(python3 "$source/bench/end_to_end/gpu_against_torch.py" --program "$work/bundle/programs/train_resnet" --peer "$work/torch_resnet.py"
     --python "$work/python" --json "$work/steps.json" --markdown "$work/steps.md" --batches 64 --work "$work")
   run 0 "whole steps" "${steps[@]}"
@@ -257,6 +280,12 @@ END
   lines 8 '^- left out: round 1, .* needs about 20 s, [45] s are left' "$work/steps.md"
   run 1 "whole steps with ours failing" "${steps[@]}" --program false --rounds 1
   lines 1 '^error: bf16 64: exit status 1: nothing said'
+
+  run 0 "perf with a GPU" "${check[@]}" --part perf --setting fp16:64
+  lines 1 '^passed   ResNet-50 224x224 steps, fp16, batch 64 .* fp16 64: 110 images/s'
+  run 0 "  its JSON" json "$work/out/gpu-check-perf-fp16-64.json" 'steps.results.0.dtype=fp16;steps.results.0.batch=64'
+  lines 1 '^\| fp16 \| 64 \| 110\.0 ' "$work/out/gpu-check-perf-fp16-64.md"
+  unset PYTHONPATH
 
   # What moving data costs. Copies of 64 MiB: into the GPU, out of it and inside it; the link carries 63 GB/s, and the copy
   # bandwidth is 3000 GB/s, bytes read and written.
@@ -367,6 +396,8 @@ lines 1 '^failed   stopped .* by a signal'
 run 0 "  its JSON" json "$work/out/gpu-check-smoke.json" 'checks.1.name=stopped'
 
 run 2 "unknown part" "${check[@]}" --part all
+run 2 "no setting" "${check[@]}" --part perf --setting bf16
+lines 1 "expected fp32, bf16 or fp16, a colon and a batch size"
 mkdir "$work/empty" "$work/damaged"
 echo "not packed" > "$work/damaged/programs.tar.xz"
 for name in empty damaged; do
