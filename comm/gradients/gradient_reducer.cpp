@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <utility>
 
 #include <lockstep/kernels/add.hpp>
@@ -144,13 +145,15 @@ struct GradientReducer::Impl {
   Stream& comm;
   bool overlapped;
   std::unique_ptr<Context>
-      context;  ///< on the communication stream; for 16-bit buckets and sums in an order of their own
+      context;  ///< on the communication stream; for 16-bit buckets, sums in an order of their own, and a hook
   // For the largest bucket, used by one bucket after the other, in the stream's order:
   Tensor rounded;   ///< 16-bit gradients
   Tensor received;  ///< gradients of all ranks, to be added here
+  Tensor widened;   ///< the same as f32, where a host adds f16
   Tensor workspace;
   SumOrder order = SumOrder::library;
   bool sharded = false;
+  GradientHook* hook = nullptr;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
@@ -217,24 +220,68 @@ struct GradientReducer::Impl {
     require<DTypeError>(order != SumOrder::tree || rounded.view().data == nullptr,
                         "gradient reducer: gradients travel as ", sent_as,
                         " and are added in a tree, expected the arena's type: each sum would be rounded");
-    require<DTypeError>(sent_as != DType::f16 || comm.device() != Device::cpu(),
-                        "gradient reducer: gradients travel as f16 and are added in the order of the ranks, expected "
-                        "bf16 or the arena's type: the host does not add f16");
     make_context();
+    // The host's reduce_rows() does not take f16.
+    const DType added_as = sent_as == DType::f16 && comm.device() == Device::cpu() ? DType::f32 : sent_as;
     std::int64_t most = 0;
     std::size_t bytes = 0;
     for (const auto& slot : slots) {
       const Shards& s = slot->shards;
       for (const std::int64_t each : {s.part, s.end - s.rest}) {
         most = std::max(most, ranks() * each);
-        const TensorView all(nullptr, sent_as, comm.device(), Shape{ranks(), each});
+        const TensorView all(nullptr, added_as, comm.device(), Shape{ranks(), each});
         if (order == SumOrder::ranks) {
           bytes = std::max(bytes, ops::reduce_rows_workspace_bytes(*context, all));
         }
       }
     }
     received = Tensor::empty(*context, Shape{most}, sent_as);
+    if (added_as != sent_as) {
+      widened = Tensor::empty(*context, Shape{most}, added_as);
+    }
     workspace = Tensor::empty(*context, Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
+  }
+
+  /// Makes a hook sum the buckets.
+  void call(GradientHook& given, const TensorView& arena) {
+    const auto alone = [&](bool is, const auto&... beside) {
+      require<UsageError>(is, "gradient reducer: hook ", given.name(), " beside ", beside...);
+    };
+    alone(!rounded.view().given(), "gradients that travel as ", sent_as, ", expected them as they are");
+    alone(order == SumOrder::library, "sums in an order of their own, expected SumOrder::library");
+    alone(!sharded, "shards, expected gradients that all ranks get");
+    require<DeviceError>(arena.device == comm.device(), "gradient reducer: hook ", given.name(), ": the arena is on ",
+                         arena.device, ", the communication stream on ", comm.device());
+    make_context();
+    try {
+      given.prepare(*context, communicator, gradients, buckets, arena);
+    } catch (...) {
+      try {
+        comm.synchronize();  // before the memory that it uses goes
+      } catch (...) {        // the first failure is the one to tell
+      }
+      given.release();
+      throw;
+    }
+    hook = &given;
+  }
+
+  void reduce_by_hook(Slot& slot) {
+    const auto where = [&] { return concat("gradient hook ", hook->name(), ", bucket ", next); };
+    try {
+      hook->reduce(*context, communicator, static_cast<int>(next), slot.data);
+    } catch (const PeerError&) {  // not the hook's: it waits for another rank
+      throw;
+    } catch (Error& error) {
+      error.annotate(where());
+      throw;
+    } catch (const std::exception& error) {  // of the program, whose kinds are not ours
+      throw Error(concat(where(), ": ", error.what()));
+    }
+  }
+
+  [[nodiscard]] std::int64_t sent_bytes(std::size_t k) const {
+    return hook != nullptr ? hook->sent_bytes(static_cast<int>(k)) : static_cast<std::int64_t>(slots[k]->sent.bytes());
   }
 
   [[nodiscard]] std::int64_t ranks() const { return communicator.size(); }
@@ -255,8 +302,13 @@ struct GradientReducer::Impl {
       add_in_tree(sums);
       return;
     }
-    const TensorView all = received.view().slice(0, 0, ranks() * sums.numel()).reshape({ranks(), sums.numel()});
-    ops::reduce_rows(*context, all, ops::GradMode::overwrite, sums, workspace.view());
+    TensorView all = received.view().slice(0, 0, ranks() * sums.numel());
+    if (widened.view().given()) {
+      const TensorView wide = widened.view().slice(0, 0, all.numel());
+      ops::strided_copy(*context, all, wide);
+      all = wide;
+    }
+    ops::reduce_rows(*context, all.reshape({ranks(), sums.numel()}), ops::GradMode::overwrite, sums, workspace.view());
   }
 
   /// The same in pairs: sums of 2^k ranks take the place of their first.
@@ -296,6 +348,10 @@ struct GradientReducer::Impl {
   }
 
   void reduce(Slot& slot) {
+    if (hook != nullptr) {
+      reduce_by_hook(slot);
+      return;
+    }
     const bool rounds = rounded.view().given();
     if (rounds) {
       ops::strided_copy(*context, slot.data, slot.sent);
@@ -452,12 +508,18 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
   if (s.order != SumOrder::library) {
     s.add_in_order();
   }
+  if (options.hook != nullptr) {
+    s.call(*options.hook, arena);
+  }
 }
 
 GradientReducer::~GradientReducer() {
   try {
     impl_->comm.synchronize();
   } catch (...) {  // the failure was already reported
+  }
+  if (impl_->hook != nullptr) {
+    impl_->hook->release();
   }
 }
 
@@ -469,9 +531,29 @@ DType GradientReducer::sent_as() const {
   return impl_->sent_as;
 }
 
+std::int64_t GradientReducer::gradient_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& slot : impl_->slots) {
+    bytes += static_cast<std::int64_t>(slot->data.bytes());
+  }
+  return bytes;
+}
+
+std::int64_t GradientReducer::sent_bytes() const {
+  std::int64_t bytes = 0;
+  for (std::size_t k = 0; k < impl_->slots.size(); ++k) {
+    const std::int64_t of_bucket = impl_->sent_bytes(k);
+    if (of_bucket < 0) {
+      return -1;
+    }
+    bytes += of_bucket;
+  }
+  return bytes;
+}
+
 std::size_t GradientReducer::bytes() const {
-  std::size_t bytes = 0;
-  for (const Tensor* each : {&impl_->rounded, &impl_->received, &impl_->workspace}) {
+  std::size_t bytes = impl_->hook != nullptr ? impl_->hook->bytes() : 0;
+  for (const Tensor* each : {&impl_->rounded, &impl_->received, &impl_->widened, &impl_->workspace}) {
     bytes += each->view().given() ? each->view().bytes() : 0;
   }
   return bytes;
@@ -596,11 +678,12 @@ ReducerStatistics GradientReducer::statistics() const {
   Impl& s = *impl_;
   ReducerStatistics result;
   result.steps = s.steps;
-  for (const auto& slot : s.slots) {
-    const double seconds = slot->time.seconds() + slot->gather_time.seconds();
-    result.buckets.push_back({static_cast<std::int64_t>(slot->sent.bytes()), seconds});
+  for (std::size_t k = 0; k < s.slots.size(); ++k) {
+    Slot& slot = *s.slots[k];
+    const double seconds = slot.time.seconds() + slot.gather_time.seconds();
+    result.buckets.push_back({s.sent_bytes(k), seconds});
     result.total_s += seconds;
-    result.exposed_s += slot->waited.seconds();
+    result.exposed_s += slot.waited.seconds();
   }
   result.exposed_s = s.overlapped ? result.exposed_s + s.waited_for_gather.seconds() : result.total_s;
   return result;

@@ -6,6 +6,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/comm/gradients/gradient_hook.hpp>
 #include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
@@ -23,7 +24,7 @@ struct ReducerStatistics {
   double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
-    std::int64_t bytes = 0;
+    std::int64_t bytes = 0;  ///< that travel; negative: a hook that does not say
     double total_s = 0;
   };
   std::vector<PerBucket> buckets;
@@ -50,6 +51,9 @@ struct ReducerOptions {
   /// Shards::rest to the end of the bucket; the other parts of the gradients are then undefined (ZeRO's stage 1,
   /// Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.1).
   std::vector<Shards> shards{};
+  /// Takes the place of the all-reduce of every bucket; the caller's. UsageError beside a 16-bit reduce_dtype, another
+  /// order than `library`, or shards: a hook decides itself what travels and who adds.
+  GradientHook* hook = nullptr;
 };
 
 /// Sums gradients over ranks, bucket by bucket, while backward still computes (as PyTorch DDP does). It uses only
@@ -65,17 +69,20 @@ struct ReducerOptions {
 class GradientReducer {
  public:
   /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. With a 16-bit
-  /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and for f16 on
-  /// a host with SumOrder::ranks; with SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not
-  /// those of the buckets.
+  /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and with
+  /// SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not
+  /// those of the buckets. DeviceError for a hook when the arena is not on the communication stream's device.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.
   ~GradientReducer();
 
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
-  [[nodiscard]] DType sent_as() const;      ///< the type that is sent: the 16-bit reduce_dtype, or the arena's type
-  [[nodiscard]] std::size_t bytes() const;  ///< of its own memory, without the arena
+  [[nodiscard]] DType sent_as() const;  ///< the type that is sent: the 16-bit reduce_dtype, or the arena's type
+  [[nodiscard]] std::int64_t gradient_bytes() const;  ///< of a rank's gradients, as they lie in the buckets
+  /// What they are when they travel in a step; negative: a hook that does not say.
+  [[nodiscard]] std::int64_t sent_bytes() const;
+  [[nodiscard]] std::size_t bytes() const;  ///< of its own memory and the hook's, without the arena
   /// Starts a step with no gradient written. StateError when the previous step was neither finished nor abandoned.
   void begin_step();
   /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError naming the

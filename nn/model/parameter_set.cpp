@@ -187,6 +187,10 @@ std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
     all.push_back({.kind = Kind::loss_scale, .name = "loss scale", .view = loss_scale()});
     all.push_back({.kind = Kind::good_updates, .name = "good updates", .view = loss_scale_good()});
   }
+  if (!compression_.empty()) {
+    all.push_back({.kind = Kind::errors, .name = "compression errors", .view = compression_errors(), .of_rank = true});
+    all.push_back({.kind = Kind::factors, .name = "compression factors", .view = compression_factors()});
+  }
   all.push_back({.kind = Kind::statistics, .name = "statistics", .view = statistics(), .of_rank = true});
   all.push_back({.kind = Kind::averaged_statistics, .name = "averaged statistics", .view = evaluation_buffer_arena()});
   return all;
@@ -362,6 +366,19 @@ TensorView ParameterSet::loss_scale_good() const {
                                   : TensorView(loss_scale_.data() + kScalar, DType::i64, device_, Shape{});
 }
 
+void ParameterSet::add_compression(Context& context, std::int64_t factors) {
+  require<StateError>(compression_.empty(), "there is a compression of gradients already");
+  factors_ = factors;
+  add_to(compression_, context, "errors", dtype_, trainable_numel_);
+  add_to(compression_, context, "factors", dtype_, factors_);
+}
+TensorView ParameterSet::compression_errors() const {
+  return compression_.empty() ? TensorView() : arena_view(compression_.front().buffer, dtype_, trainable_numel_);
+}
+TensorView ParameterSet::compression_factors() const {
+  return compression_.empty() ? TensorView() : arena_view(compression_.back().buffer, dtype_, factors_);
+}
+
 TensorView ParameterSet::buffer_arena() const {
   return arena_view(buffers_, dtype_, buffer_numel_);
 }
@@ -442,6 +459,10 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     ops::fill(context, initial_loss_scale_, loss_scale());
     ops::fill(context, 0, loss_scale_good());
   }
+  if (!compression_.empty()) {
+    ops::fill(context, 0, compression_errors());
+    ops::fill(context, 0, compression_factors());
+  }
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
@@ -474,7 +495,8 @@ std::size_t ParameterSet::state_bytes() const {
 
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() +
-         evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes();
+         evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes() +
+         (compression_.empty() ? 0 : compression_.front().buffer.bytes() + compression_.back().buffer.bytes());
 }
 
 }  // namespace lockstep::nn

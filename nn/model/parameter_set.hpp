@@ -135,6 +135,13 @@ class ParameterSet {
   [[nodiscard]] TensorView loss_scale() const;
   [[nodiscard]] TensorView loss_scale_good() const;
 
+  /// The state of comm::PowerSgd, of dtype(), zero when made: what this rank has not sent yet, an arena like
+  /// gradients(), and `factors` elements that all ranks share. Once (StateError); before it the views are not given.
+  /// Checkpoints hold the errors of every rank.
+  void add_compression(Context& context, std::int64_t factors);
+  [[nodiscard]] TensorView compression_errors() const;
+  [[nodiscard]] TensorView compression_factors() const;
+
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
@@ -167,6 +174,8 @@ class ParameterSet {
       counter,
       loss_scale,
       good_updates,  ///< loss_scale_good()
+      errors,        ///< compression_errors()
+      factors,       ///< compression_factors()
       statistics,    ///< statistics()
       averaged_statistics
     };
@@ -178,7 +187,7 @@ class ParameterSet {
   [[nodiscard]] std::vector<Persistent> persistent() const;
 
   /// Sets initial values from (seed, parameter name), buffers and loss scale to their initial values, and states,
-  /// counters and gradients to zero.
+  /// counters, gradients and the state of a compression to zero (its factors are comm::PowerSgd's to begin).
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and counters
   [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank
@@ -219,7 +228,9 @@ class ParameterSet {
   int shard_ranks_ = 1;
   std::vector<State> states_;
   std::vector<State> counters_;
-  Buffer loss_scale_;  ///< the scale, and kScalar bytes later the count; empty without a loss scale
+  Buffer loss_scale_;               ///< the scale, and kScalar bytes later the count; empty without a loss scale
+  std::vector<State> compression_;  ///< errors and factors; empty without compression
+  std::int64_t factors_ = 0;
   double initial_loss_scale_ = 0;
   bool dynamic_loss_scale_ = false;
 };

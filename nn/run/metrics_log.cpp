@@ -98,7 +98,11 @@ void MetricsLog::on_epoch_end(const EpochEvent& event) {
                     {"test_loss", event.test.loss},
                     {samples_per_second_, event.samples_per_second},
                     {"seconds", event.seconds},
-                    {"skipped_updates", event.skipped_updates}};
+                    {"skipped_updates", event.skipped_updates},
+                    {"gradient_bytes", event.gradient_bytes}};
+  if (event.sent_bytes >= 0) {
+    line["sent_bytes"] = event.sent_bytes;
+  }
   put_accuracy(line, "accuracy", event.train_accuracy);
   put_accuracy(line, "test_accuracy", event.test.accuracy);
   if (event.comm_exposed_s >= 0) {

@@ -85,7 +85,10 @@ struct EpochEvent {
   double comm_exposed_s = 0;         ///< seconds over the epoch, this rank; negative as above
   double seconds = 0;                ///< of the epoch, with evaluation
   std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
-  bool best = false;                 ///< the best so far by RunOptions::best
+  /// Bytes of a rank's gradients, and what they are when they travel (GradientReducer::sent_bytes()), a step.
+  std::int64_t gradient_bytes = 0;
+  std::int64_t sent_bytes = 0;
+  bool best = false;  ///< the best so far by RunOptions::best
 };
 
 struct CheckpointEvent {

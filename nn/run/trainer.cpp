@@ -149,6 +149,11 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.sum_order == comm::SumOrder::ranks) {
     texts["gradient_sums"] = "in rank order";
   }
+  if (options.power_sgd_rank != 0) {
+    texts["gradient_hook"] = text("powersgd rank", options.power_sgd_rank);
+  } else if (options.hook != nullptr) {
+    texts["gradient_hook"] = options.hook->name();
+  }
   if (options.strategy != Strategy::ddp) {
     texts["strategy"] = std::string(name_of(options.strategy));
   }
@@ -212,6 +217,8 @@ struct Trainer::Impl {
             .reduce_dtype = o.reduce_dtype,
             .sum_order = o.sum_order,
             .strategy = o.strategy,
+            .power_sgd_rank = o.power_sgd_rank,
+            .hook = o.hook,
             .cuda_graph = o.cuda_graph};
   }
 

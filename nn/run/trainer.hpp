@@ -55,6 +55,8 @@ struct TrainerOptions {
   DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
   comm::SumOrder sum_order = comm::SumOrder::library;  ///< comm::ReducerOptions
   Strategy strategy = Strategy::ddp;                   ///< zero1: the optimizer's states are divided over the ranks
+  int power_sgd_rank = 0;                              ///< TrainStepOptions: gradients are compressed; 0: they are not
+  std::shared_ptr<comm::GradientHook> hook{};          ///< TrainStepOptions: a hook of your own
   bool keep_last = false;                              ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready

@@ -26,9 +26,13 @@ constexpr std::string_view kLast = "last";
 
 /// A name that metrics.jsonl does not have already.
 bool is_own_name(const std::string& name) {
-  static const std::set<std::string> kOurs{"accuracy", "comm_exposed_s", "epoch",           "event",
-                                           "loss",     "learning_rate",  "skipped_updates", "seconds",
-                                           "step",     "test_loss",      "test_accuracy",   "test_top_k_accuracy"};
+  static const std::set<std::string> kOurs{"accuracy",       "comm_exposed_s",
+                                           "epoch",          "event",
+                                           "gradient_bytes", "loss",
+                                           "learning_rate",  "seconds",
+                                           "sent_bytes",     "skipped_updates",
+                                           "step",           "test_loss",
+                                           "test_accuracy",  "test_top_k_accuracy"};
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos &&
          kOurs.count(name) == 0 && !name.ends_with("_per_second");
 }
@@ -384,7 +388,9 @@ class Run {
                      .train_accuracy = accuracy_of(trainer_, epoch_sums_),
                      .test = evaluate(trainer_, control_, options_.metrics, observer_),
                      .samples_per_second = epoch_sums_.samples / epoch_train_s_,
-                     .comm_exposed_s = timed_ ? epoch_exposed_s_ : -1};
+                     .comm_exposed_s = timed_ ? epoch_exposed_s_ : -1,
+                     .gradient_bytes = trainer_.reducer().gradient_bytes(),
+                     .sent_bytes = trainer_.reducer().sent_bytes()};
     progress_.test_loss = event.test.loss;
     progress_.test_accuracy = regression() ? std::nullopt : std::optional(event.test.accuracy);
     progress_.metrics = event.test.metrics;

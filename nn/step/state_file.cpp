@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -36,6 +37,8 @@ using Kind = ParameterSet::Persistent::Kind;
 constexpr const char* kLossScale = "loss_scale";
 constexpr const char* kLossScaleGood = "loss_scale_good";
 constexpr const char* kRankBuffers = "rank_buffers";
+constexpr const char* kFactors = "compression_factors";
+constexpr const char* kError = ".error.";        ///< of each parameter, with a rank behind: what it has not sent yet
 constexpr const char* kSquares = ".exp_avg_sq";  ///< of each parameter: Adam's mean of squared gradients
 /// Names in the metadata of a step.
 constexpr const char* kSteps = "lockstep.steps";
@@ -115,6 +118,33 @@ class WholeStates {
   std::map<std::string, std::vector<std::byte>> copies_;
 };
 
+/// What a compression of gradients has not sent yet, of all ranks, on the host of rank 0; the other ranks and runs
+/// without compression have none. Collective.
+std::vector<std::vector<std::byte>> gather_errors(Context& context, const ParameterSet& parameters,
+                                                  comm::Communicator& control) {
+  std::vector<std::vector<std::byte>> all;
+  const TensorView errors = parameters.compression_errors();
+  if (!errors.given()) {
+    return all;
+  }
+  Stream stream = Stream::host_inline();
+  all.resize(control.rank() == 0 ? static_cast<std::size_t>(control.size()) : 1);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].resize(errors.bytes());
+    const TensorView host(all[rank].data(), errors.dtype, Device::cpu(), errors.shape);
+    if (rank == 0) {
+      copy_now(context, errors, host);
+    } else {
+      control.recv(stream, host, static_cast<int>(rank));
+    }
+  }
+  if (control.rank() != 0) {
+    control.send(stream, TensorView(all.front().data(), errors.dtype, Device::cpu(), errors.shape), 0);
+    all.clear();
+  }
+  return all;
+}
+
 /// A number of the optimizer in the file: a counter, the loss scale, or its good updates.
 struct Number {
   std::string name;  ///< in the file
@@ -152,6 +182,8 @@ OptimizerParts optimizer_parts(const ParameterSet& parameters, WholeStates& stat
       case Kind::parameters:
       case Kind::averaged_statistics:  // in the model's file
       case Kind::statistics:           // of each rank
+      case Kind::errors:               // likewise
+      case Kind::factors:              // a file may have those of another compression
         break;
     }
   }
@@ -197,14 +229,29 @@ void require_squares(const SafetensorsFile& file, const Piece& piece) {
 }
 
 void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
-                     std::int64_t ranks, const std::vector<double>& rank_buffers) {
-  const OptimizerParts parts = optimizer_parts(parameters, states);
+                     std::int64_t ranks, const std::vector<double>& rank_buffers,
+                     std::vector<std::vector<std::byte>>& errors) {
+  OptimizerParts parts = optimizer_parts(parameters, states);
+  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+    const TensorView arena(errors[rank].data(), parameters.dtype(), Device::cpu(), {parameters.trainable_numel()});
+    add_parameter_pieces(parts.pieces, parameters, arena, concat(kError, rank));
+  }
   // Each rank's own statistics as they lie in the arena.
   std::vector<SafetensorsTensor> more{{.name = kRankBuffers,
                                        .dtype = DType::f64,
                                        .shape = {ranks, static_cast<std::int64_t>(rank_buffers.size()) / ranks},
                                        .data = std::as_bytes(std::span(rank_buffers)),
                                        .fill = {}}};
+  std::vector<double> factors;
+  if (const TensorView view = parameters.compression_factors(); view.given()) {
+    factors.resize(static_cast<std::size_t>(view.numel()));
+    copy_now(context, view, TensorView(std::span<double>(factors), view.shape));
+    more.push_back({.name = kFactors,
+                    .dtype = DType::f64,
+                    .shape = {view.numel()},
+                    .data = std::as_bytes(std::span(factors)),
+                    .fill = {}});
+  }
   std::deque<HostNumber> values;  // they stay where they are
   for (const Number& number : parts.numbers) {
     HostNumber& value = values.emplace_back();
@@ -267,6 +314,7 @@ class StateFolder {
     }
     ranks_ = std::max(ranks, 1);
     static_cast<void>(floating_entry_of(optimizer_, kRankBuffers, {ranks_, elements}, kModelOrOptimizer));
+    check_compression(parameters);
     metadata_ = model_.metadata();
     metadata_.erase("format");
     require_checksums(existing(folder));
@@ -286,6 +334,7 @@ class StateFolder {
         copy_now(context, value->view(parts_.numbers[i].floating), parts_.numbers[i].view);
       }
     }
+    read_compression(context, parameters, rank, ranks);
     // Otherwise the averages, which read_model() has put there, replace each rank's own statistics.
     const std::int64_t rows = parameters.statistics_rows();
     if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks * rows == ranks_ && elements > 0) {
@@ -305,10 +354,58 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
+  /// The tensors of rank `rank` in the file, as they lie in `arena`.
+  static std::vector<Piece> errors_of(const ParameterSet& parameters, const TensorView& arena, int rank) {
+    std::vector<Piece> pieces;
+    add_parameter_pieces(pieces, parameters, arena, concat(kError, rank));
+    return pieces;
+  }
+  void check_compression(const ParameterSet& parameters) {
+    if (const TensorView arena = parameters.compression_errors(); arena.given() && arena.numel() > 0) {
+      while (optimizer_.find(errors_of(parameters, arena, error_ranks_).front().name) != nullptr) {
+        require_pieces(optimizer_, errors_of(parameters, arena, error_ranks_), kModelOrOptimizer);
+        ++error_ranks_;
+      }
+    }
+    const SafetensorsEntry* entry = optimizer_.find(kFactors);
+    const TensorView factors = parameters.compression_factors();
+    has_factors_ = factors.given() && entry != nullptr && entry->shape == std::vector<std::int64_t>{factors.numel()} &&
+                   entry->type() == DType::f64;
+  }
+  /// On as many ranks as wrote the file each takes its own errors, on others an equal part of their sum: later steps
+  /// send the same in all.
+  void read_compression(Context& context, ParameterSet& parameters, int rank, int ranks) {
+    const TensorView errors = parameters.compression_errors();
+    if (!errors.given() || errors.numel() == 0) {
+      return;
+    }
+    if (error_ranks_ == ranks) {
+      read_pieces(optimizer_, context, errors_of(parameters, errors, rank));
+    } else {
+      CpuContext host({.threads = 1});
+      std::vector<double> sum(static_cast<std::size_t>(errors.numel()));
+      for (int each = 0; each < error_ranks_; ++each) {
+        std::vector<double> one(sum.size());
+        read_pieces(optimizer_, host, errors_of(parameters, TensorView(std::span(one), errors.shape), each));
+        std::transform(sum.begin(), sum.end(), one.begin(), sum.begin(), std::plus<>());
+      }
+      std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
+      copy_now(context, TensorView(std::span(sum), errors.shape), errors);
+    }
+    if (has_factors_) {
+      const TensorView factors = parameters.compression_factors();
+      std::vector<double> read(static_cast<std::size_t>(factors.numel()));
+      read_entry(optimizer_, *optimizer_.find(kFactors), TensorView(std::span(read), factors.shape));
+      copy_now(context, TensorView(std::span(read), factors.shape), factors);
+    }
+  }
+
   SafetensorsFile model_;
   SafetensorsFile optimizer_;
   WholeStates states_;
   OptimizerParts parts_;
+  int error_ranks_ = 0;       ///< whose errors the file has
+  bool has_factors_ = false;  ///< of this compression: others begin anew
   std::vector<std::optional<HostNumber>> values_;
   int ranks_ = 1;
   Metadata metadata_;
@@ -375,13 +472,14 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
   const std::vector<double> rank_buffers = gather_statistics(context, parameters, control);
   WholeStates states(context, parameters, control.rank() == 0);
   states.gather(control);
+  std::vector<std::vector<std::byte>> errors = gather_errors(context, parameters, control);
   std::string failure;
   if (control.rank() == 0) {
     try {
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
       write_optimizer(made.file(kOptimizerFile), context, parameters, states,
-                      control.size() * parameters.statistics_rows(), rank_buffers);
+                      control.size() * parameters.statistics_rows(), rank_buffers, errors);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
       for (const auto& [name, text] : extras.files) {
         write_file(made.file(name), text);

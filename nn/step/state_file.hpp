@@ -23,12 +23,13 @@ struct StateExtras {
 
 /// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
 /// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds the
-/// optimizer's states and counters, a dynamic loss scale, and each rank's own statistics. Equal states give equal
-/// bytes.
+/// optimizer's states and counters, a dynamic loss scale, each rank's own statistics and, with a compression
+/// (TrainStepOptions::power_sgd_rank), what each rank has not sent yet and the factors. Equal states give equal bytes.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
 /// gets the same error (WriteError). Without control: for a rank that trains alone. Where ranks have divided the states
-/// (Strategy::zero1) rank 0 collects them in host memory, and the files are the same.
+/// (Strategy::zero1) rank 0 collects them in host memory, and the files are the same; so it does with what ranks have
+/// not sent.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
@@ -48,7 +49,8 @@ struct LoadedState {
 /// Reads such a folder, so that training continues bit for bit. Local: every rank reads its own files; `control` only
 /// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
 /// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number
-/// that wrote it, if the caller knows; 0: any number.
+/// that wrote it, if the caller knows; 0: any number. What the ranks had not sent yet is then divided: each gets an
+/// equal part of the sum. A file without it gives zeros, and factors of another compression are left out.
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of

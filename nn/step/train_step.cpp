@@ -13,6 +13,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
+#include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -142,6 +143,37 @@ struct Division {
   std::vector<comm::Shards> shards;  ///< one per bucket with zero1
 };
 
+/// The hook of the reducer: none, the one that is given, or PowerSgd, whose state the parameters get.
+std::shared_ptr<comm::GradientHook> hook_of(Context& context, ParameterSet& set, const TrainStepOptions& o) {
+  const bool compresses = o.power_sgd_rank != 0;
+  if (!compresses && o.hook == nullptr) {
+    return nullptr;
+  }
+  const std::string what = compresses ? concat("power_sgd_rank is ", o.power_sgd_rank) : "hook is " + o.hook->name();
+  const auto beside = [&](bool fits, const auto&... other) {
+    require<UsageError>(fits, "train step: ", what, " beside ", other...);
+  };
+  beside(!compresses || o.hook == nullptr, "a hook of the program, expected one of the two");
+  beside(o.strategy == Strategy::ddp, "the strategy ", name_of(o.strategy),
+         ", expected ddp: all ranks get all gradients");
+  beside(o.virtual_ranks == 0, o.virtual_ranks, " virtual ranks, expected none: their sums are of pairs");
+  beside(o.sum_order == comm::SumOrder::library, "an order of sums, expected SumOrder::library");
+  beside(size_of(o.reduce_dtype) != 2, "gradients that travel as ", o.reduce_dtype, ", expected f32");
+  if (!compresses) {
+    return o.hook;
+  }
+  beside(!o.optimizer.loss_scale.scales(), "a loss scale, expected none: what is not sent would keep an old scale");
+  comm::PowerSgd::Options options{.rank = o.power_sgd_rank, .seed = o.seed};
+  for (const ParameterInfo& info : set.trainable()) {
+    const Shape shape = info.spec.stored_shape();
+    options.matrices.push_back(shape.rank() >= 2 && shape[0] > 0
+                                   ? comm::PowerSgd::Matrix{.rows = shape[0], .columns = info.numel / shape[0]}
+                                   : comm::PowerSgd::Matrix{});
+  }
+  set.add_compression(context, comm::PowerSgd::factor_elements(options));
+  return std::make_shared<comm::PowerSgd>(std::move(options), set.compression_errors(), set.compression_factors());
+}
+
 /// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
 /// gradients have about the size of those of the mean.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
@@ -210,6 +242,7 @@ struct TrainStep::Impl {
                     .statistics_rows = std::max<std::int64_t>(virtual_ranks, 1)}),
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
+        hook(hook_of(ctx, parameters, o)),
         optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
         plans(ctx, model, o.max_batch,
@@ -222,7 +255,8 @@ struct TrainStep::Impl {
                 o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
                 {.reduce_dtype = o.reduce_dtype,
                  .order = virtual_ranks > 0 ? comm::SumOrder::tree : o.sum_order,
-                 .shards = division.shards}),
+                 .shards = division.shards,
+                 .hook = hook.get()}),
         gradient_written([this](int parameter) {
           doing("reducing gradients of step", steps + 1);
           reducer.gradient_written(parameter);
@@ -242,6 +276,9 @@ struct TrainStep::Impl {
     }
     plans.bind(parameters, pipeline.state(0), workspace);
     parameters.initialise(ctx, o.seed);
+    if (o.power_sgd_rank != 0) {
+      static_cast<comm::PowerSgd&>(*hook).initialise(ctx);
+    }
   }
 
   void doing(const char* what, std::int64_t number) const noexcept {
@@ -255,6 +292,11 @@ struct TrainStep::Impl {
     if (virtual_ranks > 0 && found.empty()) {
       require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside virtual ranks, expected off");
       found = "a rank computes several virtual ones";
+    }
+    if (hook != nullptr && !hook->can_be_captured() && found.empty()) {
+      require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside the gradient hook ",
+                          hook->name(), ", expected off: the hook decides on the host");
+      found = "the gradient hook " + hook->name() + " decides on the host";
     }
     return found;
   }
@@ -540,6 +582,7 @@ struct TrainStep::Impl {
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
   Division division;
+  std::shared_ptr<comm::GradientHook> hook;  ///< of the reducer; may be none
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
   MicrobatchPlans plans;
@@ -671,8 +714,9 @@ int TrainStep::steps_under_way() const {
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
-    const bool divided = each.kind == ParameterSet::Persistent::Kind::state && each.of_rank;
-    if (each.view.numel() > 0 && !divided) {
+    using Kind = ParameterSet::Persistent::Kind;
+    const bool own = (each.kind == Kind::state && each.of_rank) || each.kind == Kind::errors;
+    if (each.view.numel() > 0 && !own) {
       s.ranks.grad.broadcast(s.context.stream(), each.view, root);
     }
   }

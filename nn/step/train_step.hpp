@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/comm/gradients/gradient_hook.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/model/model.hpp>
@@ -89,6 +90,13 @@ struct TrainStepOptions {
   /// norm of clipping aside).
   comm::SumOrder sum_order = comm::SumOrder::library;
   Strategy strategy = Strategy::ddp;
+  /// Gradients of matrices travel as products of so many columns (comm/gradients/power_sgd.hpp); what is not sent is
+  /// kept on each rank, in the units of the gradients that travel, and goes into the checkpoint. 0: they travel whole.
+  int power_sgd_rank = 0;
+  /// A hook of your own sums the buckets (comm/gradients/gradient_hook.hpp). This rank's alone; not with
+  /// power_sgd_rank. Either is a UsageError beside another strategy than ddp, another sum_order than `library`, a
+  /// 16-bit reduce_dtype and virtual ranks; power_sgd_rank beside a loss scale, too.
+  std::shared_ptr<comm::GradientHook> hook{};
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
 };
 
@@ -176,6 +184,7 @@ class TrainStep {
   [[nodiscard]] int steps_under_way() const;
 
   /// Sends one rank's parameters, optimizer state (with zero1 each rank keeps its own) and statistics to all ranks.
+  /// What a compression has not sent stays each rank's own.
   void broadcast(int root = 0);
   /// Compares parameters, optimizer state (not with zero1) and averaged statistics over the ranks of `control`, a
   /// communicator for host tensors. UsageError on every rank, naming what differs. `more`: further lines that must be

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/session.hpp>
@@ -95,6 +96,28 @@ int fail_alone(Session& session, Throw&& fail) {
     session.inline_ops().barrier(stream);
   }
   worker.synchronize();
+  return 0;
+}
+
+/// Three steps of a reducer whose hook throws on rank 1 in the second bucket of the second step.
+int fail_in_hook(Session& session) {
+  int calls = 0;
+  const auto hook = comm::make_gradient_hook(
+      "sparse", [&](const TensorView& gradients, Stream& stream, comm::Communicator& communicator) {
+        require<DataError>(++calls != 4 || communicator.rank() != 1, "no table\nfor it");
+        communicator.all_reduce(stream, gradients);
+      });
+  std::vector<float> arena(2000, 1.0F);
+  Stream compute = Stream::host_inline();
+  const std::vector<comm::GradientRange> gradients{{"a", 0, 1000, 1}, {"b", 1000, 2000, 1}};
+  comm::GradientReducer reducer(session.grad(), compute, session.communication_stream(), gradients,
+                                {{0, 1, 0, 1000}, {1, 2, 1000, 2000}}, view_of(arena), {.hook = hook.get()});
+  for (int step = 0; step < 3; ++step) {
+    reducer.begin_step();
+    reducer.gradient_written(0);
+    reducer.gradient_written(1);
+    reducer.finish();
+  }
   return 0;
 }
 
@@ -226,6 +249,9 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   }
   if (mode == "throw") {
     return fail_alone(session, [] { throw StateError("broken\nin two lines"); });
+  }
+  if (mode == "throw_in_hook") {
+    return fail_in_hook(session);
   }
   if (mode == "throw_data") {
     return fail_alone(session, [] { throw DataError("bad file"); });

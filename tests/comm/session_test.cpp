@@ -92,6 +92,7 @@ TEST(Session, OneFailingRankEndsTheJob) {
   };
   for (const Case& c :
        {Case{"throw", 3, "broken in two lines"}, Case{"throw_data", 2, "bad file"},
+        Case{"throw_in_hook", 2, "gradient hook sparse, bucket 1: no table for it"},
         Case{"throw_memory", 3, "out of host memory (std::bad_alloc)"}, Case{"throw_std", 3, "of the standard library"},
         Case{"throw_int", 3, "an exception that is not a std::exception"}, Case{"abort", 76, "gave up"}}) {
     const Ended o = run(3, c.mode);

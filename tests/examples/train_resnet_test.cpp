@@ -526,6 +526,52 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
   }
 }
 
+/// Gradients that are compressed: the run continues exactly, and its metrics count the bytes.
+TEST_F(TrainResNet, CompressedGradientsAreAPartOfTheRun) {
+  expect_refused(train_resnet(0, "--compress zip"), {"--compress", "'zip'", "none, bf16, fp16, or powersgd:RANK"});
+  for (const char* rank : {"powersgd:0", "powersgd:65", "powersgd:", "powersgd:2x", "powersgd:-1"}) {
+    expect_refused(train_resnet(0, concat("--compress ", rank)), {"--compress", rank, "1 to 64"});
+  }
+  for (const auto& [beside, expected] :
+       std::vector<std::pair<std::string, std::string>>{{"--reduce-dtype bf16", "one of the two"},
+                                                        {"--strategy zero1", "expected ddp"},
+                                                        {"--reproducible layout", "expected run"},
+                                                        {"--reproducible world --virtual-ranks 2", "expected none"},
+                                                        {"--loss-scale 128", "--loss-scale off"}}) {
+    expect_refused(train_resnet(0, "--compress powersgd:2 " + beside), {"--compress is powersgd:2 beside ", expected});
+  }
+  expect_refused(train_resnet(0, "--compress bf16 --dtype f64"), {"--compress is bf16 beside --dtype f64"});
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  for (const std::string compress : {"powersgd:2", "fp16"}) {
+    const std::string options =
+        kTiny + "--overlap on --bucket-mb 0.3 --checkpoint-every 3 --keep 3 --compress " + compress + " ";
+    const Ended whole = train_resnet(2, options + out("whole"));
+    ASSERT_EQ(whole.code, 0) << whole.output;
+    EXPECT_NE(whole.output.find(", sent as " + compress + ": "), std::string::npos) << whole.output;
+    int epochs = 0;
+    std::ifstream in(path("whole/metrics.jsonl"));
+    for (std::string line; std::getline(in, line);) {
+      if (const Json json = parse_json(line, "metrics.jsonl"); json.get<std::string>("event", line) == "epoch") {
+        const auto sent = json.get<std::int64_t>("sent_bytes", line);
+        EXPECT_GT(sent, 0) << line;
+        EXPECT_LE(2 * sent, json.get<std::int64_t>("gradient_bytes", line)) << line;
+        ++epochs;
+      }
+    }
+    EXPECT_EQ(epochs, 2);
+    const Ended rest = train_resnet(2, options + "--resume " + path("whole/last.2") + out("rest"));
+    ASSERT_EQ(rest.code, 0) << rest.output;
+    EXPECT_EQ(rest.output.find("differs"), std::string::npos) << rest.output;
+    for (const char* file : {"last/model.safetensors", "last/optimizer.safetensors"}) {
+      EXPECT_TRUE(read_file(path("whole/") + file, 1 << 24) == read_file(path("rest/") + file, 1 << 24)) << file;
+    }
+    fs::remove_all(path("whole"));
+    fs::remove_all(path("rest"));
+  }
+}
+
 TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
   const auto refusal = [](const std::function<void(nn::TrainingOptions&)>& change) {
     nn::TrainingOptions options;
@@ -799,6 +845,8 @@ TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
   expect_bucket("", "1.07 MB;");
   expect_bucket(" --reduce-dtype bf16", "0.53 MB, sent as bf16;");
   expect_bucket(" --dtype f64", "2.14 MB;");
+  expect_bucket(" --compress bf16", "0.53 MB, sent as bf16: 0.53 MB instead of 1.07 MB a step, added in rank order;");
+  expect_bucket(" --compress powersgd:1", "1.07 MB, sent as powersgd:1: 13.8 kB instead of 1.07 MB a step;");
 }
 
 TEST_F(TrainResNet, BadOptions) {

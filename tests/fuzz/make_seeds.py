@@ -299,7 +299,7 @@ def options_seeds():
             ("resume_empty", "--resume="), ("both", "--init=a\n--resume=b"), ("devices", "--devices=[1"), ("nodes", "--nodes=-1"),
             ("threads", "--threads=1025"), ("workers", "--workers=-2"), ("watchdog", "--watchdog=0.5"), ("dtype", "--dtype=f64\n--reduce-dtype=bf16"),
             ("config", "--config=x.toml"), ("epsilon", "--epsilon=0\n--optimizer=adam"), ("momentum", "--momentum=1"), ("nesterov", "--nesterov\n--optimizer=adam"),
-            ("smoothing", "--label-smoothing=1"), ("launcher", "--launcher=x"), ("cost_alone", "--bucket-mb=auto")]:
+            ("smoothing", "--label-smoothing=1"), ("launcher", "--launcher=x"), ("cost_alone", "--bucket-mb=auto"), ("compress", "--compress=powersgd:2"), ("compress_rank", "--compress=powersgd:0")]:
         put("options", name, line)
 
 

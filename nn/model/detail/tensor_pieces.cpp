@@ -24,23 +24,22 @@ class Staging {
   /// Copies a piece to the host and returns its logical view there; finish() with the same piece copies it back.
   TensorView begin(const Piece& piece) {
     bytes_.resize(piece.stored.bytes());
-    copy(context_, piece.stored, host_view(piece));
-    context_.synchronize();
+    copy_now(context_of(piece), piece.stored, host_view(piece));
     TensorView logical = piece.logical;
     logical.data = bytes_.data();
     logical.device = Device::cpu();
     return logical;
   }
-  void finish(const Piece& piece) {
-    copy(context_, host_view(piece), piece.stored);
-    context_.synchronize();
-  }
+  void finish(const Piece& piece) { copy_now(context_of(piece), host_view(piece), piece.stored); }
 
  private:
+  /// States that rank 0 has collected lie on the host, whatever the device of the set is.
+  Context& context_of(const Piece& piece) { return piece.stored.device == Device::cpu() ? host_ : context_; }
   TensorView host_view(const Piece& piece) {
     return {bytes_.data(), piece.stored.dtype, Device::cpu(), piece.stored.shape};
   }
   Context& context_;
+  CpuContext host_{{.threads = 1}};
   std::vector<std::byte> bytes_;
 };
 

@@ -65,6 +65,19 @@ std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
                 "\n             ", place.share().description(), "; ", place.binding());
 }
 
+/// What a compression makes of the gradients of a step; empty without one.
+std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
+  if (o.compress == "none" && options.hook == nullptr) {
+    return {};
+  }
+  const std::string name = options.hook != nullptr ? options.hook->name() : o.compress;
+  const std::int64_t sent = reducer.sent_bytes();
+  return concat(", sent ", options.hook != nullptr ? "by the hook " : "as ", name,
+                sent < 0 ? std::string()
+                         : concat(": ", decimal_bytes(static_cast<double>(sent)), " instead of ",
+                                  decimal_bytes(static_cast<double>(reducer.gradient_bytes())), " a step"));
+}
+
 /// Only for what is not the default.
 void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& trainer) {
   const ParameterSet& set = trainer.parameters();
@@ -136,7 +149,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
         << decimal_bytes(static_cast<double>(bucket.end - bucket.begin) *
                          static_cast<double>(size_of(reducer.sent_as())));
   }
-  out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype))
+  out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
       << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string_view>
 
+#include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/precision.hpp>
@@ -106,6 +107,25 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
          "--choices, which keeps the timings: other timings give other bits");
 }
 
+/// What --compress is combined with.
+void require_compression(const TrainingOptions& o, const NamedStrategy& strategy) {
+  const NamedCompression compression = compression_named(o.compress);
+  const auto beside = [&](bool fits, const char* option, const auto& value, const char* expected) {
+    require<UsageError>(!compression.given() || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
+                        ", expected ", expected);
+  };
+  beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
+  beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
+  if (compression.power_sgd_rank == 0) {
+    beside(o.dtype != "f64", "--dtype", o.dtype, "none or powersgd: gradients are f64");
+    return;
+  }
+  beside(o.reproducible == "run", "--reproducible", o.reproducible, "run: its sums are the library's");
+  beside(strategy.strategy == Strategy::ddp, "--strategy", o.strategy, "ddp: all ranks get all gradients");
+  beside(!resolved(parse_loss_scale(o.loss_scale), parse_precision(o.dtype).dtype).scales(), "a loss scale of",
+         o.loss_scale, "--loss-scale off: what is not sent would keep an old scale");
+}
+
 bool buckets_by_cost(const TrainingOptions& o) {
   return o.bucket_mb == "auto" || (o.bucket_mb.empty() && !o.cost.empty());
 }
@@ -127,6 +147,21 @@ NamedStrategy strategy_named(const std::string& name) {
     return {.strategy = Strategy::zero1, .note = concat("'", name, "' is zero1 here: optimizer states are divided")};
   }
   throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single"));
+}
+
+NamedCompression compression_named(const std::string& name) {
+  constexpr std::string_view kPowerSgd = "powersgd:";
+  if (name == "none" || name == "bf16" || name == "fp16") {
+    return {.reduce_dtype = sent_as(name)};
+  }
+  int rank = 0;
+  const char* const end = name.data() + name.size();
+  const bool power_sgd = name.starts_with(kPowerSgd);
+  const auto [stop, error] = std::from_chars(power_sgd ? name.data() + kPowerSgd.size() : end, end, rank);
+  require<UsageError>(power_sgd && error == std::errc() && stop == end && rank >= 1 && rank <= comm::PowerSgd::kMaxRank,
+                      "--compress is '", name, "', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to ",
+                      comm::PowerSgd::kMaxRank);
+  return {.power_sgd_rank = rank};
 }
 
 void require_training_options(const TrainingOptions& o) {
@@ -183,6 +218,7 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
                       "--reproducible is '", o.reproducible, "', expected run, layout or world");
   require_world(o, strategy);
+  require_compression(o, strategy);
   require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
                       " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
@@ -255,10 +291,13 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                                                    : CudaGraph::off;
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
-  t.reduce_dtype = sent_as(o.reduce_dtype);
-  t.sum_order = o.reproducible == "layout"  ? comm::SumOrder::ranks
-                : o.reproducible == "world" ? comm::SumOrder::tree
-                                            : comm::SumOrder::library;
+  const NamedCompression compression = compression_named(o.compress);
+  const bool rounded = compression.reduce_dtype != DType::f32;
+  t.reduce_dtype = rounded ? compression.reduce_dtype : sent_as(o.reduce_dtype);
+  t.power_sgd_rank = compression.power_sgd_rank;
+  t.sum_order = o.reproducible == "layout" || rounded ? comm::SumOrder::ranks
+                : o.reproducible == "world"           ? comm::SumOrder::tree
+                                                      : comm::SumOrder::library;
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");

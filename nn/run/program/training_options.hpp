@@ -52,7 +52,8 @@ struct TrainingOptions {
   std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
   std::string cost;       ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
-  std::string strategy = "ddp";  ///< a name of strategy_named()
+  std::string compress = "none";  ///< a name of compression_named()
+  std::string strategy = "ddp";   ///< a name of strategy_named()
   /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
   /// ranks.
   std::string reproducible = "run";
@@ -94,6 +95,16 @@ struct NamedStrategy {
 };
 /// UsageError for other names.
 [[nodiscard]] NamedStrategy strategy_named(const std::string& name);
+
+/// What --compress names: none; bf16 or fp16: gradients travel in 16 bits and are added in fp32 (f64 on hosts), by
+/// SumOrder::ranks; powersgd:RANK.
+struct NamedCompression {
+  DType reduce_dtype = DType::f32;
+  int power_sgd_rank = 0;
+  [[nodiscard]] bool given() const { return reduce_dtype != DType::f32 || power_sgd_rank != 0; }
+};
+/// UsageError for other names.
+[[nodiscard]] NamedCompression compression_named(const std::string& name);
 
 /// The checks that need neither data nor ranks. UsageError that names the option and what was expected.
 void require_training_options(const TrainingOptions& options);

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,9 @@ struct RunSetup {
   Strategy strategy = Strategy::ddp;
   comm::SumOrder sum_order = comm::SumOrder::library;
   std::int64_t virtual_ranks = 0;
+  int power_sgd_rank = 0;
+  std::function<std::shared_ptr<comm::GradientHook>()> hook{};  ///< makes that of a rank
+  bool overlap = true;
   bool keep_last = false;
   std::int64_t log_every = 3;
   std::int64_t checkpoint_every = 0;
@@ -101,7 +105,7 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
   const auto failures = comm::run_ranks(setup.ranks, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, grad.rank());
     CpuContext context({.threads = 1});
-    Stream worker = Stream::host_worker("comm");
+    Stream worker = setup.overlap ? Stream::host_worker("comm") : Stream::host_inline();
     TrainerOptions options;
     options.global_batch = 11;
     options.accumulate = setup.accumulate;
@@ -119,6 +123,8 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.strategy = setup.strategy;
     options.sum_order = setup.sum_order;
     options.virtual_ranks = setup.virtual_ranks;
+    options.power_sgd_rank = setup.power_sgd_rank;
+    options.hook = setup.hook ? setup.hook() : nullptr;
     options.keep_last = setup.keep_last;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;

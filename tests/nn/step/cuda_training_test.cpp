@@ -85,6 +85,7 @@ struct RunSetup {
   std::int64_t bucket_bytes = 1000;  ///< several buckets
   bool sync_batch_norm = false;
   std::int64_t virtual_ranks = 0;
+  int power_sgd_rank = 0;
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -103,6 +104,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.buckets.bucket_bytes = setup.bucket_bytes;
   options.strategy = setup.strategy;
   options.sum_order = setup.sum_order;
+  options.power_sgd_rank = setup.power_sgd_rank;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -155,6 +157,9 @@ Outcome outcome_of(Trainer& trainer) {
   }
   for (const std::string& name : set.counter_names()) {
     outcome.bits[name] = bytes_of(context, set.counter(name));
+  }
+  if (set.compression_errors().given()) {
+    outcome.bits["factors"] = bytes_of(context, set.compression_factors());
   }
   if (set.buffer_arena().numel() > 0) {
     outcome.bits["statistics"] = bytes_of(context, set.buffer_arena());
@@ -270,6 +275,7 @@ std::vector<Case> cases() {
           {"cnn, sgd", {}, 1e-4, 1e-4},
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
+          {"cnn, sgd, powersgd", {.power_sgd_rank = 1}, 1e-3, 1e-3},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
@@ -479,9 +485,10 @@ TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
 }
 
 TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
-  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+  for (const auto& [graph, power_sgd_rank] :
+       {std::pair{CudaGraph::off, 0}, std::pair{CudaGraph::on, 0}, std::pair{CudaGraph::on, 1}}) {
     const testing::TemporaryFolder folder;
-    const RunSetup setup{.graph = graph, .optimizer = adam()};
+    const RunSetup setup{.graph = graph, .optimizer = adam(), .power_sgd_rank = power_sgd_rank};
     RunIdentity identity;
     identity.model = "cnn";
     CudaContext context(Device::cuda(0));
@@ -632,6 +639,26 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
       EXPECT_GT(distance(first[0].parameters, one.parameters), 1e-3);
     }
   }
+}
+
+/// Compressed gradients of two ranks: the same bits on both, in every order of the work, captured or not.
+TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
+  RunSetup setup{.graph = CudaGraph::off, .power_sgd_rank = 2};
+  Outcome first[2];
+  train_on_two_gpus(setup, 0, first);
+  for (const char* name : {"values", "gradients", "factors"}) {
+    EXPECT_TRUE(first[0].bits.at(name) == first[1].bits.at(name)) << name;
+  }
+  setup.graph = CudaGraph::on;
+  for (std::uint64_t seed = 1; seed < 4; ++seed) {
+    Outcome captured[2];
+    train_on_two_gpus(setup, seed, captured);
+    EXPECT_EQ(differences(captured[0], first[0]), Texts{}) << "seed " << seed;
+  }
+  setup.power_sgd_rank = 0;
+  Outcome whole[2];
+  train_on_two_gpus(setup, 0, whole);
+  EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
 }
 
 /// Virtual ranks of one GPU, and of two, in the same tree.

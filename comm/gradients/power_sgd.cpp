@@ -1,0 +1,299 @@
+#include <lockstep/comm/gradients/power_sgd.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/low_rank.hpp>
+#include <lockstep/kernels/matmul.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+constexpr std::int64_t kStep = 16;  // elements: matrices in messages and factors begin at 64 bytes or more
+
+std::int64_t padded(std::int64_t elements) {
+  return align_up(elements, kStep);
+}
+
+/// The square root of the precision of the type: below it a column is what rounding left of a product.
+double column_epsilon(DType dtype) {
+  return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
+                                       : static_cast<double>(std::numeric_limits<float>::epsilon()));
+}
+
+/// A matrix of a bucket that is compressed. Places are elements from the beginning of what is named.
+struct Compressed {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t gradient = 0;  ///< of the bucket
+  std::int64_t p = 0;         ///< of the first message
+  std::int64_t q = 0;         ///< of the second message
+  std::int64_t factor = 0;    ///< of the factors
+  std::unique_ptr<ops::MatmulPlan> to_p;
+  std::unique_ptr<ops::MatmulPlan> to_q;
+  std::unique_ptr<ops::MatmulPlan> to_gradient;
+};
+
+/// Consecutive elements [begin, end) of a bucket that are sent as they are.
+struct Plain {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t sent = 0;  ///< place in the first message
+};
+
+struct Parts {
+  std::vector<Compressed> matrices;  ///< none: the bucket itself is the message
+  std::vector<Plain> plain;
+  std::int64_t begin = 0;     ///< of the bucket in the arena
+  std::int64_t elements = 0;  ///< of the bucket
+  std::int64_t first = 0;     ///< elements of the first message
+  std::int64_t second = 0;    ///< of the second
+};
+
+TensorView matrix_of(const TensorView& elements, std::int64_t begin, std::int64_t rows, std::int64_t columns) {
+  return elements.slice(0, begin, begin + rows * columns).reshape({rows, columns});
+}
+
+}  // namespace
+
+struct PowerSgd::Impl {
+  Options options;
+  TensorView errors;
+  TensorView factors;
+  std::vector<Parts> parts;  ///< of each bucket
+  // For the largest bucket, used by one bucket after the other, in the stream's order:
+  Tensor first;
+  Tensor second;
+  Tensor columns;
+  Tensor workspace;
+  DType dtype = DType::f32;
+
+  [[nodiscard]] std::int64_t rank() const { return options.rank; }
+
+  void require_state(const TensorView& gradients) const {
+    const auto fits = [&](const TensorView& view, const char* what, std::int64_t least) {
+      require<ShapeError>(view.shape.rank() == 1 && view.is_contiguous() && view.numel() >= least, "powersgd: ", what,
+                          " are ", view, ", expected at least ", least, " elements in one contiguous dimension");
+      require<DTypeError>(view.dtype == gradients.dtype, "powersgd: ", what, " are ", view.dtype, ", expected ",
+                          gradients.dtype, " as the gradients");
+      require<DeviceError>(view.device == gradients.device, "powersgd: ", what, " are on ", view.device, ", expected ",
+                           gradients.device, " as the gradients");
+    };
+    require<DTypeError>(gradients.dtype == DType::f32 || gradients.dtype == DType::f64, "powersgd: the gradients are ",
+                        gradients.dtype, ", expected f32 or f64");
+    std::int64_t end = 0;
+    for (const Parts& each : parts) {
+      for (const Compressed& m : each.matrices) {
+        end = std::max(end, each.begin + m.gradient + m.rows * m.columns);
+      }
+    }
+    fits(errors, "errors", end);
+    fits(factors, "factors", factor_elements(options));
+  }
+
+  /// Cuts a bucket into matrices and the rest. factor: the next place in the factors.
+  Parts cut(std::span<const GradientRange> ranges, const Bucket& bucket, std::int64_t& factor) const {
+    Parts made;
+    made.begin = bucket.begin;
+    made.elements = bucket.end - bucket.begin;
+    std::int64_t compressed = 0;
+    for (int i = bucket.first; i < bucket.last; ++i) {
+      const GradientRange& range = ranges[static_cast<std::size_t>(i)];
+      const Matrix matrix = static_cast<std::size_t>(i) < options.matrices.size()
+                                ? options.matrices[static_cast<std::size_t>(i)]
+                                : Matrix();
+      const std::int64_t begin = range.begin - bucket.begin;
+      if (compresses(matrix, options.rank)) {
+        require<ShapeError>(matrix.rows * matrix.columns <= range.end - range.begin, "powersgd: gradient ", range.name,
+                            " has ", range.end - range.begin, " elements, expected those of ", matrix.rows, " x ",
+                            matrix.columns);
+        Compressed next;
+        next.rows = matrix.rows;
+        next.columns = matrix.columns;
+        next.gradient = begin;
+        next.factor = factor;
+        next.q = made.second;
+        made.second += padded(matrix.columns * rank());
+        factor += padded(matrix.columns * rank());
+        compressed += matrix.rows * matrix.columns;
+        made.matrices.push_back(std::move(next));
+      } else if (!made.plain.empty() && made.plain.back().end == begin) {
+        made.plain.back().end = range.end - bucket.begin;
+      } else {
+        made.plain.push_back({.begin = begin, .end = range.end - bucket.begin, .sent = 0});
+      }
+    }
+    if (made.matrices.empty()) {
+      return made;
+    }
+    for (Plain& plain : made.plain) {
+      plain.sent = made.first;
+      made.first += padded(plain.end - plain.begin);
+    }
+    for (Compressed& m : made.matrices) {
+      m.p = made.first;
+      made.first += padded(m.rows * rank());
+    }
+    return made;
+  }
+
+  /// Plans a product with our own loops or kernels: their bits depend neither on the number of threads, which overlap
+  /// decides, nor on what a library chooses, which no identity of a run would have.
+  std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
+    desc.dtype = dtype;
+    auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");
+    most = std::max(most, plan->workspace_bytes());
+    return plan;
+  }
+};
+
+bool PowerSgd::compresses(const Matrix& matrix, int rank) {
+  return matrix.rows > 0 && 2 * rank * (matrix.rows + matrix.columns) <= matrix.rows * matrix.columns;
+}
+
+std::int64_t PowerSgd::factor_elements(const Options& options) {
+  require<UsageError>(options.rank >= 1 && options.rank <= kMaxRank, "powersgd: the rank is ", options.rank,
+                      ", expected 1 to ", kMaxRank);
+  std::int64_t elements = 0;
+  for (const Matrix& matrix : options.matrices) {
+    elements += compresses(matrix, options.rank) ? padded(matrix.columns * options.rank) : 0;
+  }
+  return elements;
+}
+
+PowerSgd::PowerSgd(Options options, const TensorView& errors, const TensorView& factors)
+    : impl_(std::make_unique<Impl>()) {
+  static_cast<void>(factor_elements(options));
+  impl_->options = std::move(options);
+  impl_->errors = errors;
+  impl_->factors = factors;
+}
+
+PowerSgd::~PowerSgd() = default;
+
+std::string PowerSgd::name() const {
+  return concat("powersgd rank ", impl_->rank());
+}
+
+void PowerSgd::prepare(Context& context, Communicator& /*communicator*/, std::span<const GradientRange> ranges,
+                       std::span<const Bucket> buckets, const TensorView& gradients) {
+  Impl& s = *impl_;
+  s.dtype = gradients.dtype;
+  s.parts.clear();
+  std::int64_t factor = 0;
+  for (const Bucket& bucket : buckets) {
+    s.parts.push_back(s.cut(ranges, bucket, factor));
+  }
+  s.require_state(gradients);
+  std::int64_t first = 0;
+  std::int64_t second = 0;
+  std::size_t matrices = 0;
+  std::size_t workspace = 0;
+  for (Parts& parts : s.parts) {
+    first = std::max(first, parts.first);
+    second = std::max(second, parts.second);
+    matrices = std::max(matrices, parts.matrices.size());
+    for (Compressed& m : parts.matrices) {
+      m.to_p = s.planned(context, {.m = m.rows, .n = s.rank(), .k = m.columns}, workspace);
+      m.to_q = s.planned(context, {.m = m.columns, .n = s.rank(), .k = m.rows, .transpose_a = true}, workspace);
+      m.to_gradient = s.planned(context, {.m = m.rows, .n = m.columns, .k = s.rank(), .transpose_b = true}, workspace);
+    }
+  }
+  s.first = Tensor::zeros(context, Shape{first}, s.dtype);
+  s.second = Tensor::zeros(context, Shape{second}, s.dtype);
+  s.columns = Tensor::zeros(context, Shape{static_cast<std::int64_t>(matrices) * s.rank()}, DType::i32);
+  s.workspace = Tensor::empty(context, Shape{static_cast<std::int64_t>(workspace)}, DType::u8);
+}
+
+void PowerSgd::release() noexcept {
+  impl_->parts.clear();
+  impl_->first = impl_->second = impl_->columns = impl_->workspace = Tensor();
+}
+
+void PowerSgd::initialise(Context& context) {
+  const Impl& s = *impl_;
+  ops::fill(context, 0, s.errors);
+  ops::fill(context, 0, s.factors);
+  for (const Parts& parts : s.parts) {
+    for (const Compressed& m : parts.matrices) {
+      const Tensor random = Tensor::randn(context, Shape{m.columns, s.rank()}, s.dtype, s.options.seed,
+                                          static_cast<std::uint64_t>(parts.begin + m.gradient));
+      ops::strided_copy(context, random, matrix_of(s.factors, m.factor, m.columns, s.rank()));
+      context.synchronize();  // before the random numbers go
+    }
+  }
+  context.synchronize();
+}
+
+void PowerSgd::reduce(Context& context, Communicator& communicator, int bucket, const TensorView& gradients) {
+  Impl& s = *impl_;
+  const Parts& parts = s.parts[static_cast<std::size_t>(bucket)];
+  if (parts.matrices.empty()) {
+    communicator.all_reduce(context.stream(), gradients);
+    return;
+  }
+  const std::int64_t r = s.rank();
+  const TensorView first = s.first.view().slice(0, 0, parts.first);
+  const TensorView second = s.second.view().slice(0, 0, parts.second);
+  const TensorView none;
+  const TensorView& workspace = s.workspace;
+  const auto gradient_of = [&](const Compressed& m) { return matrix_of(gradients, m.gradient, m.rows, m.columns); };
+  const auto error_of = [&](const Compressed& m) {
+    return matrix_of(s.errors, parts.begin + m.gradient, m.rows, m.columns);
+  };
+  const auto columns_of = [&](const Compressed& m) {
+    const auto i = static_cast<std::int64_t>(&m - parts.matrices.data());
+    return s.columns.view().slice(0, i * r, (i + 1) * r);
+  };
+  const auto p_of = [&](const Compressed& m) { return matrix_of(first, m.p, m.rows, r); };
+  const auto q_of = [&](const Compressed& m) { return matrix_of(second, m.q, m.columns, r); };
+  const auto factor_of = [&](const Compressed& m) { return matrix_of(s.factors, m.factor, m.columns, r); };
+
+  for (const Compressed& m : parts.matrices) {
+    ops::add(context, gradient_of(m), error_of(m), gradient_of(m));
+    ops::matmul(context, *m.to_p, gradient_of(m), factor_of(m), none, p_of(m), workspace);
+  }
+  for (const Plain& plain : parts.plain) {
+    ops::strided_copy(context, gradients.slice(0, plain.begin, plain.end),
+                      first.slice(0, plain.sent, plain.sent + plain.end - plain.begin));
+  }
+  communicator.all_reduce(context.stream(), first);
+  for (const Plain& plain : parts.plain) {
+    ops::strided_copy(context, first.slice(0, plain.sent, plain.sent + plain.end - plain.begin),
+                      gradients.slice(0, plain.begin, plain.end));
+  }
+  for (const Compressed& m : parts.matrices) {
+    ops::orthonormalise(context, column_epsilon(s.dtype), p_of(m), columns_of(m));
+    ops::matmul(context, *m.to_q, gradient_of(m), p_of(m), none, q_of(m), workspace);
+    ops::low_rank_residual(context, gradient_of(m), p_of(m), q_of(m), columns_of(m), error_of(m));
+  }
+  communicator.all_reduce(context.stream(), second);
+  for (const Compressed& m : parts.matrices) {
+    ops::keep_columns(context, q_of(m), columns_of(m), factor_of(m));
+    ops::matmul(context, *m.to_gradient, p_of(m), q_of(m), none, gradient_of(m), workspace);
+  }
+}
+
+std::int64_t PowerSgd::sent_bytes(int bucket) const {
+  const Parts& parts = impl_->parts[static_cast<std::size_t>(bucket)];
+  const std::int64_t elements = parts.matrices.empty() ? parts.elements : parts.first + parts.second;
+  return elements * static_cast<std::int64_t>(size_of(impl_->dtype));
+}
+
+std::size_t PowerSgd::bytes() const {
+  std::size_t bytes = 0;
+  for (const Tensor* each : {&impl_->first, &impl_->second, &impl_->columns, &impl_->workspace}) {
+    bytes += each->view().given() ? each->view().bytes() : 0;
+  }
+  return bytes;
+}
+
+}  // namespace lockstep::comm

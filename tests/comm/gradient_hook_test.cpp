@@ -1,0 +1,216 @@
+// A hook of the program's own in the place of a bucket's all-reduce.
+#include <lockstep/comm/gradients/gradient_hook.hpp>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "gradient_data.hpp"
+#include "local_ranks.hpp"
+#include "tests/support/error_of.hpp"
+
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using lockstep::testing::error_of;
+
+TensorView view_of(std::vector<float>& values) {
+  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+/// Sums in rank order like the local communicator, and adds `offset` to every element.
+std::shared_ptr<GradientHook> shifted(float offset) {
+  return make_gradient_hook("shifted",
+                            [offset](const TensorView& gradients, Stream& stream, Communicator& communicator) {
+                              communicator.all_reduce(stream, gradients);
+                              stream.enqueue([=] {
+                                for (std::int64_t i = 0; i < gradients.numel(); ++i) {
+                                  gradients.as<float>()[i] += offset;
+                                }
+                              });
+                            });
+}
+
+/// Steps of a reducer with a hook, on streams that overlap or do not.
+struct Steps {
+  Steps(Communicator& communicator, GradientHook& hook, bool overlap)
+      : compute(overlap ? Stream::host_worker("compute") : Stream::host_inline()),
+        comm(overlap ? Stream::host_worker("comm") : Stream::host_inline()),
+        gradients(ranges(kSizes)),
+        arena(static_cast<std::size_t>(gradients.back().end)),
+        rank(communicator.rank()),
+        reducer(communicator, compute, comm, gradients, small_buckets(gradients), view_of(arena), {.hook = &hook}) {}
+  void run(int step) {
+    reducer.begin_step();
+    for (std::size_t g = 0; g < gradients.size(); ++g) {
+      compute.enqueue([this, g, step] {
+        for (std::int64_t i = gradients[g].begin; i < gradients[g].end; ++i) {
+          arena[static_cast<std::size_t>(i)] = gradient(rank, step, i);
+        }
+      });
+      reducer.gradient_written(static_cast<int>(g));
+    }
+    reducer.finish();
+    compute.synchronize();
+  }
+  Stream compute;
+  Stream comm;
+  std::vector<GradientRange> gradients;
+  std::vector<float> arena;
+  int rank;
+  GradientReducer reducer;
+};
+
+TEST(GradientHook, SumsTheBucketsInThePlaceOfTheAllReduce) {
+  for (const int ranks : {1, 2, 4}) {
+    for (const bool overlap : {false, true}) {
+      const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
+        const std::shared_ptr<GradientHook> hook = shifted(0.5F);
+        Steps steps(communicator, *hook, overlap);
+        for (int step = 0; step < 4; ++step) {
+          steps.run(step);
+          for (std::size_t i = 0; i < steps.arena.size(); ++i) {
+            ASSERT_EQ(steps.arena[i], reduced(ranks, step, static_cast<std::int64_t>(i)) + 0.5F) << i;
+          }
+        }
+        steps.comm.synchronize();
+        EXPECT_EQ(steps.reducer.statistics().steps, 4);
+        EXPECT_EQ(steps.reducer.gradient_bytes(), 4 * steps.gradients.back().end);
+        EXPECT_EQ(steps.reducer.sent_bytes(), -1) << "it does not say";
+        EXPECT_EQ(steps.reducer.statistics().buckets[0].bytes, -1);
+      });
+      EXPECT_EQ(failures, none_failed(ranks));
+    }
+  }
+}
+
+/// Counts what the reducer calls, and sends every other element only.
+class Recorder final : public GradientHook {
+ public:
+  [[nodiscard]] std::string name() const override { return "recorder"; }
+  void prepare(Context& context, Communicator& communicator, std::span<const GradientRange> ranges,
+               std::span<const Bucket> buckets, const TensorView& gradients) override {
+    ++prepared;
+    EXPECT_EQ(context.device(), Device::cpu());
+    EXPECT_EQ(communicator.size(), 2);
+    EXPECT_EQ(ranges.size(), kSizes.size());
+    EXPECT_EQ(gradients.numel(), ranges.back().end);
+    for (const Bucket& bucket : buckets) {
+      expected.emplace_back(static_cast<float*>(gradients.data) + bucket.begin, bucket.end - bucket.begin);
+    }
+  }
+  void release() noexcept override { ++released; }
+  void reduce(Context& /*context*/, Communicator& /*communicator*/, int bucket, const TensorView& gradients) override {
+    EXPECT_EQ(bucket, static_cast<int>(called++ % expected.size()));
+    const auto& [data, numel] = expected[static_cast<std::size_t>(bucket)];
+    EXPECT_EQ(gradients.data, data);
+    EXPECT_EQ(gradients.shape, Shape{numel});
+  }
+  [[nodiscard]] std::int64_t sent_bytes(int bucket) const override { return 10 * bucket; }
+  [[nodiscard]] std::size_t bytes() const override { return 77; }
+  std::vector<std::pair<float*, std::int64_t>> expected;
+  std::size_t called = 0;
+  int prepared = 0;
+  int released = 0;
+};
+
+TEST(GradientHook, GetsTheBucketsInOrderAndIsReleased) {
+  const auto failures = run_ranks(2, [](Communicator& communicator) {
+    Recorder recorder;
+    {
+      Steps steps(communicator, recorder, true);
+      steps.run(0);
+      steps.run(1);
+      EXPECT_EQ(steps.reducer.bytes(), 77U);
+      EXPECT_EQ(steps.reducer.sent_bytes(), 0 + 10 + 20 + 30 + 40);
+      EXPECT_EQ(recorder.released, 0);
+    }
+    EXPECT_EQ(recorder.called, 2 * recorder.expected.size());
+    EXPECT_EQ(recorder.prepared, 1);
+    EXPECT_EQ(recorder.released, 1);
+  });
+  EXPECT_EQ(failures, none_failed(2));
+}
+
+/// One line that names hook and bucket on the rank that failed; the others end as after any rank that fails.
+TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
+  for (const bool ours : {true, false}) {
+    const auto fail = [ours] {
+      require<DataError>(!ours, "no table for this bucket");
+      throw std::runtime_error("of the program");
+    };
+    for (const bool overlap : {false, true}) {
+      const auto failures = run_ranks(3, [&](Communicator& communicator) {
+        int calls = 0;
+        const auto hook =
+            make_gradient_hook("sparse", [&](const TensorView& gradients, Stream& stream, Communicator& ranks) {
+              if (++calls == 8 && ranks.rank() == 1) {  // bucket 2 of the second step
+                fail();
+              }
+              ranks.all_reduce(stream, gradients);
+            });
+        Steps steps(communicator, *hook, overlap);
+        for (int step = 0; step < 3; ++step) {
+          steps.run(step);
+        }
+      });
+      EXPECT_EQ(failures[1], std::string("gradient hook sparse, bucket 2: ") +
+                                 (ours ? "no table for this bucket" : "of the program"));
+      for (const std::size_t r : {0U, 2U}) {
+        EXPECT_EQ(failures[r],
+                  "peer: all_reduce: rank 1 left the group while rank " + std::to_string(r) + " waited for it");
+      }
+    }
+  }
+}
+
+TEST(GradientHook, AnErrorKeepsItsKind) {
+  const auto failures = run_ranks(1, [](Communicator& communicator) {
+    const auto hook = make_gradient_hook(
+        "own", [](const TensorView&, Stream&, Communicator&) { throw ShapeError("7 elements, expected 8"); });
+    Steps steps(communicator, *hook, false);
+    EXPECT_EQ(error_of<ShapeError>([&] { steps.run(0); }), "gradient hook own, bucket 0: 7 elements, expected 8");
+  });
+  EXPECT_EQ(failures, none_failed(1));
+}
+
+TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
+  LocalGroup group(2);  // rank 1 is never asked
+  const auto communicator = group.communicator(0);
+  Stream stream = Stream::host_inline();
+  const auto gradients = ranges({300, 400});
+  std::vector<float> arena(700);
+  const auto hook = shifted(0);
+  const auto refused = [&](ReducerOptions options) {
+    options.hook = hook.get();
+    return error_of<UsageError>([&] {
+      const GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}),
+                                    view_of(arena), options);
+    });
+  };
+  const std::string begin = "gradient reducer: hook shifted beside ";
+  EXPECT_EQ(refused({.reduce_dtype = DType::bf16}), begin + "gradients that travel as bf16, expected them as they are");
+  for (const SumOrder order : {SumOrder::ranks, SumOrder::tree}) {
+    EXPECT_EQ(refused({.order = order}), begin + "sums in an order of their own, expected SumOrder::library");
+  }
+  EXPECT_EQ(refused({.shards = {shards_of(0, 700, 2)}}), begin + "shards, expected gradients that all ranks get");
+}
+
+TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
+  const HookFunction nothing = [](const TensorView&, Stream&, Communicator&) {};
+  EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("", nothing); }),
+            "gradient hook: the name is empty, expected one");
+  EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("two\nlines", nothing); }),
+            "gradient hook: the name has several lines, expected one");
+  EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
+            "gradient hook empty: there is no function, expected one");
+}
+
+}  // namespace
+}  // namespace lockstep::comm

@@ -1,0 +1,209 @@
+// Gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own.
+#include <cmath>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::to_doubles;
+
+class Compression : public TrainerTest {
+ protected:
+  [[nodiscard]] std::string bytes_of(RunSetup setup, const std::string& name) const {
+    setup.dir = path(name);
+    train(setup);
+    return checkpoint_bytes(setup.dir + "/last");
+  }
+};
+
+TEST_F(Compression, AContinuedRunIsTheUndisturbedOne) {
+  for (const int ranks : {2, 4}) {
+    for (const int rank : {1, 2}) {
+      const OptimizerOptions clipped{.clip_norm = 0.5};
+      RunSetup whole{.ranks = ranks,
+                     .dir = path("whole"),
+                     .optimizer = clipped,
+                     .power_sgd_rank = rank,
+                     .checkpoint_every = 4,
+                     .keep = 4};
+      train(whole);
+      RunSetup rest = whole;
+      rest.dir = path("rest");
+      rest.resume = path("whole/last.3");
+      EXPECT_EQ(read_checkpoint_state(rest.resume).progress.position.step, 4);
+      train(rest);
+      EXPECT_TRUE(checkpoint_bytes(path("rest/last")) == checkpoint_bytes(path("whole/last"))) << ranks << ' ' << rank;
+    }
+  }
+}
+
+TEST_F(Compression, OverlapDoesNotChangeTheBits) {
+  const std::string with = bytes_of({.ranks = 2, .power_sgd_rank = 2}, "with");
+  EXPECT_TRUE(bytes_of({.ranks = 2, .power_sgd_rank = 2, .overlap = false}, "without") == with);
+  EXPECT_FALSE(bytes_of({.ranks = 2, .power_sgd_rank = 1}, "other") == with) << "control: another rank";
+}
+
+/// The errors of a rank, after load_state() on `ranks` ranks.
+std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
+  std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
+  const auto failures = with_trainers(
+      ranks, [](TrainerOptions& options, int) { options.power_sgd_rank = 2; },
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        (void)load_state(folder, trainer.context(), trainer.parameters(), control);
+        trainer.require_same_state();
+        all[static_cast<std::size_t>(control.rank())] = to_doubles(trainer.parameters().compression_errors());
+      });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
+  return all;
+}
+
+TEST_F(Compression, OnOtherRanksTheSumOfTheErrorsIsKept) {
+  train({.ranks = 4, .dir = path("run"), .power_sgd_rank = 2});
+  const std::vector<std::vector<double>> same = errors_after_loading(path("run/last"), 4);
+  EXPECT_NE(same[0], same[1]) << "each rank has its own";
+  std::vector<double> sum(same[0].size());
+  double largest = 0;
+  for (const std::vector<double>& each : same) {
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += each[i];
+    }
+  }
+  for (const double value : sum) {
+    largest = std::max(largest, std::abs(value));
+  }
+  EXPECT_GT(largest, 0);
+  for (const int ranks : {1, 2, 3}) {
+    const std::vector<std::vector<double>> others = errors_after_loading(path("run/last"), ranks);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      double got = 0;
+      for (const std::vector<double>& each : others) {
+        EXPECT_EQ(each[i], others[0][i]);
+        got += each[i];
+      }
+      ASSERT_NEAR(got, sum[i], 1e-6 * largest) << ranks << " ranks, element " << i;
+    }
+  }
+}
+
+TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
+  train({.ranks = 2, .dir = path("run"), .power_sgd_rank = 2});
+  const SafetensorsFile file(path("run/last/optimizer.safetensors"));
+  for (const char* name : {"conv1.weight.error.0", "conv1.weight.error.1", "compression_factors"}) {
+    EXPECT_NE(file.find(name), nullptr) << name;
+  }
+  EXPECT_EQ(file.find("conv1.weight.error.2"), nullptr);
+  EXPECT_EQ(file.find("conv1.weight.error.0")->shape,
+            SafetensorsFile(path("run/last/model.safetensors")).find("conv1.weight")->shape);
+  // A run without compression reads the rest; one with another rank begins its factors anew.
+  for (const int rank : {0, 1}) {
+    const auto failures = with_trainers(
+        2, [&](TrainerOptions& options, int) { options.power_sgd_rank = rank; },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          const TensorView factors = trainer.parameters().compression_factors();
+          const std::vector<double> before = factors.given() ? to_doubles(factors) : std::vector<double>();
+          (void)load_state(path("run/last"), trainer.context(), trainer.parameters(), control);
+          if (rank == 1) {
+            EXPECT_EQ(to_doubles(factors), before);
+          }
+        });
+    EXPECT_EQ(failures, comm::none_failed(2));
+  }
+}
+
+TEST_F(Compression, IsPartOfTheIdentity) {
+  const DataSplit data = small_data();
+  TrainerOptions options;
+  EXPECT_EQ(option_texts(options, data).count("gradient_hook"), 0U);
+  options.power_sgd_rank = 2;
+  EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "powersgd rank 2");
+  options.power_sgd_rank = 0;
+  options.hook = comm::make_gradient_hook("own 7", [](const TensorView&, Stream&, comm::Communicator&) {});
+  EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "own 7");
+}
+
+TEST_F(Compression, AProgramsOwnHookMakesTheSum) {
+  const auto summing = [] {
+    return comm::make_gradient_hook("sum", [](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
+      ranks.all_reduce(stream, gradients);
+    });
+  };
+  const auto nothing = [] {  // the control: no rank hears of another
+    return comm::make_gradient_hook("none", [](const TensorView&, Stream&, comm::Communicator&) {});
+  };
+  const std::string plain = bytes_of({.ranks = 2}, "plain");
+  EXPECT_TRUE(bytes_of({.ranks = 2, .hook = summing}, "sum") == plain);
+  EXPECT_FALSE(bytes_of({.ranks = 2, .hook = nothing}, "none") == plain);
+}
+
+TEST_F(Compression, AHookThatThrowsEndsTheRun) {
+  const auto failures = with_trainers(
+      2,
+      [](TrainerOptions& options, int rank) {
+        options.hook = comm::make_gradient_hook(
+            "picky", [rank](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
+              require<DataError>(rank == 0, "not this one");
+              ranks.all_reduce(stream, gradients);
+            });
+      },
+      [](Trainer& trainer, comm::Communicator&) {
+        trainer.start();
+        trainer.step();
+      });
+  EXPECT_EQ(failures[1], "gradient hook picky, bucket 0: not this one");
+  EXPECT_EQ(failures[0], "peer: all_reduce: rank 1 left the group while rank 0 waited for it");
+}
+
+TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
+  const auto refused = [](const std::function<void(TrainerOptions&)>& change) {
+    const auto failures = with_trainers(
+        1,
+        [&](TrainerOptions& options, int) {
+          options.power_sgd_rank = 2;
+          change(options);
+        },
+        [](Trainer&, comm::Communicator&) {});
+    return failures[0];
+  };
+  EXPECT_EQ(refused([](TrainerOptions&) {}), "");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.strategy = Strategy::zero1; }),
+            "train step: power_sgd_rank is 2 beside the strategy zero1, expected ddp: all ranks get all gradients");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.virtual_ranks = 2; }),
+            "train step: power_sgd_rank is 2 beside 2 virtual ranks, expected none: their sums are of pairs");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.sum_order = comm::SumOrder::ranks; }),
+            "train step: power_sgd_rank is 2 beside an order of sums, expected SumOrder::library");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.reduce_dtype = DType::bf16; }),
+            "train step: power_sgd_rank is 2 beside gradients that travel as bf16, expected f32");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
+            "train step: power_sgd_rank is 2 beside a loss scale, expected none: what is not sent would keep an old "
+            "scale");
+  EXPECT_EQ(refused([](TrainerOptions& o) {
+              o.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+            }),
+            "train step: power_sgd_rank is 2 beside a hook of the program, expected one of the two");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.power_sgd_rank = -1; }), "powersgd: the rank is -1, expected 1 to 64");
+  EXPECT_EQ(refused([](TrainerOptions& o) {
+              o.power_sgd_rank = 0;
+              o.strategy = Strategy::zero1;
+              o.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+            }),
+            "train step: hook is own beside the strategy zero1, expected ddp: all ranks get all gradients");
+}
+
+}  // namespace
+}  // namespace lockstep::nn
