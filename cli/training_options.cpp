@@ -141,13 +141,13 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--init", o.init,
-      "start from the weights of this checkpoint or model.safetensors; of one with another number of classes the last "
-      "layer's are left out")
+      "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
+      "of classes the last layer's are left out")
       ->check(not_empty);
   add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->check(not_empty);
   app.add_flag("--overwrite", o.overwrite, "delete the checkpoints in OUT; without it such a folder is refused")
       ->group("Results");
-  add("--evaluate", o.evaluate, "only evaluate this checkpoint, or model.safetensors, on the test set")
+  add("--evaluate", o.evaluate, "only evaluate this checkpoint, .safetensors file or .pth on the test set")
       ->check(not_empty);
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
 }

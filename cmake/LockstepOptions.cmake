@@ -102,7 +102,7 @@ macro(lockstep_need package who hint)
 endmacro()
 
 find_package(Threads REQUIRED)
-lockstep_need(ZLIB "nn (compressed data files)" "apt-get install zlib1g-dev, or set ZLIB_ROOT.")
+lockstep_need(ZLIB "runtime, nn (checksums, compressed data files)" "apt-get install zlib1g-dev, or set ZLIB_ROOT.")
 lockstep_need(nlohmann_json "nn (checkpoints)"
   "apt-get install nlohmann-json3-dev, or set nlohmann_json_ROOT.")
 if(LOCKSTEP_EXAMPLES OR NOT LOCKSTEP_BENCH STREQUAL "OFF")

@@ -74,6 +74,9 @@ class Communicator {
 
   [[nodiscard]] virtual CommunicatorCounts counts() const = 0;
 
+  /// The communicator behind one that only notes or hands on what is called; else this one.
+  [[nodiscard]] virtual Communicator& unwrapped() { return *this; }
+
  protected:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
 

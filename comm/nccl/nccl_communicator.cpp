@@ -311,7 +311,7 @@ class Estimator final : public NcclEstimator {
 }  // namespace
 
 std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator) {
-  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator.unwrapped());
   if (nccl == nullptr || !kEstimates) {
     return nullptr;
   }
@@ -393,7 +393,7 @@ class NcclMemory final : public MemoryResource {
 }  // namespace
 
 std::unique_ptr<MemoryResource> make_nccl_memory(Communicator& communicator) {
-  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator);
+  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator.unwrapped());
   return nccl == nullptr ? nullptr : std::make_unique<NcclMemory>(*nccl);
 }
 #else

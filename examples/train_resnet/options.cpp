@@ -44,7 +44,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   Options& o = parsed.options;
   CLI::App app(kAbout, "train_resnet");
   cli::prepare(app, kFooter);
-  app.add_option("--model", o.model, "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, mlp")
+  app.add_option("--model", o.model,
+                 "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
+                 "resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, mlp")
       ->group("Model");
   app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
       ->delimiter(',')

@@ -10,9 +10,14 @@ namespace lockstep::nn {
 Conv2dLayer::Conv2dLayer(std::string name, std::int64_t logical_in_channels, std::int64_t channels,
                          const Conv2dOptions& options)
     : Layer(std::move(name)), in_channels_(logical_in_channels), channels_(channels), options_(options) {
-  require<ShapeError>(channels >= 1 && options.kernel >= 1 && options.stride >= 1 && options.pad >= 0, this->name(),
-                      ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride, ", pad ",
-                      options.pad, "; expected positive values and pad >= 0");
+  require<ShapeError>(channels >= 1 && options.kernel >= 1 && options.stride >= 1 && options.pad >= 0 &&
+                          options.groups >= 1 && options.dilation >= 1,
+                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
+                      ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
+                      "; expected positive values and pad >= 0");
+  require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
+                      ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
+                      " channels that it reads and of the ", channels, " that it makes");
 }
 
 namespace {
@@ -26,6 +31,8 @@ ops::ConvDesc describe_conv(const Shape& input, std::int64_t channels, const Con
   desc.stride = {options.stride, options.stride, 1};
   desc.pad_before = {options.pad, options.pad, 0};
   desc.pad_after = desc.pad_before;
+  desc.dilation = {options.dilation, options.dilation, 1};
+  desc.groups = options.groups;
   return desc;
 }
 
@@ -46,12 +53,13 @@ Shape Conv2dLayer::output_shape(std::span<const Shape> inputs) const {
 std::vector<ParameterSpec> Conv2dLayer::parameters(std::span<const Shape> inputs) const {
   const std::int64_t k = options_.kernel;
   const double fan_out = static_cast<double>(channels_ * k * k);
+  const Shape shape{channels_, in_channels_ / options_.groups, k, k};
   std::vector<ParameterSpec> specs;
   specs.push_back({.name = name() + ".weight",
-                   .shape = {channels_, in_channels_, k, k},
-                   .dims = {channels_, in_channels_, k, k},
+                   .shape = shape,
+                   .dims = shape,
                    .axes = {0, 2, 3, 1},
-                   .stored_last = inputs[0].back(),
+                   .stored_last = inputs[0].back() / options_.groups,
                    .role = ParameterRole::weight,
                    .init = {Initialiser::Kind::normal, std::sqrt(2.0 / fan_out)}});
   if (options_.bias) {
@@ -67,7 +75,14 @@ std::vector<ParameterSpec> Conv2dLayer::parameters(std::span<const Shape> inputs
 }
 
 std::string Conv2dLayer::settings() const {
-  return concat("stride ", options_.stride, ", pad ", options_.pad);
+  std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
+  if (options_.groups != 1) {
+    text += concat(", groups ", options_.groups);
+  }
+  if (options_.dilation != 1) {
+    text += concat(", dilation ", options_.dilation);
+  }
+  return text;
 }
 
 void Conv2dLayer::plan(PlanBuilder& builder) const {

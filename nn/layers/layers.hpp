@@ -15,7 +15,7 @@ struct SlotId;  // plan.hpp
 
 // The built-in layers. Users reach them through ModelBuilder.
 
-/// Weight (K, C, R, S), no activation. He initialisation: normal with std sqrt(2 / (K * R * S)) ("fan out").
+/// Weight (K, C / groups, R, S), no activation. He initialisation: normal with std sqrt(2 / (K * R * S)) ("fan out").
 class Conv2dLayer final : public Layer {
  public:
   Conv2dLayer(std::string name, std::int64_t logical_in_channels, std::int64_t channels, const Conv2dOptions& options);

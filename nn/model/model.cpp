@@ -253,6 +253,9 @@ void ModelBuilder::freeze(const std::string& prefix) {
 }
 
 NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
+  if (options.groups != 1) {
+    require_all_channels(name, x);  // the padding would be channels of the last group
+  }
   return add_stored(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
 }
 

@@ -79,6 +79,8 @@ struct Conv2dOptions {
   std::int64_t stride = 1;
   std::int64_t pad = 0;
   bool bias = false;
+  std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
+  std::int64_t dilation = 1;
 };
 
 struct BatchNormOptions {

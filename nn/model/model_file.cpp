@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <lockstep/nn/model/detail/checksums.hpp>
+#include <lockstep/nn/model/detail/gpt2_names.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -33,18 +34,18 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   return pieces;
 }
 
-bool ignored(const SafetensorsEntry& entry) {
+bool ignored(const TensorEntry& entry) {
   return entry.name.ends_with(".num_batches_tracked");
 }
 
 /// Checks that the file has all pieces, and nothing else but the tensors in `left`.
-void require_fit(const SafetensorsFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
+void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
   for (const Piece& piece : pieces) {
     known.insert(piece.name);
   }
-  for (const SafetensorsEntry& entry : file.entries()) {
+  for (const TensorEntry& entry : file.entries()) {
     if (!ignored(entry) && known.count(entry.name) == 0) {
       throw DataError(concat(file.path(), ": tensor '", entry.name, "' has shape ", shape_text(entry),
                              ", expected no tensor of this name; the file is of another model"));
@@ -52,7 +53,7 @@ void require_fit(const SafetensorsFile& file, const std::vector<Piece>& pieces, 
   }
 }
 
-void read_fitting(const SafetensorsFile& file, Context& context, ParameterSet& parameters,
+void read_fitting(const TensorFile& file, Context& context, ParameterSet& parameters,
                   const std::vector<Piece>& pieces) {
   read_pieces(file, context, pieces);
   parameters.round_weights(context);
@@ -85,11 +86,11 @@ std::vector<ParameterSpec> head_of(const Model& model) {
 
 /// The names of the head's tensors, when the file has all of them with another first extent, the same for all; else
 /// empty.
-std::vector<std::string> other_head(const SafetensorsFile& file, const Model& model) {
+std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
   for (const ParameterSpec& spec : head_of(model)) {
-    const SafetensorsEntry* entry = file.find(spec.name);
+    const TensorEntry* entry = file.find(spec.name);
     if (entry == nullptr || static_cast<int>(entry->shape.size()) != spec.shape.rank() || entry->shape.empty() ||
         spec.shape[0] != model.classes() ||
         !std::equal(entry->shape.begin() + 1, entry->shape.end(), spec.shape.begin() + 1) ||
@@ -102,33 +103,40 @@ std::vector<std::string> other_head(const SafetensorsFile& file, const Model& mo
   return names;
 }
 
+/// The file that a path means.
+std::string model_path(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return path + "/" + kModelFile;
+  }
+  if (file_exists(path)) {
+    return path;
+  }
+  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames the folder has another name
+  require<FileError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
+                     " or a folder with one");
+  return folder + "/" + kModelFile;
+}
+
 /// Checks the file against a checksums.json in its folder.
-void require_unchanged(const SafetensorsFile& file) {
+void require_unchanged(const TensorFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});
 }
 
 }  // namespace
 
-SafetensorsFile open_model_file(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    return SafetensorsFile(path + "/" + kModelFile);
-  }
-  if (file_exists(path)) {
-    return SafetensorsFile(path);
-  }
-  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames the folder has another name
-  require<FileError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
-                     " or a folder with one");
-  return SafetensorsFile(folder + "/" + kModelFile);
+TensorFile open_model_file(const std::string& path) {
+  TensorFile file = open_tensor_file(model_path(path));
+  read_as_gpt2(file);
+  return file;
 }
 
-void require_model(const SafetensorsFile& file, const ParameterSet& parameters) {
+void require_model(const TensorFile& file, const ParameterSet& parameters) {
   require_fit(file, model_pieces(parameters), {});
 }
 
-void read_model(const SafetensorsFile& file, Context& context, ParameterSet& parameters) {
+void read_model(const TensorFile& file, Context& context, ParameterSet& parameters) {
   read_fitting(file, context, parameters, model_pieces(parameters));
 }
 
@@ -153,7 +161,7 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 }
 
 void load_model(const std::string& path, Context& context, ParameterSet& parameters) {
-  const SafetensorsFile file = open_model_file(path);
+  const TensorFile file = open_model_file(path);
   require_model(file, parameters);
   require_unchanged(file);
   read_model(file, context, parameters);
@@ -161,7 +169,7 @@ void load_model(const std::string& path, Context& context, ParameterSet& paramet
 
 std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                          ParameterSet& parameters) {
-  const SafetensorsFile file = open_model_file(path);
+  const TensorFile file = open_model_file(path);
   std::vector<std::string> left = other_head(file, model);
   std::vector<Piece> pieces = model_pieces(parameters);
   std::erase_if(pieces,

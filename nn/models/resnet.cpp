@@ -17,20 +17,48 @@ NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, Nod
   return builder.batch_norm(name + ".bn2", y, {.relu = true, .residual = shortcut});
 }
 
-/// 1x1, 3x3 with the stride, 1x1 to four times the channels.
+/// 1x1, 3x3 with the stride and the groups, 1x1 to four times the channels of a plain ResNet.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut,
-                        std::int64_t channels, std::int64_t stride) {
-  NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 1});
+                        std::int64_t channels, std::int64_t stride, const BottleneckWidth& width) {
+  const std::int64_t inner = channels / 64 * width.group_width * width.groups;
+  NodeId y = builder.conv2d(name + ".conv1", x, inner, {.kernel = 1});
   y = builder.batch_norm(name + ".bn1", y, {.relu = true});
-  y = builder.conv2d(name + ".conv2", y, channels, {.kernel = 3, .stride = stride, .pad = 1});
+  y = builder.conv2d(name + ".conv2", y, inner, {.kernel = 3, .stride = stride, .pad = 1, .groups = width.groups});
   y = builder.batch_norm(name + ".bn2", y, {.relu = true});
   y = builder.conv2d(name + ".conv3", y, 4 * channels, {.kernel = 1});
   return builder.batch_norm(name + ".bn3", y, {.relu = true, .residual = shortcut});
 }
 
+/// torchvision's: resnext50_32x4d, wide_resnet50_2; of other widths in the same manner.
+std::string name_of(int depth, const BottleneckWidth& width) {
+  if (width.groups > 1) {
+    return concat("resnext", depth, '_', width.groups, 'x', width.group_width, 'd');
+  }
+  if (width.group_width == 64) {
+    return concat("resnet", depth);
+  }
+  return width.group_width % 64 == 0 ? concat("wide_resnet", depth, '_', width.group_width / 64)
+                                     : concat("resnet", depth, "_width", width.group_width);
+}
+
+/// The models of make_model() for large images.
+struct LargeModel {
+  int depth;
+  BottleneckWidth width;
+};
+constexpr std::array<LargeModel, 9> kLargeModels{{{18, {}},
+                                                  {34, {}},
+                                                  {50, {}},
+                                                  {101, {}},
+                                                  {152, {}},
+                                                  {50, {32, 4}},
+                                                  {101, {32, 8}},
+                                                  {50, {1, 128}},
+                                                  {101, {1, 128}}}};
+
 }  // namespace
 
-Model resnet(int depth, std::int64_t classes, std::int64_t image) {
+Model resnet(int depth, std::int64_t classes, std::int64_t image, const BottleneckWidth& width) {
   struct Kind {
     int depth;
     bool bottleneck;
@@ -46,8 +74,14 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image) {
     kind = candidate.depth == depth ? &candidate : kind;
   }
   require<UsageError>(kind != nullptr, "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
+  constexpr std::int64_t kMost = 1 << 20;
+  require<UsageError>(width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 &&
+                          width.group_width <= kMost &&
+                          (kind->bottleneck || (width.groups == 1 && width.group_width == 64)),
+                      "resnet: ", width.groups, " groups of ", width.group_width, ", expected 1 to ", kMost,
+                      " of each, and of depth 18 and 34, which have no bottlenecks, 1 of 64");
 
-  ModelBuilder builder = ModelBuilder::for_images("resnet" + std::to_string(depth), {image, image, 3});
+  ModelBuilder builder = ModelBuilder::for_images(name_of(depth, width), {image, image, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 64, {.kernel = 7, .stride = 2, .pad = 3});
   x = builder.batch_norm("bn1", x, {.relu = true});
   x = builder.max_pool("maxpool", x, 3, 2, 1);
@@ -62,7 +96,7 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image) {
         shortcut = builder.conv2d(name + ".downsample.0", x, out, {.kernel = 1, .stride = stride});
         shortcut = builder.batch_norm(name + ".downsample.1", shortcut);
       }
-      x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride)
+      x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride, width)
                            : basic_block(builder, name, x, shortcut, channels, stride);
     }
   }
@@ -121,16 +155,16 @@ Model make_model(const ModelRequest& request) {
       return cifar_resnet(depth, request.classes, request.height, request.width);
     }
   }
-  for (const int depth : {18, 34, 50, 101, 152}) {
-    if (request.name == "resnet" + std::to_string(depth)) {
+  for (const LargeModel& large : kLargeModels) {
+    if (request.name == name_of(large.depth, large.width)) {
       require<UsageError>(request.height == request.width, "model ", request.name, " takes square images, these are ",
                           request.height, " x ", request.width);
-      return resnet(depth, request.classes, request.height);
+      return resnet(large.depth, request.classes, request.height, large.width);
     }
   }
-  throw UsageError(
-      "unknown model '" + request.name +
-      "', expected resnet18, 34, 50, 101, 152 (large images), resnet20, 32, 44, 56, 110 (small images) or mlp");
+  throw UsageError("unknown model '" + request.name +
+                   "', expected resnet18, 34, 50, 101, 152, resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, "
+                   "wide_resnet101_2 (large images), resnet20, 32, 44, 56, 110 (small images) or mlp");
 }
 
 }  // namespace lockstep::nn

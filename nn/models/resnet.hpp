@@ -8,9 +8,20 @@
 
 namespace lockstep::nn {
 
+/// The 3x3 convolutions of a ResNet's bottlenecks: in the first stage `groups` groups of `group_width` channels each,
+/// twice as many channels in each stage behind it. The block's output keeps its size.
+struct BottleneckWidth {
+  std::int64_t groups = 1;
+  std::int64_t group_width = 64;
+};
+
 /// ResNet-18, 34, 50, 101, 152 for large images (He et al. 2015; v1.5: the stride of a bottleneck sits on its 3x3
-/// convolution). Parameter names and logical shapes are torchvision's. `image` is the side of the square RGB input.
-[[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224);
+/// convolution). With more groups a ResNeXt (Xie et al. 2017: 32 groups of 4), with wider ones a wide ResNet
+/// (Zagoruyko and Komodakis 2016: 128); depth 18 and 34 have no bottlenecks, UsageError for another width there.
+/// Parameter names and logical shapes are torchvision's, and so is the model's name: resnet50, resnext50_32x4d,
+/// wide_resnet50_2. `image` is the side of the square RGB input.
+[[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
+                           const BottleneckWidth& width = {});
 
 /// ResNet-20, 32, 44, 56, 110 for small images (He et al. 2015, section 4.2; shortcuts of option A: no parameters).
 /// Names follow torchvision's with a 3x3 stem and three stages: conv1, bn1, layer{1,2,3}.{i}.{conv1,bn1,conv2,bn2}, fc.
@@ -21,7 +32,8 @@ namespace lockstep::nn {
 /// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
-/// A model by name: "resnet18", "resnet20", ..., "mlp" (with hidden sizes). UsageError listing the names otherwise.
+/// A model by name: "resnet18", "resnext50_32x4d", "resnet20", ..., "mlp" (with hidden sizes). UsageError listing the
+/// names otherwise.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;

@@ -199,18 +199,18 @@ struct HostNumber {
   }
 };
 
-HostNumber read_number(const SafetensorsFile& file, const Number& number) {
+HostNumber read_number(const TensorFile& file, const Number& number) {
   HostNumber value;
   const Shape one{1};  // g++ 14 takes the entry for a part of a temporary
   if (number.floating) {
-    const SafetensorsEntry& entry = floating_entry_of(file, number.name, one, kModelOrOptimizer);
+    const TensorEntry& entry = floating_entry_of(file, number.name, one, kModelOrOptimizer);
     read_entry(file, entry, TensorView(std::span(&value.real, 1), {1}));
     // In f32, too, it is neither 0 nor infinite.
     require<DataError>(value.real >= 0x1p-126 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
                        value.real, ", expected a positive number, 2^-126 to 3e38");
     return value;
   }
-  const SafetensorsEntry& entry = entry_of(file, number.name, one, kModelOrOptimizer);
+  const TensorEntry& entry = entry_of(file, number.name, one, kModelOrOptimizer);
   require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", number.name, "' is ", entry.dtype,
                      ", expected I64");
   file.read(entry, std::as_writable_bytes(std::span(&value.count, 1)));
@@ -220,7 +220,7 @@ HostNumber read_number(const SafetensorsFile& file, const Number& number) {
 }
 
 /// DataError unless all numbers of a mean of squares are at least 0: of a damaged file, or of a run that had diverged.
-void require_squares(const SafetensorsFile& file, const Piece& piece) {
+void require_squares(const TensorFile& file, const Piece& piece) {
   std::vector<double> values(static_cast<std::size_t>(piece.shape.numel()));
   read_entry(file, *file.find(piece.name), TensorView(std::span(values), {piece.shape.numel()}));
   const auto wrong = std::find_if(values.begin(), values.end(), [](double value) { return !(value >= 0); });
@@ -307,7 +307,7 @@ class StateFolder {
       values_.push_back(there ? std::optional(read_number(optimizer_, number)) : std::nullopt);
     }
     const std::int64_t elements = parameters.buffer_arena().numel();
-    const SafetensorsEntry* entry = optimizer_.find(kRankBuffers);
+    const TensorEntry* entry = optimizer_.find(kRankBuffers);
     if (ranks == 0 && entry != nullptr && entry->shape.size() == 2 && entry->shape[0] >= 1 &&
         entry->shape[0] <= INT32_MAX) {
       ranks = static_cast<int>(entry->shape[0]);
@@ -400,7 +400,7 @@ class StateFolder {
     }
   }
 
-  SafetensorsFile model_;
+  TensorFile model_;
   SafetensorsFile optimizer_;
   WholeStates states_;
   OptimizerParts parts_;

@@ -4,7 +4,6 @@
 #include <array>
 #include <bit>
 #include <tuple>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
@@ -19,9 +18,6 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "tensor data are written as they lie in memory");
 
 constexpr std::uint64_t kMaxHeader = std::uint64_t{16} << 20;
-constexpr std::size_t kMaxTensors = 100'000;
-constexpr std::size_t kMaxName = 1024;
-constexpr std::size_t kMaxDims = 32;
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 const char* const kMetadata = "__metadata__";
 
@@ -43,20 +39,10 @@ std::size_t type_index(const std::string& name) {
   return static_cast<std::size_t>(found - kTypes.begin());
 }
 
-// What is wrong with a tensor's name, or nullptr.
-const char* name_fault(const std::string& name) {
-  if (name.empty() || name.size() > kMaxName) {
-    return "expected 1 to 1024 bytes";
-  }
-  const bool control = std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-  return control ? "expected no control characters" : nullptr;
-}
-
-SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const Json& json) {
+TensorEntry parse_entry(const std::string& path, const std::string& name, const Json& json) {
   const std::string what = path + ": tensor " + printable(name);
-  const char* fault = name_fault(name);
-  require<DataError>(fault == nullptr, what, ": name of ", name.size(), " bytes, ", fault == nullptr ? "" : fault);
-  SafetensorsEntry entry;
+  require_tensor_name(what, name);
+  TensorEntry entry;
   entry.name = name;
   entry.dtype = json.get<std::string>("dtype", what);
   const std::size_t type = type_index(entry.dtype);
@@ -66,8 +52,8 @@ SafetensorsEntry parse_entry(const std::string& path, const std::string& name, c
   const Json& shape = json.member("shape", what);
   const Json::Array* extents = shape.if_array();
   require<DataError>(extents != nullptr, what, ": 'shape' is ", shape.kind(), ", expected an array");
-  require<DataError>(extents->size() <= kMaxDims, what, ": ", extents->size(), " dimensions, expected at most ",
-                     kMaxDims);
+  require<DataError>(extents->size() <= kMostTensorDims, what, ": ", extents->size(), " dimensions, expected at most ",
+                     kMostTensorDims);
   std::uint64_t elements = 1;
   for (const Json& extent : *extents) {
     const auto n = extent.as<std::uint64_t>(what + ": 'shape'");
@@ -118,26 +104,8 @@ const char* safetensors_dtype(DType dtype) {
   return "U64";
 }
 
-std::optional<DType> SafetensorsEntry::type() const {
-  for (const DType known :
-       {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
-    if (dtype == safetensors_dtype(known)) {
-      return known;
-    }
-  }
-  return std::nullopt;
-}
-
-struct SafetensorsFile::Impl {
-  explicit Impl(const std::string& path) : file(path) {}
-  InputFile file;
-  std::vector<SafetensorsEntry> entries;
-  std::unordered_map<std::string, std::size_t> index;
-  std::map<std::string, std::string> metadata;
-};
-
-SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {
-  const InputFile& file = impl_->file;
+SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "safetensors") {
+  const InputFile& file = this->file();
   require<DataError>(file.size() >= 8, path, ": ", file.size(),
                      " bytes, expected at least 8 for the header length; it is no safetensors file");
   std::array<unsigned char, 8> prefix{};
@@ -154,66 +122,42 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : impl_(std::make_uniq
   file.read(8, std::as_writable_bytes(std::span(text)));
 
   // Three levels: header, entry, shape. Values per tensor: object, dtype, two arrays, extents, offsets.
-  const Json header = parse_json(text, path + ": header", {3, kMaxTensors * 12});
+  const Json header = parse_json(text, path + ": header", {3, kMostTensors * 12});
   text = {};
   const Json::Object* object = header.if_object();
   require<DataError>(object != nullptr, path, ": header is ", header.kind(), ", expected an object");
-  require<DataError>(object->size() <= kMaxTensors + 1, path, ": ", object->size(), " tensors, expected at most ",
-                     kMaxTensors);
+  require<DataError>(object->size() <= kMostTensors + 1, path, ": ", object->size(), " tensors, expected at most ",
+                     kMostTensors);
+  std::vector<TensorEntry> entries;
+  std::map<std::string, std::string> texts;
   for (const auto& [name, value] : *object) {
     if (name != kMetadata) {
-      impl_->entries.push_back(parse_entry(path, name, value));
+      entries.push_back(parse_entry(path, name, value));
       continue;
     }
     const Json::Object* metadata = value.if_object();
     require<DataError>(metadata != nullptr, path, ": __metadata__ is ", value.kind(), ", expected an object");
     for (const auto& [key, entry] : *metadata) {
-      impl_->metadata[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
+      texts[key] = entry.as<std::string>(path + ": __metadata__ " + printable(key));
     }
   }
 
-  std::sort(impl_->entries.begin(), impl_->entries.end(), [](const SafetensorsEntry& a, const SafetensorsEntry& b) {
+  std::sort(entries.begin(), entries.end(), [](const TensorEntry& a, const TensorEntry& b) {
     return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
   });
   const std::uint64_t data = 8 + length;
   std::uint64_t position = 0;
-  for (std::size_t i = 0; i < impl_->entries.size(); ++i) {
-    SafetensorsEntry& entry = impl_->entries[i];
+  for (TensorEntry& entry : entries) {
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
     position += entry.bytes;  // an end that the header gives in 64 bits: cannot wrap
     entry.offset += data;
-    impl_->index[entry.name] = i;
   }
   require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
                      position, " from the header");
-  require<DataError>(file.current_size() == file.size(), path, ": changes its size while it is read");
-}
-
-SafetensorsFile::~SafetensorsFile() = default;
-SafetensorsFile::SafetensorsFile(SafetensorsFile&&) noexcept = default;
-SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept = default;
-
-const std::string& SafetensorsFile::path() const {
-  return impl_->file.path();
-}
-const std::vector<SafetensorsEntry>& SafetensorsFile::entries() const {
-  return impl_->entries;
-}
-const std::map<std::string, std::string>& SafetensorsFile::metadata() const {
-  return impl_->metadata;
-}
-
-const SafetensorsEntry* SafetensorsFile::find(const std::string& name) const {
-  const auto found = impl_->index.find(name);
-  return found == impl_->index.end() ? nullptr : &impl_->entries[found->second];
-}
-
-void SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin) const {
-  require<DataError>(begin <= entry.bytes && out.size() <= entry.bytes - begin, path(), ": tensor ",
-                     printable(entry.name), ": bytes ", begin, " to ", begin + out.size(), ", expected within ",
-                     entry.bytes);
-  impl_->file.read(entry.offset + begin, out);
+  set_entries(std::move(entries));
+  set_metadata(std::move(texts));
+  require_same_size();
 }
 
 void write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
@@ -221,9 +165,9 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
   std::vector<std::pair<std::size_t, const SafetensorsTensor*>> order;
   std::unordered_set<std::string> names;
   for (const SafetensorsTensor& tensor : tensors) {
-    const char* fault = tensor.name == kMetadata ? "expected another name" : name_fault(tensor.name);
-    require<DataError>(fault == nullptr, path, ": tensor ", printable(tensor.name), ": ",
-                       fault == nullptr ? "" : fault);
+    const std::string what = concat(path, ": tensor ", printable(tensor.name));
+    require_tensor_name(what, tensor.name);
+    require<DataError>(tensor.name != kMetadata, what, ": expected another name");
     require<DataError>(names.insert(tensor.name).second, path, ": tensor ", printable(tensor.name), " stands twice");
     order.emplace_back(type_index(safetensors_dtype(tensor.dtype)), &tensor);
   }
@@ -251,8 +195,8 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     }
     require<DataError>(tensor->fill != nullptr || tensor->data.size() == bytes, path, ": tensor ",
                        printable(tensor->name), ": ", tensor->data.size(), " bytes of data, expected ", bytes);
-    require<DataError>(shape.size() <= kMaxDims, path, ": tensor ", printable(tensor->name), ": ", shape.size(),
-                       " dimensions, expected at most ", kMaxDims);
+    require<DataError>(shape.size() <= kMostTensorDims, path, ": tensor ", printable(tensor->name), ": ", shape.size(),
+                       " dimensions, expected at most ", kMostTensorDims);
     if (header.size() > 1) {
       header += ',';
     }

@@ -4,13 +4,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/runtime/base/dtype.hpp>
+#include <lockstep/runtime/files/tensor_file.hpp>
 
 namespace lockstep {
 
@@ -20,42 +19,15 @@ namespace lockstep {
 /// "F32" for f32 and so on.
 [[nodiscard]] const char* safetensors_dtype(DType dtype);
 
-/// One tensor of a file.
-struct SafetensorsEntry {
-  std::string name;
-  std::string dtype;                ///< as in the file: "F32", "BF16", "BOOL", ...
-  std::vector<std::int64_t> shape;  ///< empty: a scalar
-  std::uint64_t offset = 0;         ///< first byte, from the start of the file
-  std::uint64_t bytes = 0;
-
-  [[nodiscard]] std::optional<DType> type() const;  ///< nothing when DType has no such type
-};
-
 /// A file opened for reading. The constructor checks the whole header and trusts nothing in it: the header has at most
 /// 16 MiB (a header costs many times its size in memory) and lies inside the file; UTF-8 and JSON are valid, no key
 /// comes twice, dtypes are known; sizes do not overflow and agree with dtype and shape; tensors follow each other
 /// without gaps or overlap, with nothing after the last; names have 1 to 1024 bytes without control characters; at most
 /// 32 dimensions and 100,000 tensors. Any violation is a DataError that names path, tensor and what was expected.
-/// Reading is thread-safe.
-class SafetensorsFile {
+/// Entries are in the order of the data.
+class SafetensorsFile : public TensorFile {
  public:
   explicit SafetensorsFile(const std::string& path);
-  ~SafetensorsFile();
-  SafetensorsFile(SafetensorsFile&&) noexcept;
-  SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
-
-  [[nodiscard]] const std::string& path() const;
-  [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const;         ///< in the order of the data
-  [[nodiscard]] const SafetensorsEntry* find(const std::string& name) const;  ///< nullptr when there is none
-  [[nodiscard]] const std::map<std::string, std::string>& metadata() const;
-
-  /// Reads bytes [begin, begin + out.size()) of a tensor. DataError when they are outside it or the file became
-  /// shorter.
-  void read(const SafetensorsEntry& entry, std::span<std::byte> out, std::uint64_t begin = 0) const;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
 };
 
 /// A tensor to write: its bytes, or a function that gives them piece by piece.

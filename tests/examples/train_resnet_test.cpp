@@ -28,6 +28,7 @@
 #include "tests/support/image_files.hpp"
 #endif
 #include "tests/support/run_command.hpp"
+#include "tests/support/torch_files.hpp"
 
 namespace lockstep {
 namespace {
@@ -151,6 +152,21 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   EXPECT_EQ(line(file, "test loss"), line(folder, "test loss"));
   expect_refused(train_resnet(0, kTiny + "--model mlp --hidden 9 --evaluate " + path("bare")),
                  {path("bare"), "has shape (10, 8)", "expected (10, 9)", "another model"});
+
+  // The same as torch.save writes it, from a run of several GPUs.
+  testing::put_file(path("bare.pth"), testing::torch::copy_of(path("bare"), "module."));
+  EXPECT_EQ(line(train_resnet(0, mlp + "--evaluate " + path("bare.pth")), "test loss"), line(folder, "test loss"));
+  ASSERT_EQ(train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).code, 0);
+  ASSERT_EQ(train_resnet(0, mlp + "--steps 1 --init " + path("bare.pth") + out("two")).code, 0);
+  EXPECT_EQ(testing::get_file(path("two/last/model.safetensors")),
+            testing::get_file(path("one/last/model.safetensors")));
+  testing::put_file(path("code.pth"),
+                    testing::torch::zip(testing::torch::records(
+                        testing::torch::program(testing::torch::call(testing::torch::global("os", "system"),
+                                                                     testing::torch::text("true") + "\x85")),
+                        {})));
+  expect_refused(train_resnet(0, mlp + "--steps 1 --init " + path("code.pth") + out("code")),
+                 {path("code.pth"), "'os.system'", "nothing in the file is executed"});
 
   const Ended same = train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("same"));
   EXPECT_EQ(same.code, 0) << same.output;

@@ -58,7 +58,7 @@ void expect_machines(const Ended& ended, int ranks) {
 std::vector<float> parameters_of(const std::string& checkpoint) {
   const SafetensorsFile file(checkpoint + "/model.safetensors");
   std::vector<float> all;
-  for (const SafetensorsEntry& entry : file.entries()) {
+  for (const TensorEntry& entry : file.entries()) {
     EXPECT_EQ(entry.dtype, "F32") << entry.name;
     std::vector<float> values(entry.bytes / sizeof(float));
     file.read(entry, std::as_writable_bytes(std::span(values)));

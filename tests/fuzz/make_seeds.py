@@ -4,10 +4,12 @@ were accepted, or cost minutes or gigabytes. The formats are those that the file
   tests/fuzz/make_seeds.py            again after a change; the files are committed"""
 import base64
 import gzip
+import io
 import json
 import os
 import shutil
 import struct
+import zipfile
 import zlib
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -351,6 +353,128 @@ def tensors_seeds():
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
 
 
+# ---- torch: pickles in an archive that is whole, and archives
+def text(value):
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def integer(value):
+    return b"K" + bytes([value]) if 0 <= value < 256 else b"\x8a\x08" + struct.pack("<q", value)
+
+
+def items(*values):
+    return b"(" + b"".join(values) + b"t"
+
+
+def name(module, word):
+    return b"c%s\n%s\n" % (module.encode(), word.encode())
+
+
+ORDERED = name("collections", "OrderedDict") + b")R"
+
+
+def storage(kind, key, numel):
+    return items(text("storage"), name("torch", kind + "Storage"), text(key), text("cpu"), integer(numel)) + b"Q"
+
+
+def torch_tensor(data, offset, shape, strides):
+    return (name("torch._utils", "_rebuild_tensor_v2")
+            + items(data, integer(offset), items(*map(integer, shape)), items(*map(integer, strides)), b"\x89", ORDERED) + b"R")
+
+
+def tree(start, **members):
+    return start + b"(" + b"".join(text(key) + value for key, value in members.items()) + b"u"
+
+
+def saved(value, data=bytes(range(24)), form=1):
+    return bytes([form]) + piece(b"\x80\x02" + value + b".") + data
+
+
+def archive(records, compression=zipfile.ZIP_STORED):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", compression) as file:
+        for record, data in records.items():
+            file.writestr(zipfile.ZipInfo(record), data, compression)
+    return b"\0" + out.getvalue()
+
+
+def torch_seeds():
+    six = storage("Float", "0", 6)
+    plain = torch_tensor(six, 0, [2, 3], [3, 1])
+    state = tree(ORDERED, **{"module.a": plain, "module.b": torch_tensor(six, 1, [], [])}) + tree(b"}", _metadata=ORDERED) + b"b"
+    put("torch", "state_dict", saved(state))
+    put("torch", "zip64", saved(state, form=3))
+    checkpoint = {"epoch": integer(3), "best": b"G" + struct.pack(">d", 0.5), "args": b"]K\x01a(Ne",
+                  "model": tree(b"}", a=torch_tensor(storage("Long", "0", 3), 0, [3], [1]))}
+    put("torch", "checkpoint", saved(tree(b"}", **checkpoint)))
+    put("torch", "strides", saved(tree(b"}", a=torch_tensor(six, 0, [3, 2], [1, 3]), b=torch_tensor(six, 1, [2, 2], [2, 1]),
+                                       c=torch_tensor(six, 5, [0, 4], [1, 1]))))
+    put("torch", "shared", saved(tree(b"}", a=torch_tensor(six + b"q\x05", 0, [6], [1]), b=torch_tensor(b"h\x05", 3, [3], [1]),
+                                      c=torch_tensor(b"j\x05\0\0\0", 0, [1], [1]))))
+    put("torch", "long_put", saved(b"}r\x07\0\0\0" + text("a") + plain + b"s"))
+    put("torch", "parameter", saved(tree(b"}", a=name("torch._utils", "_rebuild_parameter") + items(plain, b"\x88", ORDERED) + b"R")))
+    for kind in ["Double", "Half", "BFloat16", "Int", "Short", "Char", "Byte", "Bool"]:
+        put("torch", "type_" + kind, saved(tree(b"}", a=torch_tensor(storage(kind, "0", 3), 0, [3], [1])),
+                                           bytes({"Double": 24, "Int": 12, "Half": 6, "BFloat16": 6, "Short": 6}.get(kind, 3))))
+    put("torch", "tuples", saved(tree(b"}", a=plain, b=b"K\x01\x85", c=b"K\x01K\x02\x86", d=b"NNN\x87")))
+    put("torch", "code", saved(name("os", "system") + items(text("true")) + b"R"))
+    put("torch", "call_of_a_class", saved(name("torch", "FloatStorage") + items(integer(3)) + b"R"))
+    put("torch", "call_of_a_text", saved(text("a") + b")R"))
+    put("torch", "cycle", saved(b"}q\x01(" + text("model") + b"h\x01u"))
+    put("torch", "deep", saved(b"]" * 2000 + b"a" * 1999))
+    put("torch", "memo", saved(b"]q\0" + b"".join(b"](h%ch%ceq%c" % (i, i, i + 1) for i in range(60))))
+    put("torch", "expanded", saved(tree(b"}", a=torch_tensor(six, 0, [2**40], [0]))))
+    put("torch", "beyond", saved(tree(b"}", a=torch_tensor(six, 4, [3], [1]))))
+    put("torch", "overflow", saved(tree(b"}", a=torch_tensor(six, 0, [2**62, 4], [1, 1]))))
+    put("torch", "overflow_strides", saved(tree(b"}", a=torch_tensor(six, 2**63 - 1, [2**63 - 1], [2**63 - 1]))))
+    put("torch", "negative", saved(tree(b"}", a=torch_tensor(six, 5, [2], [-1]))))
+    put("torch", "offset", saved(tree(b"}", a=torch_tensor(six, -1, [2], [1]))))
+    put("torch", "other_size", saved(tree(b"}", a=plain), bytes(23)))
+    put("torch", "huge_storage", saved(tree(b"}", a=torch_tensor(storage("Float", "0", 2**62), 0, [1], [1]))))
+    put("torch", "no_storage", saved(tree(b"}", a=torch_tensor(storage("Float", "1", 6), 0, [1], [1]))))
+    put("torch", "no_tensor", saved(tree(b"}", a=plain, b=integer(1))))
+    put("torch", "no_name", saved(b"}(" + integer(1) + plain + b"u"))
+    put("torch", "members", saved(tree(b"}", **{"m%d" % i: b"N" for i in range(9)})))
+    put("torch", "list", saved(b"]"))
+    put("torch", "twice", saved(b"}(" + (text("a") + plain) * 2 + b"u"))
+    put("torch", "control_name", saved(tree(b"}", **{"a\n": plain})))
+    put("torch", "no_pair", saved(b"}(Nu"))
+    put("torch", "no_mark", saved(b"}u"))
+    put("torch", "no_value", saved(b"(Q"))
+    put("torch", "no_persistent", saved(items(text("module")) + b"Q"))
+    put("torch", "dims", saved(tree(b"}", a=torch_tensor(six, 0, [1] * 33, [1] * 33))))
+    put("torch", "other_dims", saved(tree(b"}", a=torch_tensor(six, 0, [1], []))))
+    put("torch", "arguments", saved(tree(b"}", a=name("torch._utils", "_rebuild_tensor_v2") + items(six) + b"R")))
+    put("torch", "long", saved(b"\x8a\x09" + bytes(9)))
+    put("torch", "protocol", b"\x01" + piece(b"\x80\x04}."))
+    put("torch", "behind", b"\x01" + piece(b"\x80\x02}.}"))
+    put("torch", "ends", b"\x01" + piece(b"\x80\x02X\xff\xff\xff\xff"))
+    put("torch", "word_ends", b"\x01" + piece(b"\x80\x02cos"))
+    good = {"m/data.pkl": b"\x80\x02" + tree(b"}", a=plain) + b".", "m/data/0": bytes(24), "m/byteorder": b"little"}
+    put("torch", "archive", archive(good))
+    put("torch", "archive_big", archive({**good, "m/byteorder": b"big"}))
+    put("torch", "archive_compressed", archive(good, zipfile.ZIP_DEFLATED))
+    put("torch", "archive_script", archive({**good, "m/constants.pkl": b""}))
+    put("torch", "archive_code", archive({**good, "m/code/a.py": b""}))
+    put("torch", "archive_two", archive({**good, "n/data.pkl": b""}))
+    put("torch", "archive_no_pickle", archive({"m/data/0": b""}))
+    whole = archive(good)
+    put("torch", "archive_cut", whole[:-30])
+    put("torch", "archive_flipped", whole.replace(b"m/data/0", b"m/data/1", 1))
+    put("torch", "archive_crc", whole.replace(bytes(24), bytes(23) + b"x", 1))
+    directory = whole.index(b"PK\x01\x02")
+    put("torch", "archive_outside", whole[:directory + 42] + b"\xf0\xff\xff\x00" + whole[directory + 46:])
+    put("torch", "archive_large", whole[:directory + 20] + b"\xf0\xff\xff\x00" * 2 + whole[directory + 28:])
+    put("torch", "archive_no_64", whole[:directory + 20] + b"\xff" * 8 + whole[directory + 28:])
+    put("torch", "archive_encrypted", whole[:directory + 8] + b"\x01" + whole[directory + 9:])
+    put("torch", "archive_overlap", archive({**good, "m/in": archive({"m/data/0": bytes(24)})[1:]}))
+    put("torch", "archive_count", whole[:-12] + b"\xff\xff" + whole[-10:])
+    put("torch", "archive_far", whole[:-6] + b"\xff\xff\xff\xff" + whole[-2:])
+    put("torch", "old", b"\0\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.")
+    put("torch", "other", b"\0GIF89a")
+    put("torch", "empty", b"\0")
+
+
 # ---- image
 # JPEG files of tests/support/image_files.cpp: an RGB with an orientation, others by their names.
 JPEGS = {
@@ -445,7 +569,7 @@ def units_seeds():
 def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
-                 launch_seeds, options_seeds, state_seeds, tensors_seeds, units_seeds,
+                 launch_seeds, options_seeds, state_seeds, tensors_seeds, torch_seeds, units_seeds,
                  image_seeds):
         make()
 

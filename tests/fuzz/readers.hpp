@@ -24,6 +24,7 @@ void planted(Input input);  ///< has faults on purpose: the control of the repla
 void safetensors(Input input);
 void state(Input input);
 void tensors(Input input);
+void torch(Input input);
 void units(Input input);
 
 }  // namespace lockstep::fuzz

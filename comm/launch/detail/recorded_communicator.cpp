@@ -48,6 +48,7 @@ class RecordedCommunicator final : public Communicator {
   }
   void check() override { inner_->check(); }
   [[nodiscard]] CommunicatorCounts counts() const override { return inner_->counts(); }
+  [[nodiscard]] Communicator& unwrapped() override { return inner_->unwrapped(); }
 
  private:
   void note(Operation operation, const TensorView& data, int root = 0) noexcept {

@@ -1,22 +1,17 @@
 #include <lockstep/nn/model/detail/checksums.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <span>
-
-#include <zlib.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/files/crc32.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::nn {
 
 namespace {
-
-constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
 struct Checksum {
   std::int64_t bytes = 0;
@@ -25,16 +20,7 @@ struct Checksum {
 
 Checksum checksum_of(const std::string& path) {
   const InputFile file(path);
-  std::vector<std::byte> chunk(static_cast<std::size_t>(std::min<std::uint64_t>(kChunkBytes, file.size())));
-  uLong crc = ::crc32_z(0, nullptr, 0);
-  for (std::uint64_t done = 0; done < file.size();) {
-    const auto part =
-        std::span(chunk).first(static_cast<std::size_t>(std::min<std::uint64_t>(chunk.size(), file.size() - done)));
-    file.read(done, part);
-    crc = ::crc32_z(crc, reinterpret_cast<const Bytef*>(part.data()), part.size());
-    done += part.size();
-  }
-  return {static_cast<std::int64_t>(file.size()), static_cast<std::int64_t>(crc)};
+  return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ void write_pieces(const std::string& path, Context& context, const std::vector<P
   write_safetensors(path, tensors, all);
 }
 
-std::string shape_text(const SafetensorsEntry& entry) {
+std::string shape_text(const TensorEntry& entry) {
   std::string text = "(";
   for (const std::int64_t extent : entry.shape) {
     text += concat(text.size() > 1 ? ", " : "", extent);
@@ -101,8 +101,8 @@ std::string shape_text(const SafetensorsEntry& entry) {
   return text + ")";
 }
 
-const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape, FileOf of) {
-  const SafetensorsEntry* entry = file.find(name);
+const TensorEntry& entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of) {
+  const TensorEntry* entry = file.find(name);
   require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name, "', expected one of shape ", shape,
                      "; the file is of another ", of);
   if (entry->shape != extents(shape)) {
@@ -112,28 +112,27 @@ const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string&
   return *entry;
 }
 
-const SafetensorsEntry& floating_entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape,
-                                          FileOf of) {
-  const SafetensorsEntry& entry = entry_of(file, name, shape, of);
+const TensorEntry& floating_entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of) {
+  const TensorEntry& entry = entry_of(file, name, shape, of);
   require<DataError>(entry.type().has_value() && is_floating(*entry.type()), file.path(), ": tensor '", name, "' is ",
                      entry.dtype, ", expected F32, F64, F16 or BF16");
   return entry;
 }
 
-void read_entry(const SafetensorsFile& file, const SafetensorsEntry& entry, const TensorView& target) {
+void read_entry(const TensorFile& file, const TensorEntry& entry, const TensorView& target) {
   std::vector<std::byte> bytes(entry.bytes);
   file.read(entry, bytes);
   CpuContext host({.threads = 1});
   copy(host, TensorView(bytes.data(), *entry.type(), Device::cpu(), target.shape), target);
 }
 
-void require_pieces(const SafetensorsFile& file, const std::vector<Piece>& pieces, FileOf of) {
+void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, FileOf of) {
   for (const Piece& piece : pieces) {
     static_cast<void>(floating_entry_of(file, piece.name, piece.shape, of));
   }
 }
 
-void read_pieces(const SafetensorsFile& file, Context& context, const std::vector<Piece>& pieces) {
+void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces) {
   Staging staging(context);
   for (const Piece& piece : pieces) {
     read_entry(file, *file.find(piece.name), staging.begin(piece));  // the padding stays

@@ -33,17 +33,16 @@ inline constexpr FileOf kModel = "model";
 inline constexpr FileOf kModelOrOptimizer = "model or optimizer";
 
 /// The tensor of a file with this name and shape. DataError when it is missing or has another shape.
-const SafetensorsEntry& entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape, FileOf of);
+const TensorEntry& entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of);
 /// The same, and it must have a floating type.
-const SafetensorsEntry& floating_entry_of(const SafetensorsFile& file, const std::string& name, const Shape& shape,
-                                          FileOf of);
+const TensorEntry& floating_entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of);
 /// Reads one tensor of a file into a strided host view, converting its type.
-void read_entry(const SafetensorsFile& file, const SafetensorsEntry& entry, const TensorView& target);
+void read_entry(const TensorFile& file, const TensorEntry& entry, const TensorView& target);
 /// DataError unless the file has all pieces.
-void require_pieces(const SafetensorsFile& file, const std::vector<Piece>& pieces, FileOf of);
+void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, FileOf of);
 /// Reads the pieces from the file. Host memory holds one at a time. Padding does not change.
-void read_pieces(const SafetensorsFile& file, Context& context, const std::vector<Piece>& pieces);
+void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces);
 /// A shape as a file writes it.
-[[nodiscard]] std::string shape_text(const SafetensorsEntry& entry);
+[[nodiscard]] std::string shape_text(const TensorEntry& entry);
 
 }  // namespace lockstep::nn

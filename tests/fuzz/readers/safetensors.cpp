@@ -19,7 +19,7 @@ std::string with_length(Input header, Input data) {
   return file + text_of(header) + text_of(data);
 }
 
-std::vector<std::byte> bytes_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
+std::vector<std::byte> bytes_of(const SafetensorsFile& file, const TensorEntry& entry) {
   std::vector<std::byte> bytes(entry.bytes);
   file.read(entry, bytes);
   return bytes;
@@ -44,7 +44,7 @@ void check_layout(const SafetensorsFile& file, const std::string& whole) {
 void check_round_trip(const SafetensorsFile& file) {
   std::vector<std::vector<std::byte>> data;
   std::vector<SafetensorsTensor> tensors;
-  for (const SafetensorsEntry& entry : file.entries()) {
+  for (const TensorEntry& entry : file.entries()) {
     if (!entry.type()) {
       return;
     }
@@ -58,8 +58,8 @@ void check_round_trip(const SafetensorsFile& file) {
   write_safetensors(path, tensors, file.metadata());
   const SafetensorsFile again(path);
   check(again.metadata() == file.metadata() && again.entries().size() == tensors.size(), "another header");
-  for (const SafetensorsEntry& entry : file.entries()) {
-    const SafetensorsEntry* other = again.find(entry.name);
+  for (const TensorEntry& entry : file.entries()) {
+    const TensorEntry* other = again.find(entry.name);
     check(other != nullptr && other->dtype == entry.dtype && other->shape == entry.shape &&
               bytes_of(again, *other) == bytes_of(file, entry),
           "tensor ", entry.name, " differs");

@@ -90,6 +90,21 @@ TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
   EXPECT_TRUE(gradient_error(net, 15, 1, "c3.bias") <= 1e-5);
 }
 
+TEST(Gradient, GroupedAndDilatedConvolutions) {
+  // A ResNeXt's block in small, and one whose kernel reads every second pixel.
+  ModelBuilder b("tiny_next", {9, 9, 3});
+  NodeId x = b.batch_norm("bn1", b.conv2d("conv1", b.input(), 6, {.pad = 1}), {.relu = true});
+  NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 8, {.kernel = 1}), {.relu = true});
+  y = b.batch_norm("b2", b.conv2d("c2", y, 8, {.pad = 1, .groups = 4}), {.relu = true});
+  x = b.batch_norm("b3", b.conv2d("c3", y, 6, {.kernel = 1}), {.relu = true, .residual = x});
+  y = b.conv2d("c4", x, 4, {.stride = 2, .pad = 2, .bias = true, .groups = 2, .dilation = 2});
+  b.linear("fc", b.relu("r4", y), 3);
+  const Model model = b.build();
+  Net net(model, Mode::train, 4, DType::f64);
+  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+  EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+}
+
 TEST(Gradient, IdentityShortcutOfAMaxPool) {
   // ResNet-18: the pooled tensor feeds a convolution and the residual of the same block.
   ModelBuilder b("tiny18", {8, 8, 3});

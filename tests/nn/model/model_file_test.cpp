@@ -3,11 +3,13 @@
 #include <functional>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/model/model_file.hpp>
+#include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -18,6 +20,7 @@
 #include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/guarded.hpp"
+#include "tests/support/torch_files.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -72,7 +75,7 @@ std::vector<double> read(Filled& from, const std::string& name, const Shape& sha
 struct Editable {
   explicit Editable(const std::string& path) {
     const SafetensorsFile file(path);
-    for (const SafetensorsEntry& entry : file.entries()) {
+    for (const TensorEntry& entry : file.entries()) {
       Part part{entry.name, *entry.type(), entry.shape, std::vector<std::byte>(entry.bytes)};
       file.read(entry, part.bytes);
       parts.push_back(std::move(part));
@@ -167,6 +170,119 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   Filled into(small(), 2);
   load_model(path("m"), into.context, into.set);
   EXPECT_EQ(into.numbers(), from.numbers());
+}
+
+TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
+  Filled from(small(7), 1);
+  save_model(path("m"), from.context, from.set);
+  testing::put_file(path("m.pth"), testing::torch::copy_of(path("m"), "module."));
+  Filled into(small(7), 2);
+  load_model(path("m.pth"), into.context, into.set);
+  EXPECT_EQ(into.numbers(), from.numbers());
+  EXPECT_TRUE(read_metadata(path("m.pth")).empty());
+  // Another number of classes: the head stays, and is named.
+  Filled other(small(), 3);
+  const auto bias = read(other, "fc.bias", {kClasses});
+  EXPECT_EQ(load_pretrained(path("m.pth"), other.context, small(), other.set),
+            (std::vector<std::string>{"fc.weight", "fc.bias"}));
+  EXPECT_EQ(read(other, "fc.bias", {kClasses}), bias);
+  EXPECT_EQ(read(other, "conv.weight", {5, 3, 3, 3}), read(from, "conv.weight", {5, 3, 3, 3}));
+  // What does not fit changes nothing.
+  const auto before = other.numbers();
+  expect_holds(error_of<DataError>([&] { load_model(path("m.pth"), other.context, other.set); }),
+               "'fc.weight' has shape (7, 5), expected (3, 5)");
+  testing::Bytes damaged = testing::get_file(path("m.pth"));
+  damaged[damaged.find("archive/data/0") + 100] ^= 1;
+  testing::put_file(path("m.pth"), damaged);
+  expect_holds(error_of<DataError>(
+                   [&] { static_cast<void>(load_pretrained(path("m.pth"), other.context, small(), other.set)); }),
+               "CRC-32");
+  EXPECT_EQ(other.numbers(), before);
+}
+
+/// A GPT-2 so small that its matrices can be looked at; its attn.c_proj is square.
+Model gpt2() {
+  return transformer({.vocabulary = 11, .length = 4, .width = 6, .heads = 2, .layers = 2});
+}
+
+/// Turns a matrix of a file round.
+void turn(Editable::Part& part) {
+  const auto rows = static_cast<std::size_t>(part.shape.at(0));
+  const auto columns = static_cast<std::size_t>(part.shape.at(1));
+  const std::vector<std::byte> from = part.bytes;
+  for (std::size_t i = 0; i < rows; ++i) {
+    for (std::size_t j = 0; j < columns; ++j) {
+      std::memcpy(part.bytes.data() + 4 * (j * rows + i), from.data() + 4 * (i * columns + j), 4);
+    }
+  }
+  std::swap(part.shape[0], part.shape[1]);
+}
+
+bool is_conv1d(const std::string& name) {
+  return name.ends_with("c_attn.weight") || name.ends_with("c_proj.weight") || name.ends_with("c_fc.weight");
+}
+
+TEST_F(ModelFile, Gpt2AsOthersStoreIt) {
+  Filled from(gpt2(), 1);
+  save_model(path("ours"), from.context, from.set);
+  for (const bool turned : {false, true}) {      // nanoGPT, Hugging Face
+    for (const bool prefixed : {false, true}) {  // the model with its head, the model alone
+      Editable file(path("ours"));
+      for (Editable::Part& part : file.parts) {
+        if (turned && is_conv1d(part.name)) {
+          turn(part);
+        }
+      }
+      file.add("h.0.attn.bias", DType::f32, {1, 1, 4, 4});
+      file.add("h.1.attn.masked_bias", DType::f32, {});
+      const std::string prefix = prefixed ? "transformer." : "";
+      for (Editable::Part& part : file.parts) {
+        part.name = prefix + part.name;
+      }
+      Editable::Part head = file.part(prefix + "wte.weight");
+      head.name = "lm_head.weight";
+      file.parts.push_back(head);
+      file.write(path("theirs"));
+      testing::put_file(path("theirs.pth"), testing::torch::copy_of(path("theirs")));
+      for (const char* name : {"theirs", "theirs.pth"}) {
+        Filled into(gpt2(), 2);
+        load_model(path(name), into.context, into.set);
+        EXPECT_EQ(into.numbers(), from.numbers()) << name << turned << prefixed;
+      }
+      // An output of its own, which the model has not.
+      file.part("lm_head.weight").bytes[2] ^= std::byte{1};
+      file.write(path("theirs"));
+      Filled into(gpt2(), 2);
+      expect_holds(error_of<DataError>([&] { load_model(path("theirs"), into.context, into.set); }), "tied");
+    }
+  }
+}
+
+// A square matrix has the right shape whichever way round it is: only c_attn tells.
+TEST_F(ModelFile, ASquareMatrixOfGpt2IsNotLoadedTheWrongWayRound) {
+  Filled from(gpt2(), 1);
+  save_model(path("ours"), from.context, from.set);
+  Filled into(gpt2(), 2);
+  const auto before = into.numbers();
+  const auto refused = [&](const std::function<void(Editable&)>& change) {
+    Editable file(path("ours"));
+    change(file);
+    file.write(path("theirs"));
+    const std::string text = error_of<DataError>([&] { load_model(path("theirs"), into.context, into.set); });
+    EXPECT_EQ(into.numbers(), before);
+    return text;
+  };
+  expect_holds(refused([](Editable& f) { turn(f.part("h.1.attn.c_attn.weight")); }), "another way round");
+  expect_holds(refused([](Editable& f) {
+                 for (Editable::Part& part : f.parts) {
+                   if (is_conv1d(part.name) && !part.name.ends_with("c_attn.weight")) {
+                     turn(part);
+                   }
+                 }
+               }),
+               "expected (");
+  expect_holds(refused([](Editable& f) { f.part("h.0.attn.c_attn.weight").shape = {9, 12}; }), "way round");
+  expect_holds(refused([](Editable& f) { f.remove("h.0.attn.c_attn.weight"); }), "no tensor 'h.0.attn.c_attn.weight'");
 }
 
 TEST_F(ModelFile, WhatDoesNotFitChangesNothing) {

@@ -31,19 +31,56 @@ namespace {
 // torchvision's published totals and number of parameter tensors.
 TEST(Model, ResNetsHaveTorchvisionsCounts) {
   struct Known {
-    int depth;
+    const char* name;
     std::int64_t parameters;
     std::size_t tensors;
     std::size_t entries;  ///< of the state dict, num_batches_tracked included
   };
   for (const Known& known :
-       {Known{18, 11'689'512, 62, 122}, Known{34, 21'797'672, 110, 218}, Known{50, 25'557'032, 161, 320},
-        Known{101, 44'549'160, 314, 626}, Known{152, 60'192'808, 467, 932}}) {
-    const Model model = resnet(known.depth);
-    EXPECT_EQ(model.parameter_count(), known.parameters) << known.depth;
-    EXPECT_EQ(model.parameters().size(), known.tensors) << known.depth;
-    EXPECT_EQ(model.parameters().size() + model.buffers().size() / 2 * 3, known.entries) << known.depth;
+       {Known{"resnet18", 11'689'512, 62, 122}, Known{"resnet34", 21'797'672, 110, 218},
+        Known{"resnet50", 25'557'032, 161, 320}, Known{"resnet101", 44'549'160, 314, 626},
+        Known{"resnet152", 60'192'808, 467, 932}, Known{"resnext50_32x4d", 25'028'904, 161, 320},
+        Known{"resnext101_32x8d", 88'791'336, 314, 626}, Known{"wide_resnet50_2", 68'883'240, 161, 320},
+        Known{"wide_resnet101_2", 126'886'696, 314, 626}}) {
+    const Model model = make_model({.name = known.name, .classes = 1000, .height = 224, .width = 224});
+    EXPECT_EQ(model.name(), known.name);
+    EXPECT_EQ(model.parameter_count(), known.parameters) << known.name;
+    EXPECT_EQ(model.parameters().size(), known.tensors) << known.name;
+    EXPECT_EQ(model.parameters().size() + model.buffers().size() / 2 * 3, known.entries) << known.name;
   }
+  testing::expect_holds(testing::error_of<UsageError>([] {
+                          static_cast<void>(resnet(18, 10, 64, {32, 4}));
+                        }),
+                        "32 groups of 4, expected");
+  testing::expect_holds(testing::error_of<UsageError>([] {
+                          static_cast<void>(resnet(50, 10, 64, {0, 4}));
+                        }),
+                        "0 groups of 4, expected");
+  testing::expect_holds(testing::error_of<UsageError>([] { static_cast<void>(make_model({.name = "resnext50"})); }),
+                        "resnext50_32x4d");
+}
+
+TEST(Model, GroupsOfAConvolution) {
+  ModelBuilder builder("net", {8, 8, 6});
+  const NodeId x = builder.conv2d("conv", builder.input(), 4, {.pad = 2, .groups = 2, .dilation = 2});
+  EXPECT_EQ(builder.shape(x), (Shape{8, 8, 4}));
+  builder.linear("head", x, 3);
+  const Model model = builder.build();
+  EXPECT_EQ(model.layer_texts().at("conv"), "conv2d of input: stride 1, pad 2, groups 2, dilation 2");
+  EXPECT_EQ(model.parameters().back().spec.shape, (Shape{4, 3, 3, 3}));
+  EXPECT_EQ(model.parameter_count(), 4 * 3 * 9 + 4 * 8 * 8 * 3 + 3);
+  const auto refused = [](const Shape& input, std::int64_t channels, const Conv2dOptions& options) {
+    return testing::error_of<ShapeError>([&] {
+      ModelBuilder b("net", input);
+      b.conv2d("conv", b.input(), channels, options);
+    });
+  };
+  testing::expect_holds(refused({8, 8, 6}, 4, {.groups = 4}), "groups is 4, expected a divisor of the 6 channels");
+  testing::expect_holds(refused({8, 8, 6}, 4, {.groups = 3}), "of the 4 that it makes");
+  testing::expect_holds(refused({8, 8, 6}, 4, {.groups = 0}), "groups 0");
+  testing::expect_holds(refused({8, 8, 6}, 4, {.dilation = 0}), "dilation 0");
+  testing::expect_holds(refused({8, 8, 3}, 3, {.groups = 3}), "the others being padding");
+  testing::expect_holds(refused({8, 8, 6}, 4, {.dilation = 5}), "does not fit");
 }
 
 // He et al. 2015, table 6, to the precision given there; exact numbers by the formula for option A.
@@ -95,6 +132,17 @@ TEST(Model, NamesAndShapesAreTorchvisions) {
   for (const char* name : {"conv1.weight (64, 3, 7, 7)", "bn1.weight (64)", "layer1.0.conv1.weight (64, 64, 1, 1)",
                            "layer1.0.downsample.0.weight (256, 64, 1, 1)", "layer1.0.downsample.1.bias (256)",
                            "layer4.2.conv2.weight (512, 512, 3, 3)", "fc.weight (1000, 2048)", "fc.bias (1000)"}) {
+    EXPECT_EQ(names.count(name), 1U) << name;
+  }
+  names.clear();
+  for (const BottleneckWidth width : {BottleneckWidth{32, 4}, BottleneckWidth{1, 128}}) {
+    for (const auto& parameter : resnet(50, 1000, 224, width).parameters()) {
+      names.insert(parameter.spec.name + " " + concat(parameter.spec.shape));
+    }
+  }
+  for (const char* name : {"layer1.0.conv1.weight (128, 64, 1, 1)", "layer1.0.conv2.weight (128, 4, 3, 3)",
+                           "layer1.0.conv2.weight (128, 128, 3, 3)", "layer4.2.conv2.weight (1024, 32, 3, 3)",
+                           "layer4.2.conv3.weight (2048, 1024, 1, 1)", "fc.weight (1000, 2048)"}) {
     EXPECT_EQ(names.count(name), 1U) << name;
   }
 }

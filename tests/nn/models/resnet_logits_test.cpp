@@ -1,5 +1,5 @@
-// ResNet-18 and ResNet-50 against torchvision, for weights from a hash that both sides compute
-// (golden/torch_logits.py).
+// ResNet-18, ResNet-50, ResNeXt-50 and Wide-ResNet-50 against torchvision, for weights from a hash that both sides
+// compute (golden/torch_logits.py).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -61,8 +61,8 @@ std::vector<float> value(const std::string& name, const Shape& shape) {
 
 /// testing::relative_error of every 25th logit of both samples against torchvision's. `permuted` exchanges the weights
 /// of two kernel columns of the stem: a wrong layout that only changes the order.
-double logits_error(int depth, std::span<const double> expected, bool permuted) {
-  testing::Net net(resnet(depth), Mode::infer, kBatch, DType::f32, 2);
+double logits_error(const Model& model, std::span<const double> expected, bool permuted = false) {
+  testing::Net net(model, Mode::infer, kBatch, DType::f32, 2);
   CpuContext& context = net.context();
   ParameterSet& set = net.parameters();
   for (std::size_t i = 0; i < set.parameters().size(); ++i) {
@@ -100,18 +100,32 @@ double logits_error(int depth, std::span<const double> expected, bool permuted) 
 
 TEST(ResNetLogits, ResNet18IsTorchvisions) {
   EXPECT_EQ(resnet(18).parameter_count(), kParameters18);
-  const double error = logits_error(18, kLogits18, false);
+  const double error = logits_error(resnet(18), kLogits18);
   EXPECT_TRUE(error <= 1e-4) << error;
 }
 
 TEST(ResNetLogits, ResNet50IsTorchvisions) {
   EXPECT_EQ(resnet(50).parameter_count(), kParameters50);
-  const double error = logits_error(50, kLogits50, false);
+  const double error = logits_error(resnet(50), kLogits50);
+  EXPECT_TRUE(error <= 1e-4) << error;
+}
+
+TEST(ResNetLogits, ResNeXt50IsTorchvisions) {
+  const Model model = resnet(50, 1000, 224, {32, 4});
+  EXPECT_EQ(model.parameter_count(), kParametersNeXt50);
+  const double error = logits_error(model, kLogitsNeXt50);
+  EXPECT_TRUE(error <= 1e-4) << error;
+}
+
+TEST(ResNetLogits, WideResNet50IsTorchvisions) {
+  const Model model = resnet(50, 1000, 224, {1, 128});
+  EXPECT_EQ(model.parameter_count(), kParametersWide50);
+  const double error = logits_error(model, kLogitsWide50);
   EXPECT_TRUE(error <= 1e-4) << error;
 }
 
 TEST(ResNetLogits, PermutedWeightsAreSeen) {
-  EXPECT_FALSE(logits_error(18, kLogits18, true) <= 1e-4);
+  EXPECT_FALSE(logits_error(resnet(18), kLogits18, true) <= 1e-4);
 }
 
 }  // namespace

@@ -319,7 +319,7 @@ TEST(Frozen, AStateIsSavedAndLoaded) {
     }
     EXPECT_EQ(numbers_of(part.parameters()), numbers_of(whole.parameters()));
     const SafetensorsFile states(folder / "state/optimizer.safetensors");
-    for (const SafetensorsEntry& entry : states.entries()) {
+    for (const TensorEntry& entry : states.entries()) {
       EXPECT_EQ(entry.name.find("stem."), std::string::npos) << entry.name;
     }
     EXPECT_NE(SafetensorsFile(folder / "state/model.safetensors").find("stem.weight"), nullptr);

@@ -129,9 +129,9 @@ TEST_F(DividedStates, OtherRanksTakeTheirPartsFromTheFile) {
     EXPECT_EQ(failures, comm::none_failed(ranks));
     const SafetensorsFile after(path("again/optimizer.safetensors"));
     int compared = 0;
-    for (const SafetensorsEntry& entry : before.entries()) {
+    for (const TensorEntry& entry : before.entries()) {
       if (entry.name != "rank_buffers") {
-        const SafetensorsEntry* found = after.find(entry.name);
+        const TensorEntry* found = after.find(entry.name);
         ASSERT_NE(found, nullptr) << entry.name;
         std::vector<std::byte> a(entry.bytes);
         std::vector<std::byte> b(found->bytes);

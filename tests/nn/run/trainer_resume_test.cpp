@@ -125,7 +125,7 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
     }
   }
   const SafetensorsFile saved(path("whole/last/model.safetensors"));
-  for (const SafetensorsEntry& entry : saved.entries()) {
+  for (const TensorEntry& entry : saved.entries()) {
     EXPECT_EQ(entry.dtype, "F32") << entry.name;
   }
   // Read elsewhere, the weights are rounded from it.
@@ -255,7 +255,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   const std::string file = path("adam/last/optimizer.safetensors");
   std::string bytes = file_text(file);
   const SafetensorsFile opened(file);
-  const SafetensorsEntry* step = opened.find("step");
+  const TensorEntry* step = opened.find("step");
   ASSERT_NE(step, nullptr);
   EXPECT_EQ(step->dtype, "I64");
   bytes[step->offset + 7] = '\xff';

@@ -50,13 +50,13 @@ Model mlp() {
   return builder.build();
 }
 
-/// What a residual network has: convolution, batch norm, an addition, a pool, a product.
+/// What a residual network has: convolution, also in groups and dilated, batch norm, an addition, a pool, a product.
 Model cnn() {
   ModelBuilder builder = ModelBuilder::for_images("cnn", {8, 8, 3});
   NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .stride = 2, .pad = 1});
   x = builder.batch_norm("bn1", x, {.relu = true});
   const NodeId shortcut = x;
-  x = builder.conv2d("conv2", x, 8, {.kernel = 3, .stride = 1, .pad = 1});
+  x = builder.conv2d("conv2", x, 8, {.kernel = 3, .pad = 2, .groups = 2, .dilation = 2});
   x = builder.batch_norm("bn2", x, {.relu = true, .residual = shortcut});
   x = builder.global_average_pool("pool", x);
   builder.linear("fc", x, kClasses);

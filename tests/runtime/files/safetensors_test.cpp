@@ -99,7 +99,7 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_EQ(file.path(), path_);
   EXPECT_EQ(file.metadata(), (std::map<std::string, std::string>{{"step", "12"}}));
   ASSERT_EQ(file.entries().size(), 4U);
-  const SafetensorsEntry* entry = file.find("a");
+  const TensorEntry* entry = file.find("a");
   ASSERT_NE(entry, nullptr);
   EXPECT_EQ(entry->shape, (std::vector<std::int64_t>{10, 100}));
   EXPECT_EQ(entry->type(), DType::f64);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes torch_logits.inc: logits of torchvision's ResNet-18 and ResNet-50 for weights and an input that come from an
-integer hash, so that resnet_logits_test.cpp can make the same ones without a file of weights.
+"""Writes torch_logits.inc: logits of torchvision's models for weights and an input that come from an integer
+hash, so that resnet_logits_test.cpp can make the same ones without a file of weights.
 
 Debian: apt-get install python3-torch python3-torchvision; /usr/bin/python3 torch_logits.py > torch_logits.inc
 """
@@ -45,17 +45,17 @@ def value(name, shape):
 
 
 print("// Written by torch_logits.py: torchvision", torchvision.__version__, "on torch", torch.__version__)
-for depth in (18, 50):
-    net = torchvision.models.__dict__[f"resnet{depth}"]().eval()
+for name, suffix in (("resnet18", "18"), ("resnet50", "50"), ("resnext50_32x4d", "NeXt50"), ("wide_resnet50_2", "Wide50")):
+    net = torchvision.models.__dict__[name]().eval()
     state = {k: value(k, v.shape) for k, v in net.state_dict().items() if not k.endswith("num_batches_tracked")}
     net.load_state_dict(state, strict=False)
     x = value("input.data", (2, 3, 224, 224)) * np.float32(np.sqrt(150528.0 / 3.0))
     with torch.no_grad():
         logits = net.double()(x.double()).numpy()
     count = sum(p.numel() for p in net.parameters())
-    print(f"inline constexpr std::int64_t kParameters{depth} = {count};")
+    print(f"inline constexpr std::int64_t kParameters{suffix} = {count};")
     picked = logits[:, ::25].reshape(-1)
-    print(f"inline constexpr std::array<double, {picked.size}> kLogits{depth}{{")
+    print(f"inline constexpr std::array<double, {picked.size}> kLogits{suffix}{{")
     for i in range(0, picked.size, 6):
         print("    " + ", ".join(f"{v:.9g}" for v in picked[i:i + 6]) + ",")
     print("};")

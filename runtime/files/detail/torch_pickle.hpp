@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep {
+
+/// The pickle of a file of torch.save, protocol 2, as far as dicts of plain tensors need it. A pickle is a program for
+/// a small stack machine, which may call any function of Python by its name. This machine knows thirteen names:
+/// OrderedDict, torch._utils._rebuild_tensor_v2 and _rebuild_parameter, which make values here and run nothing, and ten
+/// classes of storages, which are words. Every other name, every other operation, and every argument that does not fit
+/// ends the reading with a DataError that names it. Values refer to each other by number, so that neither cycles nor
+/// depth matter; there are at most 4,000,000 of them, and 100,000 tensors.
+class TorchPickle {
+ public:
+  using Id = std::uint32_t;
+
+  enum class Kind : unsigned char {
+    none,
+    boolean,
+    integer,
+    real,  ///< also an integer of more than 64 bits
+    text,
+    tuple,
+    list,
+    dict,
+    global,  ///< a function or class; number: its index among the known ones
+    storage,
+    tensor
+  };
+  struct Value {
+    Kind kind = Kind::none;
+    std::int64_t number = 0;  ///< of integers and booleans; of storages and tensors the index of what follows
+    std::string_view text{};  ///< in the bytes of the pickle
+    std::vector<Id> items{};  ///< of tuples and lists; of dicts key, value, key, value, ...
+  };
+  /// What the record data/KEY of the archive holds.
+  struct Storage {
+    std::string_view key;
+    std::string_view dtype;  ///< as safetensors has it
+    std::uint64_t numel = 0;
+    std::uint64_t element = 1;  ///< bytes
+  };
+  /// A view of a storage, all of it inside.
+  struct Tensor {
+    std::size_t storage = 0;
+    std::uint64_t offset = 0;  ///< of its first element, in elements
+    std::uint64_t numel = 0;
+    std::vector<std::int64_t> shape;
+    std::vector<std::int64_t> strides;
+  };
+
+  /// Reads the pickle. source: for the texts of errors.
+  TorchPickle(std::string bytes, std::string source);
+  TorchPickle(const TorchPickle&) = delete;
+  TorchPickle& operator=(const TorchPickle&) = delete;
+
+  [[nodiscard]] const Value& result() const { return values_[result_]; }
+  [[nodiscard]] const Value& operator[](Id id) const { return values_[id]; }
+  [[nodiscard]] const Storage& storage(std::size_t index) const { return storages_[index]; }
+  [[nodiscard]] const Tensor& tensor(std::size_t index) const { return tensors_[index]; }
+  /// "a tuple", "a tensor", ...: for the texts of errors.
+  [[nodiscard]] static const char* name_of(Kind kind);
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const;
+  template <class... Parts>
+  void need(bool holds, const Parts&... parts) const;
+
+  // The program.
+  std::string_view take(std::size_t count);
+  std::uint64_t number(std::size_t count);
+  std::string_view line();
+  void run();
+  bool step(unsigned operation);
+
+  // The stack.
+  Id add(Value value);
+  void push(Value value);
+  Id pop();
+  Value& top(Kind kind, const char* what);
+  std::vector<Id> pop_to_mark();
+  const Value& get(Id id, Kind kind, const char* what) const;
+
+  // Operations.
+  void integer(std::string_view bytes);
+  void global();
+  void tuple(std::size_t count);
+  void remember(std::uint64_t place);
+  void recall(std::uint64_t place);
+  void put_items(const std::vector<Id>& items);
+  void persistent();
+  void reduce();
+  Value rebuild_tensor(const std::vector<Id>& arguments);
+
+  std::string bytes_;
+  std::string source_;
+  std::size_t at_ = 0;
+  std::vector<Value> values_;
+  std::vector<Id> stack_;
+  std::vector<std::size_t> marks_;
+  std::unordered_map<std::uint64_t, Id> memo_;
+  std::vector<Storage> storages_;
+  std::vector<Tensor> tensors_;
+  Id result_ = 0;
+};
+
+}  // namespace lockstep

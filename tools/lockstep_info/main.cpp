@@ -1,0 +1,48 @@
+// lockstep-info FILE: the tensors of a file or a checkpoint. One process, no mpirun.
+
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/launch/run_alone.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/version.hpp>
+
+#include "tools/lockstep_info/tensors.hpp"
+
+int main(int argc, char** argv) {
+  using namespace lockstep;
+  CLI::App app(
+      "Prints the tensors of a file of safetensors or of torch.save (.pth, .pt, .bin; nothing in it is executed), or "
+      "of\n"
+      "a checkpoint's folder: name, type, shape, least, largest and mean finite value, and how many values are NaN or\n"
+      "infinite.\n\n"
+      "Exit codes: 0, whatever the values are; 2 a file that cannot be read, or is damaged.",
+      "lockstep-info");
+  app.set_version_flag("--version", build_description());
+  std::vector<std::string> paths;
+  bool json = false;
+  app.add_option("FILE", paths, "files and folders")->required();
+  app.add_flag("--json", json, "JSON instead of text: an array of files; null is what is not known");
+  return comm::run_alone([&] {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& e) {
+      return app.exit(e);
+    } catch (const CLI::ParseError& e) {
+      throw UsageError(concat(e.what(), "; see --help"));
+    }
+    std::vector<tools::FileFacts> files;
+    for (const std::string& path : paths) {
+      for (tools::FileFacts& file : tools::read_tensors(path)) {
+        files.push_back(std::move(file));
+      }
+    }
+    const std::string text = json ? tools::tensor_json(files).text(2) + "\n" : tools::tensor_report(files);
+    std::fputs(text.c_str(), stdout);
+    return exit_code::kFinished;
+  });
+}
