@@ -367,7 +367,7 @@ class StateFolder {
         ++error_ranks_;
       }
     }
-    const SafetensorsEntry* entry = optimizer_.find(kFactors);
+    const TensorEntry* entry = optimizer_.find(kFactors);
     const TensorView factors = parameters.compression_factors();
     has_factors_ = factors.given() && entry != nullptr && entry->shape == std::vector<std::int64_t>{factors.numel()} &&
                    entry->type() == DType::f64;
