@@ -104,7 +104,6 @@ struct PowerSgd::Impl {
     Parts made;
     made.begin = bucket.begin;
     made.elements = bucket.end - bucket.begin;
-    std::int64_t compressed = 0;
     for (int i = bucket.first; i < bucket.last; ++i) {
       const GradientRange& range = ranges[static_cast<std::size_t>(i)];
       const Matrix matrix = static_cast<std::size_t>(i) < options.matrices.size()
@@ -123,7 +122,6 @@ struct PowerSgd::Impl {
         next.q = made.second;
         made.second += padded(matrix.columns * rank());
         factor += padded(matrix.columns * rank());
-        compressed += matrix.rows * matrix.columns;
         made.matrices.push_back(std::move(next));
       } else if (!made.plain.empty() && made.plain.back().end == begin) {
         made.plain.back().end = range.end - bucket.begin;
