@@ -4,6 +4,7 @@
 #include <memory>
 #include <string_view>
 
+#include <lockstep/runtime/memory/memory_resource.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -73,6 +74,14 @@ class Communicator {
   virtual void check() {}
 
   [[nodiscard]] virtual CommunicatorCounts counts() const = 0;
+
+  /// Memory for tensors that the ranks exchange often, as gradients, on the device of this communicator. NCCL's is of
+  /// ncclMemAlloc() and registered with the communicator (ncclCommRegister), so that switches and network cards reach
+  /// it without a copy; memory that NCCL does not register is used all the same. For what lives as long as a program
+  /// trains: allocate() and deallocate() block the device, and wait for the stream. nullptr where any memory is as
+  /// good: on hosts, with an adopted ncclComm_t or NCCL before 2.19. Ranks call on their own. The communicator outlives
+  /// what this returns, and this the memory. OutOfMemory when NCCL has none.
+  [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// The communicator behind one that only notes or hands on what is called; else this one.
   [[nodiscard]] virtual Communicator& unwrapped() { return *this; }

@@ -9,7 +9,6 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/runtime/machine/device.hpp>
-#include <lockstep/runtime/memory/memory_resource.hpp>
 
 namespace lockstep::comm {
 
@@ -77,14 +76,6 @@ class NcclEstimator {
 /// For the ranks of `communicator`. Collective and blocking, with no operation under way. nullptr where there are no
 /// estimates: the communicator is not NCCL's, NCCL is older than 2.22, or the build has no NCCL. Throws NcclError.
 [[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);
-
-/// Memory for tensors that the ranks of `communicator` exchange often, as gradients: of ncclMemAlloc() and registered
-/// with the communicator (ncclCommRegister), so that switches and network cards reach it without a copy. Memory that
-/// NCCL does not register is used all the same. For what lives as long as a program trains: allocate() and deallocate()
-/// block the device, and wait for the stream. nullptr where there is none: the communicator is not one of our own of
-/// NCCL, NCCL is older than 2.19, or the build has none. Ranks call on their own. The communicator outlives what this
-/// returns, and this the memory. OutOfMemory when NCCL has none.
-[[nodiscard]] std::unique_ptr<MemoryResource> make_nccl_memory(Communicator& communicator);
 
 /// Whether this build has NCCL.
 [[nodiscard]] bool has_nccl();

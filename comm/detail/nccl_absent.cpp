@@ -24,10 +24,6 @@ std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& /*communicator*
   return nullptr;
 }
 
-std::unique_ptr<MemoryResource> make_nccl_memory(Communicator& /*communicator*/) {
-  return nullptr;
-}
-
 bool has_nccl() {
   return false;
 }

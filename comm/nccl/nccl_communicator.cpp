@@ -392,9 +392,8 @@ class NcclMemory final : public MemoryResource {
 
 }  // namespace
 
-std::unique_ptr<MemoryResource> make_nccl_memory(Communicator& communicator) {
-  auto* nccl = dynamic_cast<NcclCommunicator*>(&communicator.unwrapped());
-  return nccl == nullptr ? nullptr : std::make_unique<NcclMemory>(*nccl);
+std::unique_ptr<MemoryResource> NcclCommunicator::exchange_memory() {
+  return std::make_unique<NcclMemory>(*this);
 }
 #else
 void* NcclCommunicator::register_memory(void*, std::size_t) noexcept {
@@ -403,7 +402,7 @@ void* NcclCommunicator::register_memory(void*, std::size_t) noexcept {
 
 void NcclCommunicator::deregister_memory(void*) noexcept {}
 
-std::unique_ptr<MemoryResource> make_nccl_memory(Communicator&) {
+std::unique_ptr<MemoryResource> NcclCommunicator::exchange_memory() {
   return nullptr;
 }
 #endif

@@ -48,6 +48,7 @@ class NcclCommunicator final : public NcclExchange {
   ~NcclCommunicator() override;
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override;
+  [[nodiscard]] std::unique_ptr<MemoryResource> exchange_memory() override;
   [[nodiscard]] std::unique_ptr<NcclCommunicator> split(int color, int key, Calls calls);
 
   /// The device of its tensors.

@@ -11,7 +11,6 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
 #include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/comm/host_exchange.hpp>
@@ -230,7 +229,7 @@ struct TrainStep::Impl {
         options(o),
         virtual_ranks(virtual_ranks_of(o, ranks.grad.size())),
         weight(power_of_two_weight(checked_batch(o), std::max<std::int64_t>(ranks.grad.size(), o.virtual_ranks))),
-        gradient_memory(comm::make_nccl_memory(ranks.grad)),
+        gradient_memory(ranks.grad.exchange_memory()),
         gradient_arena(
             gradient_memory == nullptr || o.lent.gradients.given()
                 ? Buffer()

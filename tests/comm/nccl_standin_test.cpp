@@ -600,7 +600,7 @@ TEST(NcclFailure, AnEndWhileAGraphLivesIsAborted) {
   expect_clean("an end while a graph lives");
 }
 
-/// Two ranks sum up 100 numbers in memory of make_nccl_memory(); the collectives that ran in registered memory.
+/// Two ranks sum up 100 numbers in memory of exchange_memory(); the collectives that ran in registered memory.
 std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   reset(2, 0);
   if (first_refused > 0) {
@@ -608,7 +608,7 @@ std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   }
   const Texts failures = run_gpu_ranks(2, [](Communicator& control, Communicator& nccl) {
     CudaContext context(Device::cuda(nccl.rank()));
-    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(memory->device(), context.device());
     {
@@ -635,14 +635,14 @@ TEST(NcclMemory, IsRegistered) {
   EXPECT_EQ(summed_in_nccl_memory(0), 2);
   EXPECT_EQ(summed_in_nccl_memory(1), 1) << "memory that NCCL does not register is used all the same";
   const std::unique_ptr<Communicator> alone = LocalGroup(1).communicator(0);
-  EXPECT_EQ(make_nccl_memory(*alone), nullptr);
+  EXPECT_EQ(alone->exchange_memory(), nullptr);
 }
 
 TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
   reset(1, 0);
   const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
-    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     const Buffer buffer(400, *memory, context.stream());
     nccl_standin::fail_rank(0, ncclSystemError);
     EXPECT_THROW(nccl.check(), NcclError);
@@ -656,7 +656,7 @@ TEST(NcclMemory, NoneLeftIsSaidSo) {
   reset(1, 0);
   const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
-    const std::unique_ptr<MemoryResource> memory = make_nccl_memory(nccl);
+    const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     EXPECT_THROW(static_cast<void>(memory->allocate(std::size_t{1} << 50, 256, context.stream())), OutOfMemory);
     EXPECT_EQ(memory->allocate(0, 256, context.stream()), nullptr);
   });

@@ -138,8 +138,9 @@ TEST(OperationLog, ARankFarBehindIsNotTakenForADifferentOne) {
 TEST(OperationLog, AReaderSeesWholeOperationsWhileTheyAreAdded) {
   OperationLog log;
   std::atomic<bool> over{false};
+  std::atomic<std::int64_t> seen{0};
   std::thread writer([&] {
-    for (std::int64_t i = 1; i <= 300000; ++i) {
+    for (std::int64_t i = 1; i <= 300000 || (seen < 1000 && i <= 3000000000); ++i) {
       log.add({.operation = Operation::broadcast,
                .dtype = DType::f64,
                .elements = i,
@@ -148,7 +149,6 @@ TEST(OperationLog, AReaderSeesWholeOperationsWhileTheyAreAdded) {
     }
     over = true;
   });
-  std::int64_t seen = 0;
   std::int64_t wrong = 0;
   while (!over) {
     const std::int64_t count = log.count();

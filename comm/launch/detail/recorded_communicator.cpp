@@ -48,6 +48,7 @@ class RecordedCommunicator final : public Communicator {
   }
   void check() override { inner_->check(); }
   [[nodiscard]] CommunicatorCounts counts() const override { return inner_->counts(); }
+  [[nodiscard]] std::unique_ptr<MemoryResource> exchange_memory() override { return inner_->exchange_memory(); }
   [[nodiscard]] Communicator& unwrapped() override { return inner_->unwrapped(); }
 
  private:
