@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -40,9 +41,10 @@ int write_all(int file, std::string_view text) {
 struct StandardOutput::Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  std::string waiting;   ///< has not been given to the system
-  bool writing = false;  ///< a write is under way
-  bool full = false;     ///< something was left out behind `waiting`
+  std::string waiting;    ///< has not been given to the system
+  std::size_t ready = 0;  ///< bytes of it that may be: whole lines, and what was flushed. An error is not to cut a line
+  bool writing = false;   ///< a write is under way
+  bool full = false;      ///< something was left out behind `waiting`
   bool over = false;
   int reason = 0;  ///< why writing failed
 
@@ -62,17 +64,29 @@ struct StandardOutput::Shared {
       full = false;
     }
     waiting += text;
+    if (const std::size_t end = text.rfind('\n'); end != std::string_view::npos) {
+      ready = waiting.size() - (text.size() - end - 1);
+    }
+  }
+
+  void flush() {
+    {
+      const std::lock_guard lock(mutex);
+      ready = waiting.size();
+    }
+    changed.notify_all();
   }
 
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
-      changed.wait(lock, [&] { return over || !waiting.empty(); });
-      if (waiting.empty()) {
+      changed.wait(lock, [&] { return over || ready > 0; });
+      if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, kPiece);  // the rest counts as waiting
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest counts as waiting
       waiting.erase(0, text.size());
+      ready -= text.size();
       writing = true;
       lock.unlock();
       const int failure = write_all(STDOUT_FILENO, text);
@@ -81,6 +95,7 @@ struct StandardOutput::Shared {
       if (failure != 0) {
         reason = failure;
         waiting.clear();
+        ready = 0;
         const std::string line =
             concat("lockstep: standard output cannot be written: ", std::strerror(failure), "; the run goes on\n");
         static_cast<void>(write_all(STDERR_FILENO, line));
@@ -108,7 +123,7 @@ class StandardOutput::Buffer final : public std::streambuf {
     return count;
   }
   int sync() override {
-    shared_.changed.notify_all();
+    shared_.flush();
     return 0;
   }
 
@@ -131,8 +146,8 @@ StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(
 void StandardOutput::finish(double seconds, const std::function<bool()>& give_up) {
   constexpr Seconds kLook(0.05);
   const auto end = std::chrono::steady_clock::now() + Seconds(seconds);
+  shared_->flush();
   std::unique_lock lock(shared_->mutex);
-  shared_->changed.notify_all();
   while (!shared_->idle() && std::chrono::steady_clock::now() < end && !give_up()) {
     shared_->changed.wait_for(lock, kLook);
   }
