@@ -7,9 +7,10 @@
 #include <mpi.h>
 
 #include "power_sgd_runs.hpp"
-#include "report_of_ranks.hpp"
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
+
+#include "tests/comm/mpi_test_main.hpp"
 
 namespace lockstep::comm {
 namespace {
@@ -35,14 +36,5 @@ TEST(PowerSgdMpi, FollowsThePaper) {
 }  // namespace lockstep::comm
 
 int main(int argc, char** argv) {
-  int level = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-  ::testing::InitGoogleTest(&argc, argv);
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  lockstep::comm::report_of_rank(rank);
-  int failed = RUN_ALL_TESTS();
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  MPI_Finalize();
-  return failed;
+  return lockstep::comm::mpi_test_main(argc, argv);
 }

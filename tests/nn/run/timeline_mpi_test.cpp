@@ -5,7 +5,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
-#include "tests/comm/report_of_ranks.hpp"
+#include "tests/comm/mpi_test_main.hpp"
 #include "tests/nn/run/timeline_runs.hpp"
 #include "tests/support/files.hpp"
 
@@ -29,14 +29,5 @@ TEST(TimelineMpi, NamesTheRankThatIsLate) {
 }  // namespace lockstep::nn
 
 int main(int argc, char** argv) {
-  int level = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
-  ::testing::InitGoogleTest(&argc, argv);
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  lockstep::comm::report_of_rank(rank);
-  int failed = RUN_ALL_TESTS();
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  MPI_Finalize();
-  return failed;
+  return lockstep::comm::mpi_test_main(argc, argv);
 }
