@@ -25,7 +25,15 @@ function(lockstep_compile_settings target)
   endif()
 endfunction()
 
-# The same for a test program: LOCKSTEP_TEST_OPTIONS comes last.
+# lockstep_compile_for_size(files/json.cpp ...): files that check, plan, or read and write files. Most of what they are is
+# the texts of errors, and they take half the room so; no loop of a step is in them. With a sanitizer they are as the others.
+function(lockstep_compile_for_size)
+  if(NOT LOCKSTEP_SANITIZE)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -Os)
+  endif()
+endfunction()
+
+# lockstep_compile_settings() for a test program: LOCKSTEP_TEST_OPTIONS comes last.
 function(lockstep_test_settings target)
   lockstep_compile_settings(${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
@@ -98,6 +106,7 @@ function(add_op name)
     endif()
   endforeach()
   target_sources(lockstep_kernels PRIVATE ${name}.cpp)
+  lockstep_compile_for_size(${name}.cpp)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
 endfunction()
 
