@@ -16,6 +16,10 @@ function(lockstep_compile_settings target)
     # Libraries of which a program uses nothing are not loaded, as with Debian's g++: hello_ranks needs no oneDNN.
     target_link_options(${target} PRIVATE $<HOST_LINK:LINKER:--as-needed>)
   endif()
+  if(LOCKSTEP_LINKER)  # libraries that are installed are linked as their users link them
+    target_link_options(${target} PRIVATE
+      $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<HOST_LINK:-fuse-ld=${LOCKSTEP_LINKER}>>)
+  endif()
   if(LOCKSTEP_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE}
                            -fno-sanitize-recover=all -fno-omit-frame-pointer>)

@@ -70,7 +70,7 @@ mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$
 # options FILE: its compile command but for the names of the file and of the object.
 options() {
   grep -B 1 -F "\"file\": \"$repository/$1\"" "$build/compile_commands.json" | sed -n 's|^ *"command": ||p' |
-    sed -e 's| -o [^ ]*||' -e "s|$repository/$1||"
+    sed -e 's| -o [^ ]*||' -e 's| -Os||' -e "s|$repository/$1||"
 }
 # One line a group: its folder and its files.
 groups=$(mktemp -d)
