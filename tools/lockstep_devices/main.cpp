@@ -6,11 +6,11 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/machine/gpu_claim.hpp>
 
+#include "cli/run_alone.hpp"
 #include "tools/lockstep_devices/machine.hpp"
 
 namespace {
@@ -50,19 +50,9 @@ int main(int argc, char** argv) {
       "--devices usable:N.\n\n"
       "Exit codes: 0, also without a GPU; 2 an option that does not exist; 3 a driver that answers with an error.",
       "lockstep-devices");
-  app.set_version_flag("--version", build_description());
   bool json = false;
   bool no_measure = false;
   app.add_flag("--json", json, "JSON instead of text; null is what is not known");
   app.add_flag("--no-measure", no_measure, "leave the copy out, which takes half a second on all processors");
-  return comm::run_alone([&] {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::Success& e) {
-      return app.exit(e);
-    } catch (const CLI::ParseError& e) {
-      throw UsageError(concat(e.what(), "; see --help"));
-    }
-    return run(json, !no_measure);
-  });
+  return cli::run_alone(app, argc, argv, [&] { return run(json, !no_measure); });
 }

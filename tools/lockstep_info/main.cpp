@@ -7,10 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/version.hpp>
 
+#include "cli/run_alone.hpp"
 #include "tools/lockstep_info/tensors.hpp"
 
 int main(int argc, char** argv) {
@@ -22,19 +21,11 @@ int main(int argc, char** argv) {
       "infinite.\n\n"
       "Exit codes: 0, whatever the values are; 2 a file that cannot be read, or is damaged.",
       "lockstep-info");
-  app.set_version_flag("--version", build_description());
   std::vector<std::string> paths;
   bool json = false;
   app.add_option("FILE", paths, "files and folders")->required();
   app.add_flag("--json", json, "JSON instead of text: an array of files; null is what is not known");
-  return comm::run_alone([&] {
-    try {
-      app.parse(argc, argv);
-    } catch (const CLI::Success& e) {
-      return app.exit(e);
-    } catch (const CLI::ParseError& e) {
-      throw UsageError(concat(e.what(), "; see --help"));
-    }
+  return cli::run_alone(app, argc, argv, [&] {
     std::vector<tools::FileFacts> files;
     for (const std::string& path : paths) {
       for (tools::FileFacts& file : tools::read_tensors(path)) {

@@ -1,0 +1,257 @@
+// lockstep-report on made-up runs.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+#include "tests/support/error_of.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/run_command.hpp"
+#include "tools/lockstep_report/page.hpp"
+
+namespace lockstep::tools {
+namespace {
+
+/// `text` holds all of the parts.
+void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    testing::expect_holds(text, part);
+  }
+}
+
+std::string report(std::int64_t step, const std::string& fields) {
+  return concat("{\"event\":\"step\",\"epoch\":0,\"step\":", step, ",", fields, "}\n");
+}
+
+class Report : public ::testing::Test {
+ protected:
+  /// A folder of results with these lines; its path.
+  std::string run(const std::string& name, const std::string& lines, const std::string& settings = "") {
+    std::filesystem::create_directories(folder_ / name);
+    std::ofstream(folder_ / name + "/metrics.jsonl") << lines;
+    if (!settings.empty()) {
+      std::ofstream(folder_ / name + "/config.json") << settings;
+    }
+    return folder_ / name;
+  }
+  static testing::Ended program(const std::string& options) {
+    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+  }
+  testing::TemporaryFolder folder_;
+};
+
+std::string refused(const std::string& path) {
+  return testing::error_of<DataError>([&] { static_cast<void>(read_run(path)); });
+}
+
+std::vector<std::int64_t> steps_of(const Points& points) {
+  std::vector<std::int64_t> steps;
+  for (const Point& p : points) {
+    steps.push_back(p.step);
+  }
+  return steps;
+}
+
+/// Every element is closed, in order, as XML asks for; the declaration and the style aside.
+bool well_formed(const std::string& page) {
+  std::vector<std::string> open;
+  for (std::size_t at = page.find('<'); at != std::string::npos; at = page.find('<', at + 1)) {
+    const std::size_t end = page.find('>', at);
+    if (end == std::string::npos) {
+      return false;
+    }
+    const std::string tag = page.substr(at + 1, end - at - 1);
+    const std::string name = tag.substr(tag.front() == '/' ? 1 : 0, tag.find(' ') - (tag.front() == '/' ? 1 : 0));
+    if (tag.front() == '!' || tag.back() == '/') {
+      continue;
+    }
+    if (tag.front() != '/') {
+      open.push_back(name);
+    } else if (open.empty() || open.back() != name) {
+      return false;
+    } else {
+      open.pop_back();
+    }
+  }
+  return open.empty();
+}
+
+TEST_F(Report, ValuesByFieldAndStep) {
+  const RunLog log =
+      read_run(run("a",
+                   report(10, R"("loss":2.5,"accuracy":0.25,"images_per_second":100)") +
+                       report(20, R"("loss":null,"accuracy":0.5,"images_per_second":300)") +
+                       "{\"event\":\"epoch\",\"epoch\":1,\"step\":20,\"loss\":2,\"test_loss\":1.5,"
+                       "\"seconds\":7}\n{\"event\":\"own\",\"note\":1}\n{\"event\":\"end\",\"exit_code\":75,"
+                       "\"best\":0.5,\"best_by\":\"test_accuracy\",\"step\":20}\n",
+                   R"({"seed":1,"options":{"dtype":"f32"},"none":null})"));
+  EXPECT_EQ(log.name, "a");
+  ASSERT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10}));
+  EXPECT_EQ(log.reports.at("loss")[0].value, 2.5);
+  EXPECT_EQ(steps_of(log.reports.at("images_per_second")), (std::vector<std::int64_t>{10, 20}));
+  EXPECT_EQ(log.gaps.at("loss"), 1);
+  EXPECT_EQ(log.epochs.at("test_loss")[0].value, 1.5);
+  EXPECT_EQ(log.steps, 20);
+  EXPECT_EQ(log.seconds, 7);
+  EXPECT_EQ(log.exit_code, 75);
+  EXPECT_EQ(log.best, "test_accuracy 0.5");
+  EXPECT_EQ(log.settings, (std::map<std::string, std::string>{{"options.dtype", "f32"}, {"seed", "1"}}));
+}
+
+TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
+  const std::string lines = report(10, "\"loss\":3") + report(20, "\"loss\":9") + report(30, "\"loss\":9") +
+                            R"({"event":"resume","from":"last","epoch":0,"step":10})"
+                            "\n" +
+                            report(20, "\"loss\":2") + report(40, "\"loss\":1") +
+                            "{\"event\":\"st";  // killed while it wrote
+  const RunLog log = read_run(run("a", lines));
+  EXPECT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10, 20, 40}));
+  EXPECT_EQ(log.reports.at("loss")[1].value, 2);
+  EXPECT_EQ(log.resumed_after, (std::vector<std::int64_t>{10}));
+  EXPECT_FALSE(log.exit_code);
+  expect_parts(page_of({log}), {"not told: it runs, or was killed", "1 times", "resumed after step 10"});
+}
+
+TEST_F(Report, BadInputIsNamed) {
+  const std::string good = report(1, "\"loss\":1");
+  EXPECT_EQ(refused(run("a", good + "{\"event\":\"step\",\n" + good)).find(folder_ / "a/metrics.jsonl, line 2"), 0U);
+  EXPECT_EQ(refused(run("b", good + "[1]\n")), folder_ / "b/metrics.jsonl, line 2 is an array, expected an object");
+  EXPECT_EQ(refused(run("c", "")), folder_ / "c/metrics.jsonl tells of no step of training: it has 0 whole lines");
+  expect_parts(refused(run("d", R"({"event":"step","step":"x"})"
+                                "\n")),
+               {"line 1: 'step' is a string"});
+  expect_parts(refused(folder_ / "none"), {folder_ / "none", "No such file"});
+  const testing::Ended ended = program(folder_ / "none");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.output.find("lockstep: error: "), 0U) << ended.output;
+}
+
+TEST_F(Report, ChartsShareTrainingAndEvaluation) {
+  const RunLog first = read_run(run("a", report(5, R"("loss":4,"learning_rate":0.1,"bits":3,"comm_exposed_s":0.002)") +
+                                             R"({"event":"epoch","epoch":1,"step":5,"loss":4,"test_loss":5,"own":7,)"
+                                             R"("test_bits":2,"gradient_bytes":100})"
+                                             "\n"));
+  RunLog second = first;
+  second.name = "b";
+  const std::vector<Chart> charts = charts_of({first, second});
+  std::vector<std::string> titles;
+  for (const Chart& chart : charts) {
+    titles.push_back(chart.title);
+  }
+  ASSERT_EQ(titles,
+            (std::vector<std::string>{"loss", "learning rate", "exposed communication, ms a step", "bits", "own"}));
+  ASSERT_EQ(charts[0].series.size(), 4U);  // each run's training and evaluation
+  EXPECT_EQ(charts[0].series[1].label, "a, evaluation");
+  EXPECT_TRUE(charts[0].series[1].evaluation);
+  EXPECT_EQ(charts[0].series[1].points[0].value, 5);
+  EXPECT_EQ(charts[0].series[3].colour, 1);
+  EXPECT_EQ(charts[2].series[0].points[0].value, 2);  // milliseconds
+  EXPECT_EQ(charts[3].series[1].points[0].value, 2);
+}
+
+/// Where a point lies is computed here from the frame and from what the axis says.
+TEST_F(Report, PointsLieWhereTheAxesSay) {
+  const Chart chart{.title = "t", .series = {{.label = "s", .points = {{0, 0.5}, {50, 3}, {200, 1.25}}}}, .lines = {}};
+  const std::string picture = draw(chart);
+  // Ticks of 0.5 from 0.5 to 3 on 220 pixels below 12; steps 0 to 200 on 480 pixels right of 62.
+  expect_parts(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
+                         "points=\"62.0,232.0 182.0,12.0 542.0,166.0\""});
+  EXPECT_EQ(picture.find(">3.5</text>"), std::string::npos);
+}
+
+TEST_F(Report, ScalesOfOddValues) {
+  const auto scale = [](const Points& points) {
+    return scale_of({.title = "", .series = {{.label = "", .points = points}}, .lines = {}});
+  };
+  const ChartScale same = scale({{3, 7}, {4, 7}});
+  EXPECT_LT(same.least, 7);
+  EXPECT_GT(same.most, 7);
+  const ChartScale zero = scale({{1, 0}});
+  EXPECT_LT(zero.least, zero.most);
+  EXPECT_LT(zero.first_step, zero.last_step);
+  const ChartScale huge = scale({{1, -1e300}, {std::numeric_limits<std::int64_t>::max(), 1e300}});
+  EXPECT_LE(huge.least, -1e300);
+  EXPECT_GE(huge.most, 1e300);
+  const ChartScale tiny = scale({{1, 1e-12}, {2, 3e-12}});
+  EXPECT_NEAR(tiny.value_step, 5e-13, 1e-18);
+  expect_parts(draw({.title = "", .series = {{.label = "", .points = {}}}, .lines = {}}), {"no finite value"});
+}
+
+TEST_F(Report, LongCurvesKeepTheirExtremes) {
+  Points points;
+  for (std::int64_t i = 1; i <= 100000; ++i) {
+    points.push_back({i, i == 77777 ? 50.0 : i == 12345 ? -50.0 : static_cast<double>(i % 7)});
+  }
+  const Points kept = thinned(points, 1000);
+  EXPECT_LE(kept.size(), 1000U);
+  EXPECT_GE(kept.size(), 900U);
+  bool high = false;
+  bool low = false;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    high |= kept[i].step == 77777 && kept[i].value == 50;
+    low |= kept[i].step == 12345 && kept[i].value == -50;
+    ASSERT_TRUE(i == 0 || kept[i - 1].step < kept[i].step);
+    ASSERT_EQ(points[static_cast<std::size_t>(kept[i].step - 1)].value, kept[i].value);
+  }
+  EXPECT_TRUE(high && low);
+  EXPECT_EQ(thinned(points, points.size()).size(), points.size());
+}
+
+TEST_F(Report, APageOfHostileNamesIsWellFormed) {
+  const std::string name = "<script>alert('x')</script>&\"\x1b";
+  const std::string settings = R"({"a":"<b>","same":1})";
+  const std::string lines = report(1, R"("loss":1,"<img>":2)") + report(2, R"("loss":2,"<img>":3)");
+  std::filesystem::create_directories(folder_ / "safe");
+  RunLog log = read_run(run("safe", lines, settings));
+  log.name = name;
+  RunLog other = log;
+  other.name = "other";
+  other.settings["a"] = "c";
+  const std::string page = page_of({log, other});
+  for (const char* bad : {"<script", "<img", "<b>", "\x1b"}) {
+    EXPECT_EQ(page.find(bad), std::string::npos) << bad;
+  }
+  expect_parts(page,
+               {"&lt;script&gt;", "&lt;img&gt;", "Settings that differ", "<td>a</td><td>&lt;b&gt;</td><td>c</td>"});
+  EXPECT_EQ(page.find("<td>same</td>"), std::string::npos) << "the same in both runs";
+  EXPECT_TRUE(well_formed(page));
+  EXPECT_FALSE(well_formed(page + "<p>")) << "control";
+  expect_parts(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
+}
+
+TEST_F(Report, NumbersForPeople) {
+  const std::vector<std::pair<double, std::string>> cases{
+      {0, "0"},       {1, "1"},       {-2.5, "-2.5"},    {0.05, "0.05"},      {0.001, "0.001"}, {4e-4, "4e-4"},
+      {1234, "1234"}, {12000, "12k"}, {999999, "1000k"}, {1234000, "1.234M"}, {2e9, "2G"}};
+  for (const auto& [value, text] : cases) {
+    EXPECT_EQ(brief(value), text);
+  }
+}
+
+TEST_F(Report, TheProgramWritesAPage) {
+  const std::string lines = report(1, "\"loss\":1") + report(2, "\"loss\":0.5");
+  const std::string a = run("a", lines);
+  const std::string b = run("b/a", lines);
+  const testing::Ended one = program(a);
+  EXPECT_EQ(one.code, 0) << one.output;
+  EXPECT_EQ(one.output, a + "/report.html\n");
+  expect_parts(read_file(a + "/report.html", 1 << 20), {"<title>a</title>"});
+  const testing::Ended two = program(a + " " + b + " --html " + (folder_ / "both.html"));
+  EXPECT_EQ(two.code, 0) << two.output;
+  expect_parts(read_file(folder_ / "both.html", 1 << 20),
+               {"<title>2 runs</title>", a + ", training", b + ", training"});
+  EXPECT_EQ(program("").code, 2);
+  EXPECT_EQ(program("--version").code, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::tools

@@ -1,0 +1,290 @@
+#include "tools/lockstep_report/page.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+namespace lockstep::tools {
+namespace {
+
+/// What people call a field, and what its values are multiplied with.
+struct Quantity {
+  std::string_view field;
+  std::string_view title;
+  double factor = 1;
+};
+constexpr std::array kFirst{Quantity{"loss", "loss"}, Quantity{"accuracy", "accuracy, %", 100},
+                            Quantity{"top_k_accuracy", "accuracy of the first k, %", 100},
+                            Quantity{"learning_rate", "learning rate"}};
+constexpr Quantity kExposed{"comm_exposed_s", "exposed communication, ms a step", 1e3};
+constexpr std::string_view kPerSecond = "_per_second";
+constexpr std::string_view kTest = "test_";
+/// Fields of an epoch that are no curve: a step has them already, or the table shows them.
+constexpr std::array<std::string_view, 5> kNoCurve{"comm_exposed_s", "seconds", "skipped_updates", "gradient_bytes",
+                                                   "sent_bytes"};
+
+Quantity quantity_of(const std::string& field) {
+  for (const Quantity& known : kFirst) {
+    if (known.field == field) {
+      return known;
+    }
+  }
+  return field == kExposed.field ? kExposed : Quantity{field, field};
+}
+
+/// The quantities of all runs, in the order of their charts.
+std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
+  std::set<std::string> all;
+  for (const RunLog& run : runs) {
+    for (const auto& [field, points] : run.reports) {
+      all.insert(field);
+    }
+    for (const auto& [field, points] : run.epochs) {
+      if (std::ranges::find(kNoCurve, field) == kNoCurve.end()) {
+        all.insert(field.starts_with(kTest) ? field.substr(kTest.size()) : field);
+      }
+    }
+  }
+  std::vector<std::string> ordered;
+  const auto take_if = [&](const auto& fits) {
+    for (auto field = all.begin(); field != all.end();) {
+      if (fits(*field)) {
+        ordered.push_back(*field);
+        field = all.erase(field);
+      } else {
+        ++field;
+      }
+    }
+  };
+  for (const Quantity& known : kFirst) {
+    take_if([&](const std::string& field) { return field == known.field; });
+  }
+  take_if([](const std::string& field) { return field.ends_with(kPerSecond); });
+  take_if([](const std::string& field) { return field == kExposed.field; });
+  take_if([](const std::string&) { return true; });
+  return ordered;
+}
+
+void add_series(Chart& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
+                Series series) {
+  const auto found = values.find(field);
+  if (found == values.end() || found->second.empty()) {
+    return;
+  }
+  series.points = found->second;
+  for (Point& p : series.points) {
+    p.value *= factor;
+  }
+  chart.series.push_back(std::move(series));
+}
+
+std::string cell(const std::string& text) {
+  return "<td>" + escaped(text) + "</td>";
+}
+
+/// The last value of a field; empty: there is none.
+std::string last_of(const std::map<std::string, Points>& values, const std::string& field, double factor = 1,
+                    const char* unit = "") {
+  const auto found = values.find(field);
+  return found == values.end() || found->second.empty() ? "" : brief(found->second.back().value * factor) + unit;
+}
+
+/// The median of a run's reports of a field; empty: there are none.
+std::string median_of(const RunLog& run, const std::string& field, double factor = 1) {
+  const auto found = run.reports.find(field);
+  if (found == run.reports.end() || found->second.empty()) {
+    return "";
+  }
+  Points points = found->second;
+  const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
+  std::ranges::nth_element(points, middle, {}, &Point::value);
+  return brief(middle->value * factor);
+}
+
+std::string end_of(const RunLog& run) {
+  if (!run.exit_code) {
+    return "not told: it runs, or was killed";
+  }
+  switch (*run.exit_code) {
+    case exit_code::kFinished:
+      return "finished";
+    case exit_code::kStopped:
+      return "stopped; can be resumed";
+    case exit_code::kWatchdog:
+      return "ended by the watchdog";
+    default:
+      return concat("failed, exit code ", *run.exit_code);
+  }
+}
+
+/// "images" of "images_per_second".
+std::string counted_by(const std::string& field) {
+  return field.substr(0, field.size() - kPerSecond.size());
+}
+
+/// "590 images/s", the median of the reports.
+std::string rate_of(const RunLog& run) {
+  for (const auto& [field, points] : run.reports) {
+    if (field.ends_with(kPerSecond)) {
+      return median_of(run, field) + " " + counted_by(field) + "/s";
+    }
+  }
+  return "";
+}
+
+/// A row a run; columns that are empty in every row are left out.
+std::string table_of(const std::vector<RunLog>& runs) {
+  using Column = std::pair<const char*, std::function<std::string(const RunLog&)>>;
+  const std::vector<Column> columns{
+      {"end", end_of},
+      {"steps", [](const RunLog& run) { return std::to_string(run.steps); }},
+      {"time", [](const RunLog& run) { return run.seconds > 0 ? seconds_text(run.seconds) : ""; }},
+      {"test loss", [](const RunLog& run) { return last_of(run.epochs, "test_loss"); }},
+      {"test accuracy", [](const RunLog& run) { return last_of(run.epochs, "test_accuracy", 100, " %"); }},
+      {"best", [](const RunLog& run) { return run.best; }},
+      {"throughput (median)", rate_of},
+      {"exposed, ms a step (median)", [](const RunLog& run) { return median_of(run, "comm_exposed_s", 1e3); }},
+      {"resumed",
+       [](const RunLog& run) { return run.resumed_after.empty() ? "" : concat(run.resumed_after.size(), " times"); }}};
+  std::string head = "<tr><th>run</th>";
+  std::vector<std::string> rows;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    rows.push_back(concat("<tr><td><span class=\"key c", i % 8, "\"></span>", escaped(runs[i].name), "</td>"));
+  }
+  for (const auto& [title, text_of] : columns) {
+    if (std::ranges::all_of(runs, [&of = text_of](const RunLog& run) { return of(run).empty(); })) {
+      continue;
+    }
+    head += concat("<th>", title, "</th>");
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      rows[i] += cell(text_of(runs[i]));
+    }
+  }
+  std::string out = "<table>" + head + "</tr>\n";
+  for (const std::string& row : rows) {
+    out += row + "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+std::string settings_of(const std::vector<RunLog>& runs) {
+  std::set<std::string> names;
+  for (const RunLog& run : runs) {
+    for (const auto& [name, value] : run.settings) {
+      names.insert(name);
+    }
+  }
+  const bool known = !names.empty();
+  const auto value_of = [](const RunLog& run, const std::string& name) {
+    const auto found = run.settings.find(name);
+    return found == run.settings.end() ? std::string() : found->second;
+  };
+  if (runs.size() > 1) {
+    std::erase_if(names, [&](const std::string& name) {
+      return std::ranges::all_of(runs,
+                                 [&](const RunLog& run) { return value_of(run, name) == value_of(runs[0], name); });
+    });
+  }
+  if (names.empty()) {
+    return known && runs.size() > 1 ? "<p>No setting differs.</p>\n" : "";
+  }
+  std::string out =
+      concat("<h2>", runs.size() > 1 ? "Settings that differ" : "Settings", "</h2>\n<table><tr><th></th>");
+  for (const RunLog& run : runs) {
+    out += "<th>" + escaped(run.name) + "</th>";
+  }
+  out += "</tr>\n";
+  for (const std::string& name : names) {
+    out += "<tr>" + cell(name);
+    for (const RunLog& run : runs) {
+      out += cell(value_of(run, name));
+    }
+    out += "</tr>\n";
+  }
+  return out + "</table>\n";
+}
+
+/// Colours that people with any colour vision tell apart (Okabe and Ito, "Color Universal Design", 2008), the last two
+/// darkened for a white page.
+constexpr std::string_view kStyle = R"(<style>
+:root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f6368; --grid: #e3e5e8; --page: #fff; }
+@media (prefers-color-scheme: dark) { :root { --text: #e8e8e8; --quiet: #a0a4a8; --grid: #3a3d41; --page: #17191c; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 2em auto; max-width: 1180px; padding: 0 1em; }
+h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; }
+table { border-collapse: collapse; font-size: .9em; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
+th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid var(--grid); vertical-align: top; overflow-wrap: anywhere; }
+th { color: var(--quiet); font-weight: 500; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 0 2em; }
+figure { margin: 0; } figcaption { font-weight: 600; margin: 1.2em 0 .2em; } .note { color: var(--quiet); font-size: .85em; margin: 0; }
+svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet); }
+.grid { stroke: var(--grid); } .resumed { stroke: var(--quiet); stroke-dasharray: 2 3; }
+polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
+.training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
+.key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
+.c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
+.c4 { color: #e69f00; } .c5 { color: #56b4e9; } .c6 { color: #7d7406; } .c7 { color: #777; }
+</style>
+)";
+
+}  // namespace
+
+std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
+  std::vector<Chart> charts;
+  for (const std::string& field : fields_of(runs)) {
+    const Quantity quantity = quantity_of(field);
+    Chart chart{.title = field.ends_with(kPerSecond) ? counted_by(field) + " a second" : std::string(quantity.title),
+                .series = {},
+                .lines = {}};
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      const RunLog& run = runs[i];
+      const std::string test = std::string(kTest) + field;
+      const int colour = static_cast<int>(i);
+      // An epoch's value is the mean of its reports, which show more.
+      const bool reported = run.reports.contains(field);
+      add_series(chart, reported ? run.reports : run.epochs, field, quantity.factor,
+                 {.label = run.name + ", training", .points = {}, .colour = colour});
+      add_series(chart, run.reports, test, quantity.factor,
+                 {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
+      add_series(chart, run.epochs, test, quantity.factor,
+                 {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
+    }
+    for (const RunLog& run : runs) {
+      chart.lines.insert(chart.lines.end(), run.resumed_after.begin(), run.resumed_after.end());
+    }
+    charts.push_back(std::move(chart));
+  }
+  return charts;
+}
+
+std::string page_of(const std::vector<RunLog>& runs) {
+  const std::string title = runs.size() == 1 ? runs[0].name : concat(runs.size(), " runs");
+  std::string out =
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
+      "content=\"width=device-width\"/>\n<title>" +
+      escaped(title) + "</title>\n" + std::string(kStyle) + "</head><body>\n<h1>" + escaped(title) + "</h1>\n" +
+      table_of(runs) + "<div class=\"charts\">\n";
+  for (const Chart& chart : charts_of(runs)) {
+    out += "<figure><figcaption>" + escaped(chart.title) + "</figcaption>\n" + draw(chart);
+    if (std::ranges::any_of(chart.series, &Series::evaluation)) {
+      out += "<p class=\"note\">thick: evaluation; thin: training</p>\n";
+    }
+    out += "</figure>\n";
+  }
+  out += "</div>\n";
+  for (const RunLog& run : runs) {
+    if (const auto gaps = run.gaps.find("loss"); gaps != run.gaps.end()) {
+      out += "<p class=\"note\">" + escaped(concat(run.name, ": ", gaps->second, " losses are not finite.")) + "</p>\n";
+    }
+  }
+  return out + settings_of(runs) + "</body></html>\n";
+}
+
+}  // namespace lockstep::tools
