@@ -134,6 +134,33 @@ TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   EXPECT_EQ(o.count("the process is stopped"), 1) << o.output;
 }
 
+/// What the watchdog knows of the ranks' operations does not depend on who carries them.
+TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "operations.json";
+  const auto record = [&] {
+    const auto bytes = testing::get_file(file);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  const Ended differ = session("2", "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
+  EXPECT_EQ(differ.count("ended: 3 3"), 1) << differ.output;
+  EXPECT_LT(differ.seconds, 30);
+  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.output;
+  EXPECT_EQ(differ.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 "
+                         "from rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
+            1)
+      << differ.output;
+  EXPECT_NE(record().find("broadcast of 8 f32 from rank 1"), std::string::npos);
+
+  const Ended linger = session("3", "linger " + file, "LOCKSTEP_TEST_WATCHDOG=2");
+  EXPECT_EQ(linger.count("ended: 76 76 76"), 1) << linger.output;
+  EXPECT_LT(linger.seconds, 40);
+  EXPECT_EQ(linger.count("rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank "), 1)
+      << linger.output;
+  EXPECT_EQ(linger.count(" has not called operation "), 1) << linger.output;
+  EXPECT_NE(record().find("all_reduce of 3 f32"), std::string::npos);
+}
+
 #ifdef HELLO_RANKS
 TEST(RanksWithoutMpi, TheBackendIsAChoice) {
   const std::string hello = std::string(HELLO_RANKS) + " --devices cpu";

@@ -245,10 +245,10 @@ TEST(Rendezvous, ARankThatEndsIsKnownToAll) {
     const int port = free_port();
     std::atomic<int> calls = 0;
     const auto came = come_all({options(0, 3, port), options(1, 3, port), options(2, 3, port)}, [&](Rendezvous& m) {
-      static_cast<void>(m.all_gather("all here"));
       const auto key = m.when_lost([&] { ++calls; });
       const auto forgotten = m.when_lost([] { FAIL(); });
       m.forget(forgotten);
+      static_cast<void>(m.all_gather("all wait for it"));  // nobody leaves before
       if (m.rank() == leaves) {
         m.forget(key);
         return;
