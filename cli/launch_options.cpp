@@ -26,6 +26,11 @@ void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string
          "none")
       ->capture_default_str()
       ->group(group);
+  app.add_option("--backend", options.backend,
+                 "how ranks meet and exchange what is on hosts: auto (gloo for ranks of torchrun, else mpi), mpi, gloo "
+                 "(MASTER_ADDR and MASTER_PORT say where); nccl is auto: GPUs use it in any case")
+      ->capture_default_str()
+      ->group(group);
   app.add_option("--bind", options.bind, "gpu: threads run on the processors next to the rank's GPU; none")
       ->capture_default_str()
       ->check(CLI::IsMember({"none", "gpu"}))
@@ -50,6 +55,7 @@ lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options) {
           .nodes = options.nodes,
           .hostfile = options.hostfile,
           .launcher = lockstep::comm::parse_launcher(options.launcher),
+          .backend = lockstep::comm::parse_backend(options.backend),
           .restart = {.most = options.max_restarts, .min_ranks = options.min_ranks}};
 }
 

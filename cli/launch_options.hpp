@@ -18,12 +18,13 @@ struct LaunchOptions {
   int nodes = 0;
   std::string hostfile;
   std::string launcher = "auto";
+  std::string backend = "auto";
   std::string bind = "gpu";
   int max_restarts = 0;
   int min_ranks = 0;
 };
 
-/// --devices, --nodes, --hostfile, --launcher, --bind.
+/// --devices, --nodes, --hostfile, --launcher, --backend, --bind.
 void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group);
 
 /// --max-restarts, --min-ranks: of programs that go on from a checkpoint.

@@ -13,6 +13,9 @@ if(TARGET lockstep_comm_mpi)
   target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)
 endif()
+if(TARGET lockstep_comm_gloo)  # not a part of lockstep::lockstep: a host program has communicators
+  list(APPEND _targets lockstep_comm_gloo)
+endif()
 
 if(NOT LOCKSTEP_INSTALL)
   return()
@@ -28,6 +31,9 @@ set(_internal
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()
+if(NOT LOCKSTEP_HAS_GLOO)
+  list(APPEND _internal PATTERN "gloo" EXCLUDE)
+endif()
 foreach(_floor IN LISTS _floors)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/${_floor}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/lockstep/${_floor}
     FILES_MATCHING PATTERN "*.hpp" ${_internal})
@@ -39,6 +45,7 @@ set(_known
   "Threads::Threads=Threads"
   "OpenMP::OpenMP_CXX=OpenMP COMPONENTS CXX"
   "MPI::MPI_CXX=MPI COMPONENTS CXX"
+  "GLOO::gloo=GLOO"
   "DNNL::dnnl=DNNL"
   "NCCL::NCCL=NCCL"
   "ZLIB::ZLIB=ZLIB"
@@ -49,6 +56,9 @@ set(_known
 set(_linked ${_floors})
 if(TARGET lockstep_comm_mpi)
   list(APPEND _linked comm_mpi)
+endif()
+if(TARGET lockstep_comm_gloo)
+  list(APPEND _linked comm_gloo)
 endif()
 foreach(_floor IN LISTS _linked)
   get_target_property(_links lockstep_${_floor} INTERFACE_LINK_LIBRARIES)
@@ -94,7 +104,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
   ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package} PATH_VARS LOCKSTEP_FORTRAN_SOURCES)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake DESTINATION ${_package} COMPONENT Development)
+  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindGLOO.cmake DESTINATION ${_package} COMPONENT Development)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
   DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development)

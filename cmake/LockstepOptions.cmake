@@ -22,7 +22,7 @@ if(NOT PROJECT_IS_TOP_LEVEL)
 endif()
 set(LOCKSTEP_BENCH ${_ours} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
 set(LOCKSTEP_FORTRAN ${_ours} CACHE STRING "Build the Fortran module: AUTO, ON or OFF")
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI ONEDNN OPENMP IMAGES FORTRAN BENCH)
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI GLOO ONEDNN OPENMP IMAGES FORTRAN BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -194,6 +194,13 @@ if(NOT LOCKSTEP_MPI STREQUAL "OFF")
   set(_found ${MPI_CXX_FOUND})
 endif()
 lockstep_want(MPI _found "MPI ${MPI_CXX_VERSION}" "apt-get install libopenmpi-dev openmpi-bin.")
+
+set(_found FALSE)
+if(NOT LOCKSTEP_GLOO STREQUAL "OFF")
+  find_package(GLOO QUIET)
+  set(_found ${GLOO_FOUND})
+endif()
+lockstep_want(GLOO _found "gloo ${GLOO_VERSION}" "apt-get install libgloo-dev.")
 
 # The Fortran module, for tests and examples here; its source is installed either way.
 set(_found FALSE)

@@ -37,7 +37,7 @@ class Communicator {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  /// "local", "mpi", "nccl"
+  /// "local", "callback", "mpi", "gloo", "nccl"
   [[nodiscard]] virtual std::string_view backend() const = 0;
   /// True when operations may run on a host worker while the calling thread computes or communicates elsewhere (MPI:
   /// thread level MULTIPLE, or SERIALIZED with a worker; comm/mpi/mpi_communicator.hpp). False: only inline streams are

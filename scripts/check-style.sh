@@ -52,6 +52,9 @@ lines_with '#include [<"](jpeglib|jerror|turbojpeg|png)\.h' runtime kernels comm
 lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/mpi/|/lockstep_mpi[.]h:' || true; } | check "mpi.h only in folders named mpi"
 
+lines_with '#include [<"]gloo/' runtime kernels comm nn bindings examples |
+  { grep -vE '^[^:]*/gloo/' || true; } | check "gloo's headers only in folders named gloo"
+
 lines_with '(^|[^A-Za-z0-9_.$}])/(work|root|home)/' '*' | check "no path of somebody's machine"
 lines_with '\b(TODO|FIXME|XXX)\b' '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.cmake' '*.sh' '*CMakeLists.txt' |
   { grep -v '^scripts/check-style.sh:' || true; } | check "nothing left to do in comments"

@@ -3,8 +3,8 @@
 # of Debian 12 and 13 and of Ubuntu 24.04, where most are in the component universe.
 #   scripts/install-deps.sh run     what scripts/train.sh needs (default)
 #   scripts/install-deps.sh test    and what the tests and benchmarks need
-#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, lld, gfortran, ccache, MPICH
-#                                   beside Open MPI, which stays mpirun and mpicxx, libabigail, pkg-config, SLURM (no
+#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, lld, gfortran, ccache, gloo,
+#                                   MPICH beside Open MPI, which stays mpirun and mpicxx, libabigail, pkg-config, SLURM (no
 #                                   service of it is started here; tests/launch/slurm.sh makes a cluster of its own). Debian
 #                                   13 has no clang 14: this set is for Debian 12 and Ubuntu 24.04
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -18,7 +18,7 @@ case "${1:-run}" in
   run) ;;
   test) packages+=("${test_packages[@]}") ;;
   ci) packages+=("${test_packages[@]}" "${slurm[@]}" clang-14 libomp-14-dev clang-tidy-14 clang-format-14 lld gfortran ccache
-    git libmpich-dev mpich abigail-tools pkg-config) ;;
+    libgloo-dev git libmpich-dev mpich abigail-tools pkg-config) ;;
   *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
 esac
 

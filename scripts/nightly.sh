@@ -5,10 +5,10 @@
 # --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind fuzz world
+#                                         embedding apps mpich valgrind fuzz world torchrun
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz world)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz world torchrun)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -126,6 +126,13 @@ world_numbers() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet train_text &&
     scripts/world-numbers.sh build/ci-gcc
 }
+# Ranks that torchrun starts, over gloo.
+under_torchrun() {
+  local bin=build/ci-no-cuda
+  cmake --preset ci-no-cuda -DLOCKSTEP_GLOO=ON &&
+    cmake --build --preset ci-no-cuda --parallel "$(jobs)" --target hello_ranks train_resnet session_program start_ranks &&
+    tests/launch/torchrun.sh "$bin/tests/comm/gloo/start_ranks" "$bin/bin" "$bin/tests/comm/session_program"
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -141,6 +148,7 @@ run_part() {
     valgrind) under_valgrind ;;
     fuzz) fuzz_readers ;;
     world) world_numbers ;;
+    torchrun) under_torchrun ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
@@ -163,6 +171,12 @@ for part in "${parts[@]}"; do
     fuzz)
       if ! command -v clang++-14 > /dev/null || ! command -v llvm-cov-14 > /dev/null; then
         echo "$part skipped: no clang 14 with llvm-cov" >> "$summary"
+        continue
+      fi
+      ;;
+    torchrun)
+      if ! command -v torchrun > /dev/null && ! python3 -c 'import torch.distributed.run' 2> /dev/null; then
+        echo "$part skipped: no torchrun (pip install torch)" >> "$summary"
         continue
       fi
       ;;

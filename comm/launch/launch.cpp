@@ -34,6 +34,7 @@ constexpr std::array<Names, 3> kMpi{{
 constexpr Names kTorchrun{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr std::array<const char*, 7> kTorchrunSet{"RANK",       "LOCAL_RANK",  "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                                                   "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
+constexpr std::array<const char*, 4> kLightningSet{"LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
 const std::string* find(const Environment& environment, const char* name) {
   const auto found = name == nullptr ? environment.end() : environment.find(std::string_view(name));
@@ -146,6 +147,31 @@ std::optional<Launch> read_torchrun(const Environment& environment) {
   return launch;
 }
 
+/// The form of torchrun's variables that Lightning reads, or nothing.
+std::optional<Launch> read_lightning(const Environment& environment) {
+  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
+  if (!missing("RANK") || std::any_of(kLightningSet.begin(), kLightningSet.end(), missing)) {
+    return std::nullopt;
+  }
+  const char* node = missing("NODE_RANK") ? "GROUP_RANK" : "NODE_RANK";
+  Launch launch{.source = LaunchSource::lightning,
+                .origin = shown(environment, {node, "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"})};
+  launch.size = number(environment, "WORLD_SIZE").value_or(1);
+  launch.local_rank = number(environment, "LOCAL_RANK");
+  launch.local_size = number(environment, "LOCAL_WORLD_SIZE");
+  launch.node = number(environment, node).value_or(0);
+  require_launch(
+      launch.local_size || *launch.node == 0, launch.origin,
+      " without RANK and LOCAL_WORLD_SIZE: expected one of them, the number of this rank or that of ranks on "
+      "each node (Lightning's devices)");
+  const std::int64_t rank = std::int64_t{*launch.node} * launch.local_size.value_or(0) + launch.local_rank.value_or(0);
+  require_launch(rank < launch.size, launch.origin, ": rank ", rank, " of ", launch.size,
+                 ", expected NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK < WORLD_SIZE");
+  launch.rank = static_cast<int>(rank);
+  check_place(launch);
+  return launch;
+}
+
 void refuse_part_of_torchrun(const Environment& environment) {
   // MASTER_ADDR, MASTER_PORT and GROUP_RANK alone make no rank: scripts set the first two for many programs.
   const bool some =
@@ -205,6 +231,9 @@ Launch place(const Environment& environment, const GivenPlace& given) {
   }
   if (const std::optional<Launch> torchrun = read_torchrun(environment)) {
     return *torchrun;
+  }
+  if (const std::optional<Launch> lightning = in_step(environment) ? std::nullopt : read_lightning(environment)) {
+    return *lightning;
   }
   if (const std::optional<Launch> slurm = read_slurm(environment)) {
     require_agree_with_torchrun(*slurm, environment);
@@ -272,6 +301,8 @@ std::string Launch::description() const {
     by = "by srun";
   } else if (source == LaunchSource::torchrun) {
     by = "by torchrun";
+  } else if (source == LaunchSource::lightning) {
+    by = "as Lightning starts ranks";
   } else if (source == LaunchSource::given) {
     by = "as given";
   }
@@ -284,9 +315,12 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
   const std::string here = concat("MPI reports ", size, size == 1 ? " rank (" : " ranks (", library, ")");
   switch (launch.source) {
     case LaunchSource::torchrun:
-      require_launch(launch.size == size, launch.origin, " from torchrun, but ", here,
-                     ": ranks find each other through MPI only; start them with mpirun -np ", launch.size,
-                     " or srun --mpi=pmix");
+    case LaunchSource::lightning:
+      require_launch(launch.size == size, launch.origin, " from ",
+                     launch.source == LaunchSource::torchrun ? "torchrun" : "Lightning's variables", ", but ", here,
+                     ": such ranks meet by --backend gloo, in a build with gloo (libgloo-dev); or start them "
+                     "with mpirun -np ",
+                     launch.size, " or srun --mpi=pmix");
       break;
     case LaunchSource::slurm:
       require_launch(launch.size <= size, launch.origin, ", but ", here,
@@ -310,6 +344,58 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
   return confirmed;
 }
 
+Backend parse_backend(std::string_view text) {
+  if (text == "auto" || text == "nccl") {
+    return Backend::automatic;
+  }
+  if (text == "mpi") {
+    return Backend::mpi;
+  }
+  require<UsageError>(text == "gloo", "--backend is '", text, "', expected auto, mpi, gloo or nccl");
+  return Backend::gloo;
+}
+
+bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend, const Backends& have) {
+  if (launch.size == 1) {
+    return false;
+  }
+  require_launch(backend != Backend::gloo || have.gloo,
+                 "--backend is gloo, and this build has no gloo: build it with "
+                 "libgloo-dev, or take --backend mpi");
+  require_launch(backend != Backend::mpi || have.mpi,
+                 "--backend is mpi, and this build has no MPI: build it with one, "
+                 "or take --backend gloo");
+  if (backend != Backend::automatic) {
+    return backend == Backend::gloo;
+  }
+  const bool of_torch = launch.source == LaunchSource::torchrun || launch.source == LaunchSource::lightning;
+  const bool place = find(environment, "MASTER_ADDR") != nullptr && find(environment, "MASTER_PORT") != nullptr;
+  return have.gloo && (of_torch || (!have.mpi && place));
+}
+
+MeetingPlace meeting_place(const Environment& environment) {
+  const std::string* host = find(environment, "MASTER_ADDR");
+  const std::string* agent = find(environment, "TORCHELASTIC_USE_AGENT_STORE");
+  const std::string* job = find(environment, "TORCHELASTIC_RUN_ID");
+  const std::optional<int> master = number(environment, "MASTER_PORT");
+  const std::optional<int> own = number(environment, "LOCKSTEP_PORT");
+  require_launch(
+      host != nullptr && (master || own), shown(environment, {"MASTER_ADDR", "MASTER_PORT"}),
+      host == nullptr ? " without MASTER_ADDR" : " without MASTER_PORT",
+      ": ranks that meet without MPI need both, the host of rank 0 and a free port there; torchrun sets them");
+  const bool next = !own && agent != nullptr && (*agent == "True" || *agent == "1");
+  MeetingPlace place{.host = *host, .port = own ? *own : *master + (next ? 1 : 0)};
+  place.origin = shown(environment, {"MASTER_ADDR", own ? "LOCKSTEP_PORT" : "MASTER_PORT"}) +
+                 (next ? ", at which torchrun listens, so the ranks take the next port; LOCKSTEP_PORT is another" : "");
+  require_launch(place.port >= 1 && place.port <= 65535, place.origin, ": port ", place.port, ", expected 1 to 65535");
+  place.job = job == nullptr ? "" : *job;
+  if (const std::optional<int> seconds = number(environment, "LOCKSTEP_MEET_SECONDS")) {
+    require_launch(*seconds >= 1 && *seconds <= 1000000, "LOCKSTEP_MEET_SECONDS=", *seconds, ", expected 1 to 1000000");
+    place.timeout_s = *seconds;
+  }
+  return place;
+}
+
 int likely_rank(const Environment& environment) noexcept {
   constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                     kTorchrun.rank,         "SLURM_PROCID"};
@@ -323,7 +409,12 @@ int likely_rank(const Environment& environment) noexcept {
       return static_cast<int>(*value);
     }
   }
-  return -1;
+  try {
+    const std::optional<Launch> lightning = read_lightning(environment);
+    return lightning ? lightning->rank : -1;
+  } catch (...) {
+    return -1;
+  }
 }
 
 std::string_view to_string(LaunchSource source) {
@@ -334,6 +425,8 @@ std::string_view to_string(LaunchSource source) {
       return "mpi";
     case LaunchSource::torchrun:
       return "torchrun";
+    case LaunchSource::lightning:
+      return "lightning";
     case LaunchSource::slurm:
       return "slurm";
     case LaunchSource::single:

@@ -13,7 +13,7 @@ namespace lockstep::comm {
 using Environment = std::map<std::string, std::string, std::less<>>;
 [[nodiscard]] Environment process_environment();
 
-enum class LaunchSource : unsigned char { single, slurm, torchrun, mpi, given };
+enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mpi, given };
 
 /// A place known from elsewhere, e.g. from a program's own options; empty: nothing is known.
 struct GivenPlace {
@@ -58,6 +58,11 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///
 ///   torchrun  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT, all of them
 ///
+///   lightning torchrun's without RANK: LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and on nodes after the
+///   first
+///             NODE_RANK (or GROUP_RANK) and LOCAL_WORLD_SIZE, the ranks of each node. The rank is NODE_RANK *
+///             LOCAL_WORLD_SIZE + LOCAL_RANK
+///
 ///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
 ///             batch script is not a task; processes that mpirun or torchrun start there inherit its variables
 ///
@@ -69,11 +74,41 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 /// incomplete, as scripts set them for other programs.
 [[nodiscard]] Launch detect_launch(const Environment& environment, const GivenPlace& given = {});
 
+/// How ranks find each other, and exchange host tensors.
+enum class Backend : unsigned char { automatic, mpi, gloo };
+/// "auto", "mpi", "gloo"; "nccl" is auto: it connects GPUs over either. UsageError otherwise.
+[[nodiscard]] Backend parse_backend(std::string_view text);
+
+/// Which backends a build has.
+struct Backends {
+  bool mpi = false;
+  bool gloo = false;
+};
+
+/// True when the ranks are to meet by gloo's way (meeting_place()), false for MPI or one rank. automatic: gloo for
+/// ranks of torchrun and Lightning, and without MPI wherever MASTER_ADDR and MASTER_PORT are set. UsageError for
+/// several ranks and a backend that the build lacks.
+[[nodiscard]] bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend,
+                                const Backends& have);
+
+/// Where and how long the ranks wait for each other without MPI.
+struct MeetingPlace {
+  std::string host{};  ///< rank 0's
+  int port = 0;
+  std::string origin{};  ///< the variables that say so
+  std::string job{};     ///< TORCHELASTIC_RUN_ID; or empty
+  double timeout_s = 60;
+};
+
+/// Host and port from MASTER_ADDR and MASTER_PORT. torchrun's agent listens at that port itself when
+/// TORCHELASTIC_USE_AGENT_STORE is True, and the ranks take the next one. LOCKSTEP_PORT is another port,
+/// LOCKSTEP_MEET_SECONDS another time. UsageError naming the variable that is missing or no such number.
+[[nodiscard]] MeetingPlace meeting_place(const Environment& environment);
+
 /// Compares the detected launch with the world that MPI reports (`library`: its name, for the message) and returns the
 /// launch as it is: MPI decides where the environment said nothing. UsageError, with what to do about it (--mpi=pmix
-/// for srun, the right mpirun, a build with MPI), when the launcher started more ranks than MPI knows of, when
-/// WORLD_SIZE differs from MPI's size, and for ranks that torchrun started: ranks of lockstep find each other by MPI
-/// only.
+/// for srun, the right mpirun, a build with MPI or gloo), when the launcher started more ranks than MPI knows of, and
+/// when WORLD_SIZE differs from MPI's size.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 

@@ -241,6 +241,11 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   require_start(request.launcher != Launcher::srun || slurm,
                 "--launcher is srun, but there is no allocation of SLURM "
                 "(SLURM_JOB_ID); expected to be run by sbatch or salloc");
+  require_start(
+      request.backend != Backend::gloo || (has(environment, "MASTER_ADDR") && has(environment, "MASTER_PORT")),
+      "--backend is gloo, and devices '", request.devices.text(),
+      "' asks for several ranks, which this program starts with mpirun or srun: expected MASTER_ADDR and "
+      "MASTER_PORT; or start the ranks with torchrun --no-python");
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
@@ -375,14 +380,22 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 const std::function<double()>& watchdog_s) noexcept {
   std::optional<int> started;
   double seconds = 0;
+  Backend backend = Backend::automatic;
   const int code = run_alone([&] {
     started = self_start(argc, argv, request);
     if (!started && watchdog_s) {
       seconds = watchdog_s();
     }
+    if (!started) {
+      try {
+        const std::optional<RanksRequest> asked = request();
+        backend = asked ? asked->backend : backend;
+      } catch (const Error&) {  // `body` reports it
+      }
+    }
     return started.value_or(exit_code::kFinished);
   });
-  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body, seconds);
+  return started || code != exit_code::kFinished ? code : run_program(argc, argv, body, seconds, backend);
 }
 
 void require_ranks_as_requested(Session& session, const RanksRequest& request) {

@@ -36,6 +36,7 @@ struct RanksRequest {
   int nodes = 0;           ///< 0: one, or as many as the host file or the allocation has
   std::string hostfile{};  ///< mpirun's --hostfile; or empty
   Launcher launcher = Launcher::automatic;
+  Backend backend = Backend::automatic;  ///< how the ranks meet, whoever starts them
   RestartPolicy restart{};
 };
 
@@ -62,8 +63,8 @@ struct SelfStart {
 ///
 /// UsageError for GPUs of this machine alone where it has none; for nodes below 0; for more than 2^20 ranks in all or,
 /// on this machine alone, 64 per core; for several nodes without a host file or an allocation; for a host file with
-/// srun; for srun outside of an allocation; for a RestartPolicy that cannot be; and when this process was already
-/// started so and still finds itself alone.
+/// srun; for srun outside of an allocation; for Backend::gloo without a meeting place; for a RestartPolicy that cannot
+/// be; and when this process was already started so and still finds itself alone.
 [[nodiscard]] std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                                        const StartSite& site);
 

@@ -71,7 +71,16 @@ namespace {
 
 using detail::print_error;
 
-std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+constexpr Backends kBackends{.mpi = LOCKSTEP_HAS_MPI != 0, .gloo = LOCKSTEP_HAS_GLOO != 0};
+
+std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv,
+                                          [[maybe_unused]] const Launch& launch,
+                                          [[maybe_unused]] const std::optional<MeetingPlace>& place) {
+#if LOCKSTEP_HAS_GLOO
+  if (place) {
+    return detail::make_gloo_world(launch, *place);
+  }
+#endif
 #if LOCKSTEP_HAS_MPI
   return detail::make_mpi_world(argc, argv);
 #else
@@ -113,7 +122,7 @@ struct Session::Impl {
   }
 };
 
-Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_unique<Impl>()) {
+Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
   std::string problem;
   const auto attempt = [&](auto&& find_out) {
@@ -124,12 +133,16 @@ Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_u
     }
   };
   attempt([&] { return detect_launch(environment); });
+  std::optional<MeetingPlace> place;  // of ranks without MPI
+  if (meet_by_gloo(impl_->launch, environment, backend, kBackends)) {
+    place = meeting_place(environment);
+  }
   if (watchdog_s > 0) {
     impl_->watch = std::make_unique<detail::RankWatch>(watchdog_s, impl_->launch, environment);
-    impl_->watch->watchdog().begin("waiting for other ranks to start MPI");
+    impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
   // A rank whose environment is wrong starts MPI too, or the others would wait for it.
-  impl_->world = make_world(argc, argv);
+  impl_->world = make_world(argc, argv, impl_->launch, place);
   detail::World& world = *impl_->world;
   if (impl_->watch) {
     impl_->watch->end().set_session(this);
@@ -164,7 +177,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s) : impl_(std::make_u
 void Session::end_watch() noexcept {
   if (impl_->watch) {
     impl_->watch->end().set_session(nullptr);
-    impl_->watch->watchdog().begin("waiting for other ranks to end MPI");
+    impl_->watch->watchdog().begin("waiting for other ranks to end");
   }
 }
 
@@ -311,10 +324,10 @@ void Session::abort(int code) noexcept {
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
-                double watchdog_s) noexcept {
+                double watchdog_s, Backend backend) noexcept {
   detail::open_standard_files();
   try {
-    Session session(argc, argv, watchdog_s);
+    Session session(argc, argv, watchdog_s, backend);
     // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.
     const auto failed = [&](std::string_view text, int code) {
       if (session.size() > 1) {
@@ -351,6 +364,9 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
     if (rank_without_session() <= 0) {
       print_error(-1, e.what());
     }
+    return e.code();
+  } catch (const Error& e) {
+    print_error(rank_without_session(), e.what());
     return e.code();
   } catch (const std::exception& e) {
     print_error(rank_without_session(), e.what());

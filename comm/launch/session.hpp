@@ -22,9 +22,9 @@ class AgreedFailure : public Error {
   int code_;
 };
 
-/// Starts and ends MPI for a program of this project, and knows the ranks. A process has one, made first and destroyed
-/// last; a program that embeds lockstep makes communicators without it. Without MPI in the build, or when the program
-/// was not started by mpirun, it is a world of one.
+/// Starts and ends MPI, or what is in its place, for a program of this project, and knows the ranks. A process has one,
+/// made first and destroyed last; a program that embeds lockstep makes communicators without it. Without a launcher it
+/// is a world of one. Ranks of torchrun meet without MPI and exchange host tensors by gloo (meet_by_gloo()).
 ///
 /// It has three communicators, so that their operations never mix: grad (gradient buckets), inline (collectives on the
 /// compute path) and control (host values: checks, metrics, agreement).
@@ -43,12 +43,17 @@ class Session {
   /// or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure, as they do when
   /// ranks run different versions or builds of lockstep.
   ///
+  /// Without MPI: RendezvousError when the ranks cannot meet (comm/gloo/rendezvous.hpp), within the time of
+  /// meeting_place(); AgreedFailure on those for which rank 0 prints it. When a rank is lost later, operations throw
+  /// PeerError; when a rank ends the job with abort(), the processes of all ranks end with its code.
+  ///
   /// watchdog_s above 0: a Watchdog begins before MPI does, so that a rank that hangs while the ranks find each other
   /// ends the job too. It also ends a job with code 3 whose ranks, on one node, call different collectives: "ranks call
   /// different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank
   /// 1", at its next look (at least once a second).
-  Session(int& argc, char**& argv, double watchdog_s = 0);
-  ~Session();  ///< finalises MPI unless the process is going down by an exception on this rank only
+  Session(int& argc, char**& argv, double watchdog_s = 0, Backend backend = Backend::automatic);
+  ~Session();  ///< finalises MPI, or waits for all ranks, unless the process is going down by an exception on this rank
+               ///< only
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -61,7 +66,7 @@ class Session {
   [[nodiscard]] std::string host() const;
   [[nodiscard]] const Launch& launch() const;     ///< who started this rank
   [[nodiscard]] Watchdog* watchdog();             ///< nullptr: none was asked for
-  [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple"
+  [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
   [[nodiscard]] Communicator& grad();
   [[nodiscard]] Communicator& inline_ops();
@@ -84,7 +89,7 @@ class Session {
   void agree(const std::function<void()>& phase);
 
   /// For a failure that the other ranks do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with
-  /// `code` (MPI_Abort; in a world of one the process ends). Runs no destructor.
+  /// `code` (MPI_Abort; with gloo all ranks are told; in a world of one the process ends). Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
   /// The same for a failure that was already printed.
   [[noreturn]] void abort(int code) noexcept;
@@ -102,6 +107,6 @@ class Session {
 /// unwinds body's frame first: memory there that the communication stream uses must stay until that stream is idle
 /// (GradientReducer ensures it for the arena). Output that cannot be written to standard output is an error, too (3).
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
-                double watchdog_s = 0) noexcept;
+                double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 
 }  // namespace lockstep::comm

@@ -1,7 +1,6 @@
 #include <lockstep/comm/local/local_communicator.hpp>
 
 #include <algorithm>
-#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/comm/detail/rank_sums.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
@@ -183,23 +183,9 @@ struct Shared {
   /// out[i] = in_0[offset + i] + in_1[offset + i] + .. for i in [begin, end); `store(i, values, n)` takes the sums.
   template <class T, class Store>
   void sum(std::int64_t offset, std::int64_t begin, std::int64_t end, Store&& store) {
-    constexpr std::int64_t kBlock = 512;
-    std::array<T, kBlock> block;
-    for (std::int64_t i = begin; i < end; i += kBlock) {
-      const std::int64_t n = std::min(kBlock, end - i);
-      const auto at = [&](int r) {
-        return reinterpret_cast<const T*>(member(r).contribution.in) + offset + i;  // (count)
-      };
-      std::copy_n(at(0), n, block.data());
-      for (int r = 1; r < size; ++r) {
-        const T* in = at(r);
-        for (std::int64_t j = 0; j < n; ++j) {
-          T& total = block[static_cast<std::size_t>(j)];
-          total = detail::add(total, in[j]);
-        }
-      }
-      store(i, block.data(), n);
-    }
+    const auto at = [&](int r) { return reinterpret_cast<const T*>(member(r).contribution.in) + offset + begin; };
+    detail::sum_over_ranks<T>(size, end - begin, at,
+                              [&](std::int64_t i, const T* values, std::int64_t n) { store(begin + i, values, n); });
   }
 
   std::mutex mutex;

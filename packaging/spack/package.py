@@ -17,6 +17,7 @@ class Lockstep(CMakePackage, CudaPackage):
 
     variant("shared", default=True, description="Install shared libraries beside the archives")
     variant("mpi", default=True, description="Communicators from MPI")
+    variant("gloo", default=False, description="Ranks that torchrun starts, without MPI")
     variant("nccl", default=False, description="Several ranks with GPUs", when="+cuda")
     variant("cudnn", default=False, description="Fast convolution on GPUs", when="+cuda")
     variant("onednn", default=True, description="Fast convolution and matrix product on the host")
@@ -31,6 +32,7 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("zlib-api")
     depends_on("nlohmann-json", type="build")
     depends_on("mpi@3:", when="+mpi")
+    depends_on("gloo", when="+gloo")
     depends_on("onednn@2.6:", when="+onednn")
     depends_on("libjpeg-turbo", when="+images")
     depends_on("libpng@1.6:", when="+images")
@@ -54,6 +56,7 @@ class Lockstep(CMakePackage, CudaPackage):
             self.define("LOCKSTEP_TESTS", self.run_tests),
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define_from_variant("LOCKSTEP_MPI", "mpi"),
+            self.define_from_variant("LOCKSTEP_GLOO", "gloo"),
             self.define_from_variant("LOCKSTEP_ONEDNN", "onednn"),
             self.define_from_variant("LOCKSTEP_OPENMP", "openmp"),
             self.define_from_variant("LOCKSTEP_IMAGES", "images"),

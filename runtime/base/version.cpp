@@ -23,7 +23,7 @@ std::string build_description() {
 #endif
   return concat("lockstep ", version(), " (", compiler, "; cuda ", on_off(LOCKSTEP_HAS_CUDA), ", nccl ",
                 on_off(LOCKSTEP_HAS_NCCL), ", cudnn ", on_off(LOCKSTEP_HAS_CUDNN), ", mpi ", on_off(LOCKSTEP_HAS_MPI),
-                ", onednn ", on_off(LOCKSTEP_HAS_ONEDNN), ")");
+                ", gloo ", on_off(LOCKSTEP_HAS_GLOO), ", onednn ", on_off(LOCKSTEP_HAS_ONEDNN), ")");
 }
 
 }  // namespace lockstep

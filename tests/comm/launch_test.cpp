@@ -23,6 +23,9 @@ const Environment kStep{{"SLURM_JOB_ID", "7"},  {"SLURM_STEP_ID", "0"}, {"SLURM_
 const Environment kBatch{
     {"SLURM_JOB_ID", "7"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_NODEID", "0"}, {"SLURM_LOCALID", "0"}};
 
+const Environment kLightning{{"NODE_RANK", "1"},        {"LOCAL_RANK", "3"},     {"WORLD_SIZE", "8"},
+                             {"LOCAL_WORLD_SIZE", "4"}, {"MASTER_ADDR", "node"}, {"MASTER_PORT", "29"}};
+
 /// With these variables changed; an empty value counts as not set.
 Environment with(Environment environment, const Environment& changes) {
   for (const auto& [name, value] : changes) {
@@ -67,6 +70,11 @@ TEST(Launch, SourcesAndTheirOrder) {
       {"a wrapper that sets torchrun's", with(kMpirun, {{"RANK", "3"}, {"WORLD_SIZE", "8"}}), mpi, 3, 8},
       {"and a part of them", with(kMpirun, {{"WORLD_SIZE", "8"}, {"MASTER_ADDR", "a"}}), mpi, 3, 8},
       {"a script that sets a part", with(kStep, {{"WORLD_SIZE", "4"}}), slurm, 3, 4},
+      {"Lightning", kLightning, lightning, 7, 8},
+      {"Lightning's first node", with(kLightning, {{"NODE_RANK", "0"}, {"LOCAL_WORLD_SIZE", ""}}), lightning, 3, 8},
+      {"Lightning with torchrun's name", with(kLightning, {{"NODE_RANK", ""}, {"GROUP_RANK", "1"}}), lightning, 7, 8},
+      {"Lightning on one node", with(kLightning, {{"NODE_RANK", ""}, {"LOCAL_WORLD_SIZE", ""}}), lightning, 3, 8},
+      {"mpirun in a script for Lightning", with(kMpirun, {{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}}), mpi, 3, 8},
   };
   for (const Found& c : cases) {
     const Launch launch = detect_launch(c.environment);
@@ -167,6 +175,10 @@ TEST(Launch, EnvironmentsThatContradictThemselves) {
       {with(kTorchrun, {{"MASTER_PORT", ""}}), {"without MASTER_PORT", "RANK=5", "torchrun"}},
       {with(kTorchrun, {{"LOCAL_RANK", ""}, {"GROUP_RANK", ""}}), {"without LOCAL_RANK, GROUP_RANK", "WORLD_SIZE=8"}},
       {{{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4 without RANK"}},
+      {with(kLightning, {{"LOCAL_WORLD_SIZE", ""}}), {"NODE_RANK=1", "without RANK and LOCAL_WORLD_SIZE", "devices"}},
+      {with(kLightning, {{"NODE_RANK", "2"}}), {"NODE_RANK=2", "rank 11 of 8"}},
+      {with(kLightning, {{"LOCAL_RANK", "4"}, {"NODE_RANK", "0"}}), {"LOCAL_RANK=4", "local rank 4 of 4"}},
+      {with(kLightning, {{"WORLD_SIZE", "0"}}), {"WORLD_SIZE=0", "of 0"}},
       {with(kStep, {{"SLURM_PROCID", "4"}}), {"SLURM_PROCID=4", "SLURM_NTASKS=4"}},
       {with(kStep, {{"SLURM_PROCID", ""}}), {"SLURM_NTASKS=4", "without SLURM_PROCID", "srun"}},
       {with(kStep, {{"SLURM_NODEID", "2"}}), {"SLURM_NODEID=2", "node 2 of 2"}},
@@ -175,6 +187,73 @@ TEST(Launch, EnvironmentsThatContradictThemselves) {
   };
   for (const Refused& c : cases) {
     expect_refused([&] { (void)detect_launch(c.environment); }, c.words);
+  }
+}
+
+TEST(Launch, WhoMeetsWithoutMpi) {
+  using enum Backend;
+  constexpr Backends kBoth{.mpi = true, .gloo = true};
+  constexpr Backends kMpiOnly{.mpi = true};
+  constexpr Backends kGlooOnly{.gloo = true};
+  const Environment place{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  const auto meets = [](const Environment& environment, Backend backend, const Backends& have) {
+    return meet_by_gloo(detect_launch(environment), environment, backend, have);
+  };
+  for (const Environment& of_torch : {kTorchrun, kLightning}) {
+    EXPECT_TRUE(meets(of_torch, automatic, kBoth));
+    EXPECT_TRUE(meets(of_torch, automatic, kGlooOnly));
+    EXPECT_FALSE(meets(of_torch, automatic, kMpiOnly));
+    EXPECT_FALSE(meets(of_torch, mpi, kBoth));
+  }
+  for (const Environment& of_mpi : {kMpirun, kStep, with(kMpirun, place)}) {
+    EXPECT_FALSE(meets(of_mpi, automatic, kBoth));
+    EXPECT_TRUE(meets(of_mpi, gloo, kBoth));
+  }
+  EXPECT_TRUE(meets(with(kMpirun, place), automatic, kGlooOnly));
+  EXPECT_FALSE(meets(kMpirun, automatic, kGlooOnly));
+  EXPECT_FALSE(meets({}, gloo, kBoth));  // one rank needs neither
+  EXPECT_FALSE(meets({}, mpi, {}));
+  expect_refused([&] { (void)meets(kTorchrun, gloo, kMpiOnly); }, {"--backend is gloo", "no gloo", "--backend mpi"});
+  expect_refused([&] { (void)meets(kMpirun, mpi, kGlooOnly); }, {"--backend is mpi", "no MPI", "--backend gloo"});
+
+  EXPECT_EQ(parse_backend("auto"), automatic);
+  EXPECT_EQ(parse_backend("nccl"), automatic);
+  EXPECT_EQ(parse_backend("mpi"), mpi);
+  EXPECT_EQ(parse_backend("gloo"), gloo);
+  expect_refused([&] { (void)parse_backend("GLOO"); }, {"--backend is 'GLOO'", "auto, mpi, gloo or nccl"});
+}
+
+TEST(Launch, WhereTheyMeet) {
+  const MeetingPlace place = meeting_place(kTorchrun);
+  EXPECT_EQ(place.host, "node");
+  EXPECT_EQ(place.port, 29);
+  EXPECT_EQ(place.origin, "MASTER_ADDR=node, MASTER_PORT=29");
+  EXPECT_EQ(place.job, "");
+  EXPECT_EQ(place.timeout_s, 60);
+  const MeetingPlace agent =
+      meeting_place(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}}));
+  EXPECT_EQ(agent.port, 30);
+  EXPECT_EQ(agent.job, "none");
+  EXPECT_NE(agent.origin.find("MASTER_PORT=29, at which torchrun listens"), std::string::npos) << agent.origin;
+  EXPECT_EQ(meeting_place(with(kTorchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "False"}})).port, 29);
+  const MeetingPlace own = meeting_place(
+      with(kTorchrun,
+           {{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"LOCKSTEP_PORT", "4000"}, {"LOCKSTEP_MEET_SECONDS", "5"}}));
+  EXPECT_EQ(own.port, 4000);
+  EXPECT_EQ(own.origin, "MASTER_ADDR=node, LOCKSTEP_PORT=4000");
+  EXPECT_EQ(own.timeout_s, 5);
+  EXPECT_EQ(meeting_place({{"MASTER_ADDR", "::1"}, {"LOCKSTEP_PORT", "1"}}).port, 1);
+  const Refused cases[] = {
+      {with(kTorchrun, {{"MASTER_ADDR", ""}}), {"MASTER_PORT=29 without MASTER_ADDR", "torchrun"}},
+      {with(kTorchrun, {{"MASTER_PORT", ""}}), {"MASTER_ADDR=node without MASTER_PORT"}},
+      {with(kTorchrun, {{"MASTER_PORT", "0"}}), {"MASTER_PORT=0", "expected 1 to 65535"}},
+      {with(kTorchrun, {{"MASTER_PORT", "65535"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}),
+       {"65536", "LOCKSTEP_PORT"}},
+      {with(kTorchrun, {{"LOCKSTEP_PORT", "70000"}}), {"LOCKSTEP_PORT=70000"}},
+      {with(kTorchrun, {{"LOCKSTEP_MEET_SECONDS", "0"}}), {"LOCKSTEP_MEET_SECONDS=0"}},
+  };
+  for (const Refused& c : cases) {
+    expect_refused([&] { (void)meeting_place(c.environment); }, c.words);
   }
 }
 
@@ -217,6 +296,8 @@ TEST(Launch, ARankForMessages) {
   EXPECT_EQ(likely_rank({}), -1);
   EXPECT_EQ(likely_rank(kMpirun), 3);
   EXPECT_EQ(likely_rank(kTorchrun), 5);
+  EXPECT_EQ(likely_rank(kLightning), 7);
+  EXPECT_EQ(likely_rank(with(kLightning, {{"NODE_RANK", "2"}})), -1);
   EXPECT_EQ(likely_rank(kStep), 3);
   EXPECT_EQ(likely_rank({{"RANK", "3"}}), -1);
   EXPECT_EQ(likely_rank({{"PMI_RANK", "many"}, {"SLURM_PROCID", "2"}}), 2);

@@ -252,6 +252,7 @@ def environment(rank, size, lines):
 
 MPIRUN = ["OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=8", "OMPI_COMM_WORLD_LOCAL_RANK=1", "OMPI_COMM_WORLD_LOCAL_SIZE=2"]
 TORCHRUN = ["RANK=5", "LOCAL_RANK=1", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=node", "MASTER_PORT=29"]
+LIGHTNING = ["NODE_RANK=1", "LOCAL_RANK=3", "WORLD_SIZE=8", "LOCAL_WORLD_SIZE=4", "MASTER_ADDR=node", "MASTER_PORT=29"]
 STEP = ["SLURM_JOB_ID=7", "SLURM_STEP_ID=0", "SLURM_PROCID=3", "SLURM_NTASKS=4", "SLURM_LOCALID=1", "SLURM_NODEID=1", "SLURM_NNODES=2"]
 
 
@@ -262,6 +263,11 @@ def launch_seeds():
     put("launch", "torchrun", environment(5, 8, TORCHRUN))
     put("launch", "torchrun_alone", environment(0, 1, TORCHRUN))
     put("launch", "torchrun_part", environment(0, 1, TORCHRUN[:3]))
+    put("launch", "torchrun_agent", environment(5, 8, TORCHRUN + ["TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RUN_ID=7"]))
+    put("launch", "torchrun_port", environment(5, 8, TORCHRUN + ["LOCKSTEP_PORT=70000", "LOCKSTEP_MEET_SECONDS=5"]))
+    put("launch", "lightning", environment(7, 8, LIGHTNING))
+    put("launch", "lightning_alone", environment(0, 1, LIGHTNING))
+    put("launch", "lightning_part", environment(0, 1, LIGHTNING[:3] + LIGHTNING[4:]))
     put("launch", "step", environment(3, 4, STEP))
     put("launch", "step_alone", environment(0, 1, STEP))
     put("launch", "step_tasks", environment(1, 2, STEP + ["SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NUM_NODES=2"]))

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# mpirun over two hosts: places of the ranks, sums, training, and what a failure on the second host leaves behind.
-#   two_hosts.sh MPIRUN BIN FAILING     mpirun of Open MPI, the folder of the programs, tests/comm's session_program
+# mpirun over two hosts: places of the ranks, sums, training, and what a failure on the second host leaves behind. Then
+# the same without MPI.
+#   two_hosts.sh MPIRUN BIN FAILING GLOO     mpirun of Open MPI, the folder of the programs, tests/comm's session_program,
+#                                            1 when the programs have gloo
 source "$(dirname "${BASH_SOURCE[0]}")/hosts.sh"
-mpirun=$1 bin=$2 failing=$3
+mpirun=$1 bin=$2 failing=$3 gloo=$4
 
 [[ $("$mpirun" --version 2>&1) == *open-mpi.org* ]] || skip "needs mpirun of Open MPI, $mpirun is another"
 enter_island "$@"
@@ -70,4 +72,50 @@ run 76 "a failing rank on the second host" mpi 2 2 --map-by node "$failing" abor
 lines 1 '^lockstep: error: rank 1: gave up$'
 gone session_program
 gone orted
+[ "$gloo" = 1 ] || finish
+
+# without_mpi RANKS COMMAND...: so many ranks on each host, with torchrun's variables. Its status is that of the first rank
+# in the order of ranks that did not end with 0.
+port=29500
+without_mpi() {
+  local each=$1 rank host node=0 pids=() status=0 own
+  shift
+  port=$((port + 1))
+  for host in node1 node2; do
+    for ((rank = node * each; rank < (node + 1) * each; rank++)); do
+      on "$host" env RANK="$rank" WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank - node * each)) LOCAL_WORLD_SIZE="$each" \
+        GROUP_RANK="$node" MASTER_ADDR="${address:-node1}" MASTER_PORT="$port" "$@" &
+      pids+=($!)
+    done
+    node=$((node + 1))
+  done
+  for rank in "${!pids[@]}"; do
+    own=0
+    wait "${pids[rank]}" || own=$?
+    if [ "$status" = 0 ]; then status=$own; fi
+  done
+  return "$status"
+}
+
+run 0 "two ranks on each host without MPI" without_mpi 2 "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes, gloo'
+lines 1 '^rank 1 of 4  node1  local 1 of 2 '
+lines 1 '^rank 2 of 4  node2  local 0 of 2 '
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+run 0 "training on two hosts without MPI" without_mpi 1 "${train[@]}" --out "$work/without"
+lines 1 '^  ranks      2 on 2 nodes, gloo'
+losses "$work/without" > "$work/output"
+lines 5 '^"loss":[0-9.]+$'
+if [ "$(losses "$work/without")" = "$(losses "$work/one")" ]; then
+  passed "  the losses are those of MPI"
+else
+  failed "  the losses differ: $(losses "$work/without" | tr '\n' ' ') and $(losses "$work/one" | tr '\n' ' ')"
+fi
+run 76 "a failing rank without MPI" without_mpi 2 "$failing" abort
+lines 1 '^lockstep: error: rank 1: gave up$'
+gone session_program
+export LOCKSTEP_MEET_SECONDS=2
+address=10.11.0.9 run 2 "a host that is not there" without_mpi 1 "$bin/hello_ranks" --devices cpu
+lines 1 'rank 0 of 2 does not answer at 10.11.0.9:'
 finish

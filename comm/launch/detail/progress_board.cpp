@@ -145,6 +145,8 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
                        variable(environment, "PMIX_SERVER_URI4"), ' ', variable(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(variable(environment, "SLURM_JOB_ID"), '.', variable(environment, "SLURM_STEP_ID"));
+  } else if (launch.source == LaunchSource::lightning) {  // Lightning's first rank starts the others
+    place.job = concat(variable(environment, "MASTER_ADDR"), ' ', variable(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);

@@ -4,11 +4,12 @@
 #include <string>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/comm/launch/launch.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
 namespace lockstep::comm::detail {
 
-/// The basis of a Session: MPI, or this process alone. Private.
+/// The basis of a Session: MPI, gloo, or this process alone. Private.
 class World {
  public:
   World() = default;
@@ -28,12 +29,16 @@ class World {
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
   /// The worker that makes all MPI calls, or nullptr when none is needed.
   [[nodiscard]] virtual Stream* serial() = 0;
-  /// Ends MPI, if this object started it. No communicator of this world may be used afterwards.
+  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. No communicator of this world may be
+  /// used afterwards.
   virtual void finalise() = 0;
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/mpi/mpi_world.cpp
+/// The ranks meet over TCP. RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure where rank 0 prints it.
+[[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch,
+                                                     const MeetingPlace& place);  ///< comm/launch/gloo/gloo_world.cpp
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();
 
 }  // namespace lockstep::comm::detail

@@ -59,6 +59,15 @@ void launch(Input input) {
   check_place(*found);
   check(found->source != comm::LaunchSource::mpi || likely == found->rank, "likely rank ", likely, ", rank ",
         found->rank);
+  const comm::Backends have{.mpi = first % 2 == 0, .gloo = true};
+  for (const comm::Backend backend : {comm::Backend::automatic, comm::Backend::mpi, comm::Backend::gloo}) {
+    (void)accepts<UsageError>([&] {
+      if (comm::meet_by_gloo(*found, environment, backend, have)) {
+        const comm::MeetingPlace place = comm::meeting_place(environment);
+        check(place.port >= 1 && place.port <= 65535 && !place.host.empty(), "a place that cannot be");
+      }
+    });
+  }
   (void)accepts<UsageError>([&] {
     const comm::Launch confirmed = comm::confirm_launch(*found, environment, rank, size, "a library");
     check(confirmed.rank == rank && confirmed.size == size, "MPI's rank is not taken");

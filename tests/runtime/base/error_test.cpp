@@ -83,7 +83,7 @@ TEST(Version, SaysWhatTheBuildHas) {
   EXPECT_EQ(version(), "0.1.0");
   const std::string text = build_description();
   EXPECT_EQ(text.rfind("lockstep 0.1.0 (", 0), 0U) << text;
-  for (const char* part : {"; cuda o", ", nccl o", ", cudnn o", ", mpi o", ", onednn o"}) {
+  for (const char* part : {"; cuda o", ", nccl o", ", cudnn o", ", mpi o", ", gloo o", ", onednn o"}) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   }
 }

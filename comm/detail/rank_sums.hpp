@@ -1,0 +1,34 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include <lockstep/comm/detail/checks.hpp>
+
+namespace lockstep::comm::detail {
+
+/// The sums over ranks of n elements, in rank order, each addition rounded to T. `at(r)` is where rank r's elements
+/// begin; `store(i, sums, count)` takes those of elements [i, i + count), and may write where a rank's elements i..
+/// are.
+template <class T, class At, class Store>
+void sum_over_ranks(int size, std::int64_t n, At&& at, Store&& store) {
+  constexpr std::int64_t kBlock = 512;
+  std::array<T, kBlock> block;
+  for (std::int64_t i = 0; i < n; i += kBlock) {
+    const std::int64_t count = std::min(kBlock, n - i);
+    const T* first = at(0);  // (n)
+    std::copy_n(first + i, count, block.data());
+    for (int r = 1; r < size; ++r) {
+      const T* in = at(r) + i;  // (count)
+      for (std::int64_t j = 0; j < count; ++j) {
+        T& total = block[static_cast<std::size_t>(j)];
+        total = add(total, in[j]);
+      }
+    }
+    store(i, block.data(), count);
+  }
+}
+
+}  // namespace lockstep::comm::detail

@@ -1,0 +1,709 @@
+#include <lockstep/comm/gloo/gloo_communicator.hpp>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <gloo/context.h>
+#include <gloo/transport/address.h>
+#include <gloo/transport/context.h>
+#include <gloo/transport/device.h>
+#include <gloo/transport/pair.h>
+#include <gloo/transport/tcp/attr.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/comm/detail/rank_sums.hpp>
+#include <lockstep/comm/gloo/detail/gloo_internal.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
+using Buffer = ::gloo::transport::UnboundBuffer;
+
+/// Of one wait. A rank may compute or write files for hours before it comes.
+constexpr std::chrono::hours kForEver{24 * 365};
+/// gloo takes five times as long to connect two ranks, both of which are there.
+constexpr std::chrono::seconds kConnect{6};
+constexpr double kToLearnWhoS = 2;
+
+/// gloo writes to sockets with a plain write(): in a thread that has this, a broken connection is an error, not the end
+/// of the process, whatever the program does about SIGPIPE.
+class NoSigpipe {
+ public:
+  NoSigpipe() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoSigpipe() {
+    const timespec now{};
+    if (!was_pending_) {
+      while (::sigtimedwait(&pipe_, nullptr, &now) == SIGPIPE) {
+      }
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoSigpipe(const NoSigpipe&) = delete;
+  NoSigpipe& operator=(const NoSigpipe&) = delete;
+
+ private:
+  sigset_t pipe_{};
+  sigset_t before_{};
+  bool was_pending_ = false;
+};
+
+using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
+
+/// gloo's context with a connection between each two ranks. gloo's own way to it goes through a key-value store.
+class Mesh final : public ::gloo::Context {
+ public:
+  /// Collective. `exchange` returns every rank's text, in rank order.
+  Mesh(int own_rank, int ranks, const GlooDevice& device, const ExchangeAddresses& exchange)
+      : ::gloo::Context(own_rank, ranks) {
+    device_ = device;
+    transportContext_ = device_->createContext(rank, size);
+    transportContext_->setTimeout(kConnect);
+    std::string mine;  // the addresses at which each other rank connects, of equal size
+    for (int r = 0; r < size; ++r) {
+      if (r != rank) {
+        const std::vector<char> address = transportContext_->createPair(r)->address().bytes();
+        address_bytes_ = address.size();
+        mine.append(address.begin(), address.end());
+      }
+    }
+    const std::vector<std::string> all = exchange(mine);
+    for (int r = 0; r < size; ++r) {
+      if (r != rank) {
+        const std::size_t place = static_cast<std::size_t>(rank < r ? rank : rank - 1) * address_bytes_;
+        const std::string& theirs = all.at(static_cast<std::size_t>(r));
+        require<PeerError>(theirs.size() >= place + address_bytes_, "rank ", r, " sent no addresses");
+        const auto begin = theirs.begin() + static_cast<std::ptrdiff_t>(place);
+        transportContext_->getPair(r)->connect(
+            std::vector<char>(begin, begin + static_cast<std::ptrdiff_t>(address_bytes_)));
+      }
+    }
+  }
+
+ private:
+  std::size_t address_bytes_ = 0;
+};
+
+/// What travels, in the upper bits of gloo's slots. A slot also holds size and type, so that ranks that call different
+/// operations wait for each other instead of taking each other's bytes.
+enum class Kind : std::uint64_t {
+  reduce = 1,
+  gather_sums,
+  all_gather,
+  all_to_all,
+  broadcast,
+  barrier,
+  message_head,
+  message_verdict,
+  message,
+};
+
+std::uint64_t slot_of(Kind kind, DType dtype, std::int64_t elements) {
+  constexpr std::uint64_t kElements = (std::uint64_t{1} << 48) - 1;
+  return static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(dtype) << 48 |
+         (static_cast<std::uint64_t>(elements) & kElements);
+}
+
+/// One communicator's state. Shared by the Communicator and by queued operations.
+class Link {
+ public:
+  Link(std::shared_ptr<Rendezvous> rendezvous, int own_rank, int ranks, GlooDevice device,
+       const detail::GlooPieces& how, const ExchangeAddresses& exchange)
+      : rank(own_rank), size(ranks), pieces(how), rendezvous_(std::move(rendezvous)), device_(std::move(device)) {
+    if (size > 1) {
+      mesh_ = std::make_shared<Mesh>(rank, size, device_, exchange);
+    }
+    key_ = rendezvous_->when_lost([this] { break_off(); });
+  }
+  ~Link() { rendezvous_->forget(key_); }
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  const int rank;
+  const int size;
+  const detail::GlooPieces pieces;
+
+  [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
+  [[nodiscard]] const GlooDevice& device() const { return device_; }
+
+  /// A range of memory for gloo. When a rank is lost, waits for it end; gloo alone would wait on when the connection
+  /// breaks in the middle of a message.
+  [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
+    std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
+    const std::lock_guard lock(mutex_);
+    require<PeerError>(!broken_, "a rank was lost, or an operation failed before");
+    open_.push_back(buffer.get());
+    return buffer;
+  }
+  void close(const Buffer* buffer) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase(open_, buffer);
+  }
+
+  /// Runs what communicates; what gloo throws becomes a PeerError.
+  template <class Call>
+  void guard(std::string_view op, const Call& call) {
+    try {
+      const NoSigpipe no_sigpipe;
+      call(*this);
+    } catch (const ShapeError&) {  // of a message; nothing is under way
+      throw;
+    } catch (const std::bad_alloc&) {
+      break_off();
+      throw;
+    } catch (const std::exception& e) {
+      break_off();
+      const std::string who = rendezvous_->why_lost(kToLearnWhoS);
+      throw PeerError(concat(op, ": ", who.empty() ? e.what() : who));
+    }
+  }
+
+  /// guard() for an operation, which counts.
+  template <class Call>
+  void perform(std::string_view op, std::size_t bytes, const Call& call) {
+    guard(op, call);
+    calls_.store(calls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    bytes_.store(bytes_.load(std::memory_order_relaxed) + static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  }
+
+  [[nodiscard]] CommunicatorCounts counts() const {
+    return {.calls = calls_.load(std::memory_order_relaxed), .bytes = bytes_.load(std::memory_order_relaxed)};
+  }
+
+  /// At least so many bytes that stay until the next call.
+  [[nodiscard]] std::byte* scratch(std::size_t bytes) {
+    if (scratch_.size() < bytes) {
+      scratch_.resize(bytes);
+    }
+    return scratch_.data();
+  }
+
+ private:
+  void break_off() noexcept {
+    const std::lock_guard lock(mutex_);
+    broken_ = true;
+    for (Buffer* buffer : open_) {
+      buffer->abortWaitRecv();
+      buffer->abortWaitSend();
+    }
+  }
+
+  std::shared_ptr<Rendezvous> rendezvous_;
+  GlooDevice device_;
+  std::shared_ptr<Mesh> mesh_;  ///< nullptr: one rank
+  std::vector<std::byte> scratch_;
+  std::mutex mutex_;
+  std::vector<Buffer*> open_;  ///< under the mutex
+  bool broken_ = false;        ///< under the mutex
+  std::uint64_t key_ = 0;
+  // Operations of a communicator never run at the same time, so one thread writes; others may read.
+  std::atomic<std::int64_t> calls_ = 0;
+  std::atomic<std::int64_t> bytes_ = 0;
+};
+
+/// Memory whose parts travel. Counts what is under way; the destructor waits for nothing, and gloo does not touch the
+/// memory after it.
+class Transfer {
+ public:
+  Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
+  ~Transfer() { link_.close(buffer_.get()); }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  void send(int to, std::uint64_t slot, std::int64_t offset, std::int64_t bytes) {
+    buffer_->send(to, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
+    ++sends_;
+  }
+  void recv(int from, std::uint64_t slot, std::int64_t offset, std::int64_t bytes) {
+    buffer_->recv(from, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
+    ++recvs_;
+  }
+  /// Until so many of the receives are complete; those of one rank complete in order.
+  void wait_received(std::int64_t count) {
+    for (; count > 0; --count, --recvs_) {
+      require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
+    }
+  }
+  void wait_all() {
+    wait_received(recvs_);
+    for (; sends_ > 0; --sends_) {
+      require<PeerError>(buffer_->waitSend(kForEver), "a rank was lost");
+    }
+  }
+
+ private:
+  Link& link_;
+  std::unique_ptr<Buffer> buffer_;
+  std::int64_t sends_ = 0;
+  std::int64_t recvs_ = 0;
+};
+
+std::byte* at(const TensorView& view, std::int64_t element) {
+  return static_cast<std::byte*>(view.data) + element * static_cast<std::int64_t>(size_of(view.dtype));
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) {
+    std::memmove(to, from, bytes);
+  }
+}
+
+/// Elements [begin, end) of a tensor.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  [[nodiscard]] std::int64_t count() const { return end - begin; }
+};
+
+/// Calls f(begin, end) for the blocks of a range: their number does not depend on the rank.
+template <class F>
+void for_blocks(const Range& range, std::int64_t block, F&& f) {
+  for (std::int64_t i = range.begin; i < range.end; i += block) {
+    f(i, std::min(range.end, i + block));
+  }
+}
+
+/// Each rank sums its own part of `data` over the ranks and passes the sums on by blocks, `store(begin, sums, count)`,
+/// in elements of its part. The other parts travel to their ranks. `store` may write to the own part.
+template <class T, class Store>
+void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
+                  Store&& store) {
+  constexpr std::int64_t kWidth = sizeof(T);
+  const int me = link.rank;
+  const int others = link.size - 1;
+  // Many ranks share the memory of few.
+  const std::int64_t block =
+      std::max<std::int64_t>(1, std::min(link.pieces.block_bytes, 16 * link.pieces.block_bytes / link.size) / kWidth);
+  for (int i = 1; i < link.size; ++i) {
+    const int r = (me + i) % link.size;
+    for_blocks(parts[static_cast<std::size_t>(r)], block, [&](std::int64_t begin, std::int64_t end) {
+      data.send(r, slot, begin * kWidth, (end - begin) * kWidth);
+    });
+  }
+  // Two blocks of every other rank: one arrives while the other is summed.
+  const Range mine = parts[static_cast<std::size_t>(me)];
+  const std::int64_t room = std::min(block, std::max<std::int64_t>(mine.count(), 1)) * kWidth;
+  std::byte* memory = link.scratch(static_cast<std::size_t>(2 * others * room));
+  Transfer first(link, memory, static_cast<std::size_t>(others * room));
+  Transfer second(link, memory + others * room, static_cast<std::size_t>(others * room));
+  const std::array<Transfer*, 2> arrivals{&first, &second};
+  const auto place = [&](int r) { return std::int64_t{r < me ? r : r - 1} * room; };
+  const auto expect = [&](std::int64_t begin) {
+    const std::int64_t bytes = std::min(block, mine.end - begin) * kWidth;
+    Transfer& to = *arrivals[static_cast<std::size_t>((begin - mine.begin) / block % 2)];
+    for (int r = 0; r < link.size && bytes > 0; ++r) {
+      if (r != me) {
+        to.recv(r, slot, place(r), bytes);
+      }
+    }
+  };
+  expect(mine.begin);
+  expect(std::min(mine.end, mine.begin + block));
+  for_blocks(mine, block, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t parity = static_cast<std::size_t>((begin - mine.begin) / block % 2);
+    arrivals[parity]->wait_received(others);
+    const std::byte* from = memory + static_cast<std::int64_t>(parity) * others * room;
+    detail::sum_over_ranks<T>(
+        link.size, end - begin,
+        [&](int r) { return r == me ? elements + begin : reinterpret_cast<const T*>(from + place(r)); },
+        [&](std::int64_t i, const T* sums, std::int64_t n) { store(begin - mine.begin + i, sums, n); });
+    if (begin + 2 * block < mine.end) {
+      expect(begin + 2 * block);
+    }
+  });
+}
+
+/// Calls f for segments [begin, end) of n elements of `width` bytes.
+template <class F>
+void in_segments(const Link& link, std::int64_t n, std::int64_t width, F&& f) {
+  for_blocks({0, n}, std::max<std::int64_t>(1, link.pieces.segment_bytes / width), f);
+}
+
+void all_reduce(Link& link, const TensorView& data) {
+  if (link.size == 1) {
+    return;
+  }
+  detail::visit_sum(data.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    constexpr std::int64_t kWidth = sizeof(T);
+    in_segments(link, data.numel(), kWidth, [&](std::int64_t from, std::int64_t to) {
+      const std::int64_t n = to - from;
+      T* elements = static_cast<T*>(data.data) + from;  // (n)
+      std::vector<Range> parts;
+      for (std::int64_t r = 0; r < link.size; ++r) {
+        parts.push_back({n * r / link.size, n * (r + 1) / link.size});
+      }
+      const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / kWidth);
+      const std::uint64_t sums = slot_of(Kind::gather_sums, data.dtype, n);
+      Transfer moved(link, elements, static_cast<std::size_t>(n * kWidth));
+      // A rank sends the sums of its part when it has what is in their place here.
+      for (int r = 0; r < link.size; ++r) {
+        for_blocks(
+            r == link.rank ? Range{} : parts[static_cast<std::size_t>(r)], block,
+            [&](std::int64_t begin, std::int64_t end) { moved.recv(r, sums, begin * kWidth, (end - begin) * kWidth); });
+      }
+      const Range mine = parts[static_cast<std::size_t>(link.rank)];
+      std::int64_t sent = mine.begin;
+      reduce_parts<T>(link, moved, elements, parts, slot_of(Kind::reduce, data.dtype, n),
+                      [&](std::int64_t i, const T* values, std::int64_t count) {
+                        std::copy_n(values, count, elements + mine.begin + i);
+                        const std::int64_t done = mine.begin + i + count;
+                        while (sent < done && (done >= std::min(mine.end, sent + block))) {
+                          const std::int64_t end = std::min(mine.end, sent + block);
+                          for (int k = 1; k < link.size; ++k) {
+                            moved.send((link.rank + k) % link.size, sums, sent * kWidth, (end - sent) * kWidth);
+                          }
+                          sent = end;
+                        }
+                      });
+      moved.wait_all();
+    });
+  });
+}
+
+void reduce_scatter(Link& link, const TensorView& in, const TensorView& out) {
+  const std::int64_t n = out.numel();
+  if (link.size == 1) {
+    copy_bytes(out.data, in.data, out.bytes());
+    return;
+  }
+  detail::visit_sum(in.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* elements = static_cast<T*>(in.data);  // (size, n)
+    in_segments(link, n, std::int64_t{sizeof(T)} * link.size, [&](std::int64_t from, std::int64_t to) {
+      std::vector<Range> parts;
+      for (std::int64_t r = 0; r < link.size; ++r) {
+        parts.push_back({r * n + from, r * n + to});
+      }
+      Transfer moved(link, elements, in.bytes());
+      reduce_parts<T>(link, moved, elements, parts, slot_of(Kind::reduce, in.dtype, n),
+                      [&](std::int64_t i, const T* values, std::int64_t count) {
+                        std::copy_n(values, count, static_cast<T*>(out.data) + from + i);
+                      });
+      moved.wait_all();
+    });
+  });
+}
+
+void all_gather(Link& link, const TensorView& in, const TensorView& out) {
+  const std::int64_t n = in.numel();
+  copy_bytes(at(out, link.rank * n), in.data, in.bytes());
+  if (link.size == 1 || n == 0) {
+    return;
+  }
+  const auto bytes = static_cast<std::int64_t>(in.bytes());
+  const std::uint64_t slot = slot_of(Kind::all_gather, in.dtype, n);
+  Transfer moved(link, out.data, out.bytes());
+  for (int i = 1; i < link.size; ++i) {
+    const int from = (link.rank + link.size - i) % link.size;
+    moved.recv(from, slot, from * bytes, bytes);
+    moved.send((link.rank + i) % link.size, slot, link.rank * bytes, bytes);
+  }
+  moved.wait_all();
+}
+
+void all_to_all(Link& link, const TensorView& in, const TensorView& out) {
+  const std::int64_t n = in.numel() / link.size;
+  const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(in.dtype));
+  copy_bytes(at(out, link.rank * n), at(in, link.rank * n), static_cast<std::size_t>(bytes));
+  if (link.size == 1 || n == 0) {
+    return;
+  }
+  const std::uint64_t slot = slot_of(Kind::all_to_all, in.dtype, n);
+  Transfer sent(link, in.data, in.bytes());
+  Transfer received(link, out.data, out.bytes());
+  for (int i = 1; i < link.size; ++i) {
+    const int to = (link.rank + i) % link.size;
+    const int from = (link.rank + link.size - i) % link.size;
+    received.recv(from, slot, from * bytes, bytes);
+    sent.send(to, slot, to * bytes, bytes);
+  }
+  received.wait_all();
+  sent.wait_all();
+}
+
+/// Down a binomial tree, handed on by blocks.
+void broadcast(Link& link, const TensorView& data, int root) {
+  if (link.size == 1) {
+    return;
+  }
+  const int place = (link.rank - root + link.size) % link.size;  // in the tree, whose root is 0
+  const auto rank_at = [&](int p) { return (p + root) % link.size; };
+  const int parent = place & (place - 1);
+  std::vector<int> children;
+  for (int step = 1; (place & step) == 0 && step < link.size; step *= 2) {
+    if (place + step < link.size) {
+      children.insert(children.begin(), rank_at(place + step));  // the largest subtree first
+    }
+  }
+  const auto width = static_cast<std::int64_t>(size_of(data.dtype));
+  const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / width);
+  in_segments(link, data.numel(), width, [&](std::int64_t from, std::int64_t to) {
+    const std::uint64_t slot = slot_of(Kind::broadcast, data.dtype, to - from);
+    Transfer moved(link, at(data, from), static_cast<std::size_t>((to - from) * width));
+    const Range all{0, to - from};
+    for_blocks(place == 0 ? Range{} : all, block, [&](std::int64_t begin, std::int64_t end) {
+      moved.recv(rank_at(parent), slot, begin * width, (end - begin) * width);
+    });
+    for_blocks(all, block, [&](std::int64_t begin, std::int64_t end) {
+      moved.wait_received(place == 0 ? 0 : 1);
+      for (const int child : children) {
+        moved.send(child, slot, begin * width, (end - begin) * width);
+      }
+    });
+    moved.wait_all();
+  });
+}
+
+/// In round k a rank hears from the one 2^k before it, and so of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
+void barrier(Link& link) {
+  if (link.size == 1) {
+    return;
+  }
+  Transfer nothing(link, nullptr, 0);
+  for (int step = 1; step < link.size; step *= 2) {
+    const std::uint64_t slot = slot_of(Kind::barrier, DType::u8, step);
+    nothing.recv((link.rank + link.size - step) % link.size, slot, 0, 0);
+    nothing.send((link.rank + step) % link.size, slot, 0, 0);
+    nothing.wait_all();
+  }
+}
+
+/// What a sender says before its message. The receiver answers whether it expects that.
+struct MessageHead {
+  std::int64_t count = 0;
+  std::int64_t dtype = 0;
+};
+
+template <class T>
+void send_value(Link& link, int to, Kind kind, T value) {
+  Transfer moved(link, &value, sizeof value);
+  moved.send(to, slot_of(kind, DType::u8, 0), 0, sizeof value);
+  moved.wait_all();
+}
+
+template <class T>
+T recv_value(Link& link, int from, Kind kind) {
+  T value{};
+  Transfer moved(link, &value, sizeof value);
+  moved.recv(from, slot_of(kind, DType::u8, 0), 0, sizeof value);
+  moved.wait_all();
+  return value;
+}
+
+void send(Link& link, const TensorView& data, int to) {
+  send_value(link, to, Kind::message_head, MessageHead{data.numel(), static_cast<std::int64_t>(data.dtype)});
+  const bool expected = recv_value<std::int64_t>(link, to, Kind::message_verdict) == 1;
+  require<ShapeError>(expected, "send: rank ", to, " does not expect ", data.numel(), " x ", data.dtype);
+  Transfer moved(link, data.data, data.bytes());
+  moved.send(to, slot_of(Kind::message, data.dtype, data.numel()), 0, static_cast<std::int64_t>(data.bytes()));
+  moved.wait_all();
+}
+
+void recv(Link& link, const TensorView& data, int from) {
+  const auto head = recv_value<MessageHead>(link, from, Kind::message_head);
+  const bool expected = head.count == data.numel() && head.dtype == static_cast<std::int64_t>(data.dtype);
+  send_value(link, from, Kind::message_verdict, std::int64_t{expected ? 1 : 0});
+  require<ShapeError>(expected, "recv: rank ", from, " sent ", head.count, " x ", static_cast<DType>(head.dtype),
+                      ", expected ", data.numel(), " x ", data.dtype);
+  Transfer moved(link, data.data, data.bytes());
+  moved.recv(from, slot_of(Kind::message, data.dtype, data.numel()), 0, static_cast<std::int64_t>(data.bytes()));
+  moved.wait_all();
+}
+
+class GlooCommunicator final : public Communicator {
+ public:
+  explicit GlooCommunicator(std::shared_ptr<Link> link)
+      : Communicator(link->rank, link->size), link_(std::move(link)) {}
+
+  [[nodiscard]] std::string_view backend() const override { return "gloo"; }
+  [[nodiscard]] bool can_overlap() const override { return true; }
+
+  void all_reduce(Stream& stream, const TensorView& data) override {
+    detail::check_host("all_reduce", stream, data);
+    detail::check_summable("all_reduce", data.dtype);
+    run(stream, "all_reduce", data.bytes(), [data](Link& link) { comm::all_reduce(link, data); });
+  }
+
+  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("reduce_scatter", stream, in);
+    detail::check_host("reduce_scatter", stream, out);
+    detail::check_summable("reduce_scatter", in.dtype);
+    detail::check_parts("reduce_scatter", in, out, size());
+    // In place: a rank writes the part of its `in` that does not travel.
+    static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));
+    run(stream, "reduce_scatter", in.bytes(), [in, out](Link& link) { comm::reduce_scatter(link, in, out); });
+  }
+
+  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_gather", stream, in);
+    detail::check_host("all_gather", stream, out);
+    detail::check_parts("all_gather", out, in, size());
+    static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));
+    run(stream, "all_gather", in.bytes(), [in, out](Link& link) { comm::all_gather(link, in, out); });
+  }
+
+  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
+    detail::check_host("all_to_all", stream, in);
+    detail::check_host("all_to_all", stream, out);
+    detail::check_exchange("all_to_all", in, out, size());
+    run(stream, "all_to_all", in.bytes(), [in, out](Link& link) { comm::all_to_all(link, in, out); });
+  }
+
+  void broadcast(Stream& stream, const TensorView& data, int root) override {
+    detail::check_host("broadcast", stream, data);
+    detail::check_rank("broadcast", root, size());
+    run(stream, "broadcast", data.bytes(), [data, root](Link& link) { comm::broadcast(link, data, root); });
+  }
+
+  void barrier(Stream& stream) override {
+    detail::check_stream("barrier", stream);
+    run(stream, "barrier", 0, [](Link& link) { comm::barrier(link); });
+  }
+
+  void send(Stream& stream, const TensorView& data, int to) override {
+    detail::check_host("send", stream, data);
+    detail::check_peer("send", to, rank(), size());
+    run(stream, "send", data.bytes(), [data, to](Link& link) { comm::send(link, data, to); });
+  }
+
+  void recv(Stream& stream, const TensorView& data, int from) override {
+    detail::check_host("recv", stream, data);
+    detail::check_peer("recv", from, rank(), size());
+    run(stream, "recv", data.bytes(), [data, from](Link& link) { comm::recv(link, data, from); });
+  }
+
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
+    require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
+    // Every rank's color and key, then every rank's addresses, which are at most as many as there are ranks.
+    std::vector<int> group;
+    std::shared_ptr<Link> child;
+    link_->guard("split", [&](Link& link) {
+      const std::array<std::int64_t, 2> mine{color, key};
+      const std::string all = gather_bytes(link, {reinterpret_cast<const char*>(mine.data()), sizeof mine});
+      std::vector<std::array<std::int64_t, 2>> of_ranks(static_cast<std::size_t>(link.size));
+      std::memcpy(of_ranks.data(), all.data(), all.size());
+      for (int r = 0; r < link.size; ++r) {
+        if (of_ranks[static_cast<std::size_t>(r)][0] == color) {
+          group.push_back(r);
+        }
+      }
+      std::stable_sort(group.begin(), group.end(), [&](int a, int b) {
+        return of_ranks[static_cast<std::size_t>(a)][1] < of_ranks[static_cast<std::size_t>(b)][1];
+      });
+      const auto place = std::find(group.begin(), group.end(), link.rank) - group.begin();
+      const auto exchange = [&](const std::string& addresses) {
+        const std::size_t room = ::gloo::transport::Address::kMaxByteSize * static_cast<std::size_t>(link.size);
+        std::string padded = addresses;
+        padded.resize(room);
+        const std::string of_all = gather_bytes(link, padded);
+        std::vector<std::string> of_group;
+        of_group.reserve(group.size());
+        for (const int r : group) {
+          of_group.push_back(of_all.substr(static_cast<std::size_t>(r) * room, addresses.size()));
+        }
+        return of_group;
+      };
+      child = std::make_shared<Link>(link.rendezvous(), static_cast<int>(place), static_cast<int>(group.size()),
+                                     link.device(), link.pieces, exchange);
+      if (group.size() == 1) {
+        static_cast<void>(exchange(""));  // the others exchange theirs
+      }
+    });
+    return std::make_unique<GlooCommunicator>(std::move(child));
+  }
+
+  [[nodiscard]] CommunicatorCounts counts() const override { return link_->counts(); }
+
+ private:
+  static std::string gather_bytes(Link& link, std::string_view mine) {
+    std::string own(mine);
+    std::string all(mine.size() * static_cast<std::size_t>(link.size), '\0');
+    const auto n = static_cast<std::int64_t>(mine.size());
+    comm::all_gather(link, TensorView(own.data(), DType::u8, Device::cpu(), Shape{n}),
+                     TensorView(all.data(), DType::u8, Device::cpu(), Shape{n * link.size}));
+    return all;
+  }
+
+  template <class Call>
+  void run(Stream& stream, std::string_view op, std::size_t bytes, const Call& call) {
+    if (stream.is_inline()) {
+      link_->perform(op, bytes, call);
+      return;
+    }
+    stream.enqueue([link = link_, op, bytes, call] { link->perform(op, bytes, call); });
+  }
+
+  std::shared_ptr<Link> link_;
+};
+
+/// Collective. The device is bound to the address that reaches the other ranks; its thread moves the bytes.
+GlooDevice make_device(Rendezvous& rendezvous) {
+  const std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
+  const auto is_v6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
+  for (std::size_t r = 1; r < addresses.size(); ++r) {
+    require<RendezvousError>(is_v6(addresses[r]) == is_v6(addresses[0]), "ranks have addresses of two kinds: rank 0 ",
+                             addresses[0], ", rank ", r, " ", addresses[r],
+                             "; expected IPv4 or IPv6 for all: name rank 0's host by such an address");
+  }
+  const NoSigpipe for_its_thread_too;
+  return ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(rendezvous.address().c_str()));
+}
+
+}  // namespace
+
+namespace detail {
+
+std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous, const GlooPieces& pieces) {
+  require<UsageError>(pieces.block_bytes >= 8 && pieces.segment_bytes >= 8, "gloo communicator: blocks of ",
+                      pieces.block_bytes, " and segments of ", pieces.segment_bytes, " bytes, expected at least 8");
+  const int rank = rendezvous->rank();
+  const int size = rendezvous->size();
+  try {
+    const NoSigpipe no_sigpipe;
+    const GlooDevice device = size > 1 ? make_device(*rendezvous) : nullptr;
+    const auto exchange = [&](const std::string& mine) { return rendezvous->all_gather(mine); };
+    return std::make_unique<GlooCommunicator>(std::make_shared<Link>(rendezvous, rank, size, device, pieces, exchange));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& e) {
+    const std::string who = rendezvous->why_lost(kToLearnWhoS);
+    require<PeerError>(who.empty(), "gloo communicator: ", who);
+    throw RendezvousError(
+        concat("rank ", rank, " (", rendezvous->address(), ") cannot connect to all ranks: ", e.what()));
+  }
+}
+
+}  // namespace detail
+
+std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous) {
+  return detail::make_gloo_communicator(std::move(rendezvous), {});
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,300 @@
+// Runs under start_ranks, as processes.
+
+#include <lockstep/comm/gloo/gloo_communicator.hpp>
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+
+#include "../communicator_cases.hpp"
+#include "../report_of_ranks.hpp"
+
+#include <lockstep/comm/gloo/detail/gloo_internal.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+const std::vector<std::int64_t> kSizes{0, 1, 2, 3, 7, 513, 4099};
+
+std::shared_ptr<Rendezvous> ranks;
+
+std::unique_ptr<Communicator> world() {
+  return make_gloo_communicator(ranks);
+}
+
+template <class T>
+TensorView view_of(std::vector<T>& values) {
+  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
+}
+
+TEST(GlooCommunicator, KnowsItsPlace) {
+  const auto comm = world();
+  EXPECT_EQ(comm->rank(), ranks->rank());
+  EXPECT_EQ(comm->size(), ranks->size());
+  EXPECT_EQ(comm->backend(), "gloo");
+  EXPECT_TRUE(comm->can_overlap());
+  EXPECT_TRUE(comm->any_thread());
+  EXPECT_FALSE(comm->can_be_captured());
+}
+
+TEST(GlooCommunicator, OperationsOnInlineStreams) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  cases::check_everything(*comm, stream, kSizes);
+}
+
+TEST(GlooCommunicator, OperationsOnWorkers) {
+  const auto comm = world();
+  Stream stream = Stream::host_worker("comm");
+  cases::check_everything(*comm, stream, kSizes);
+}
+
+// Blocks and segments as those of tensors of gigabytes have them.
+TEST(GlooCommunicator, OperationsInManyPieces) {
+  struct Case {
+    detail::GlooPieces pieces;
+    std::vector<std::int64_t> sizes;
+  };
+  for (const Case& c : {Case{{8, 8}, {0, 1, 3, 7}}, Case{{8, 1 << 20}, {2, 17}}, Case{{64, 1000}, {1, 3, 64, 257}}}) {
+    const auto comm = detail::make_gloo_communicator(ranks, c.pieces);
+    Stream stream = Stream::host_inline();
+    cases::check_operations(*comm, stream, c.sizes);
+    cases::check_split(*comm, stream);
+  }
+  EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.block_bytes = 7}), UsageError);
+  EXPECT_THROW((void)detail::make_gloo_communicator(ranks, {.segment_bytes = 7}), UsageError);
+}
+
+/// Of rank r: fractions whose sums depend on the order and are rounded in every type.
+double fraction(int rank, std::int64_t i) {
+  return (i % 5 == 3 ? 1e4 : 1.0) / static_cast<double>(3 + rank * 7 + i % 101) * (rank % 2 == 0 ? 1 : -1);
+}
+
+template <class T>
+std::vector<T> fractions(int rank, std::int64_t n) {
+  std::vector<T> values;
+  for (std::int64_t i = 0; i < n; ++i) {
+    values.emplace_back(static_cast<float>(fraction(rank, i)));
+  }
+  return values;
+}
+
+/// What as many threads make of it, whose sums are in rank order.
+template <class T>
+std::vector<T> sum_of_threads(int size, std::int64_t n) {
+  LocalGroup group(size);
+  std::vector<std::vector<T>> all;
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    all.push_back(fractions<T>(r, n));
+  }
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&, r] {
+      Stream stream = Stream::host_inline();
+      group.communicator(r)->all_reduce(stream, view_of(all[static_cast<std::size_t>(r)]));
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return all[0];
+}
+
+template <class T>
+void expect_the_bits_of_threads(Communicator& comm, std::int64_t n) {
+  Stream stream = Stream::host_inline();
+  const std::vector<T> expected = sum_of_threads<T>(comm.size(), n);
+  std::vector<T> data = fractions<T>(comm.rank(), n);
+  comm.all_reduce(stream, view_of(data));
+  EXPECT_EQ(std::memcmp(data.data(), expected.data(), data.size() * sizeof(T)), 0) << n;
+
+  const std::vector<T> all = sum_of_threads<T>(comm.size(), n * comm.size());
+  std::vector<T> in = fractions<T>(comm.rank(), n * comm.size());
+  std::vector<T> out(static_cast<std::size_t>(n));
+  comm.reduce_scatter(stream, view_of(in), view_of(out));
+  EXPECT_EQ(std::memcmp(out.data(), all.data() + comm.rank() * n, out.size() * sizeof(T)), 0) << n;
+}
+
+TEST(GlooCommunicator, SumsHaveTheBitsOfRankOrder) {
+  for (const detail::GlooPieces pieces : {detail::GlooPieces{}, detail::GlooPieces{1000, 30000}}) {
+    const auto comm = detail::make_gloo_communicator(ranks, pieces);
+    for (const std::int64_t n : {1, 7, 30011}) {
+      expect_the_bits_of_threads<float>(*comm, n);
+      expect_the_bits_of_threads<double>(*comm, n);
+      expect_the_bits_of_threads<BFloat16>(*comm, n);
+      expect_the_bits_of_threads<Float16>(*comm, n);
+    }
+  }
+  if (ranks->size() == 4) {  // control: another order has other bits
+    const float values[] = {1e8F, 1.0F, -1e8F, 1.0F};
+    const auto comm = world();
+    Stream stream = Stream::host_inline();
+    std::vector<float> data(1000, values[comm->rank()]);
+    std::vector<float> other(1000, values[(comm->rank() + 1) % 4]);
+    comm->all_reduce(stream, view_of(data));
+    comm->all_reduce(stream, view_of(other));
+    EXPECT_EQ(data[0], 1.0F);
+    EXPECT_NE(other[0], 1.0F);
+  }
+}
+
+TEST(GlooCommunicator, LargeTensors) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  const std::int64_t n = (std::int64_t{70} << 20) / 4 + 13;  // more than a segment
+  const auto value = [](int rank, std::int64_t i) { return static_cast<float>((i * 7 + rank * 3) % 251); };
+  std::vector<float> data(static_cast<std::size_t>(n));
+  const auto fill = [&] {
+    for (std::int64_t i = 0; i < n; ++i) {
+      data[static_cast<std::size_t>(i)] = value(comm->rank(), i);
+    }
+  };
+  const auto first_wrong = [&](auto&& expected) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      if (data[static_cast<std::size_t>(i)] != expected(i)) {
+        return i;
+      }
+    }
+    return std::int64_t{-1};
+  };
+  fill();
+  comm->all_reduce(stream, view_of(data));
+  EXPECT_EQ(first_wrong([&](std::int64_t i) {
+              float sum = 0;
+              for (int r = 0; r < comm->size(); ++r) {
+                sum += value(r, i);
+              }
+              return sum;
+            }),
+            -1);
+  fill();
+  comm->broadcast(stream, view_of(data), comm->size() - 1);
+  EXPECT_EQ(first_wrong([&](std::int64_t i) { return value(comm->size() - 1, i); }), -1);
+}
+
+TEST(GlooCommunicator, NanReachesEveryRankAndIntegersWrap) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  const bool last = comm->rank() == comm->size() - 1;
+  std::vector<float> data(7, last ? std::numeric_limits<float>::quiet_NaN() : 1.0F);
+  comm->all_reduce(stream, view_of(data));
+  for (const float v : data) {
+    EXPECT_TRUE(v != v);
+  }
+  std::vector<std::int32_t> most(3, comm->rank() == 0 ? std::numeric_limits<std::int32_t>::max() : last ? 1 : 0);
+  comm->all_reduce(stream, view_of(most));
+  EXPECT_EQ(most[2],
+            comm->size() == 1 ? std::numeric_limits<std::int32_t>::max() : std::numeric_limits<std::int32_t>::min());
+}
+
+TEST(GlooCommunicator, Texts) {
+  const auto comm = world();
+  const auto all = all_gather_text(*comm, std::string(static_cast<std::size_t>(comm->rank()), 'x'));
+  for (int r = 0; r < comm->size(); ++r) {
+    EXPECT_EQ(all[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'x'));
+  }
+  const int last = comm->size() - 1;
+  EXPECT_EQ(broadcast_text(*comm, comm->rank() == last ? "last" : "other", last), "last");
+}
+
+TEST(GlooCommunicator, CommunicatorsDoNotMix) {
+  const auto grad = world();
+  const auto inline_ops = world();
+  Stream worker = Stream::host_worker("grad");
+  Stream stream = Stream::host_inline();
+  for (int round = 0; round < 5; ++round) {
+    const auto value = [&](int rank) { return [=](std::int64_t i) { return rank + static_cast<double>(i % 50); }; };
+    const cases::Data large(DType::f32, 500000, value(grad->rank()));
+    grad->all_reduce(worker, large.view());
+    for (int i = 0; i < 20; ++i) {
+      cases::check_sums(*inline_ops, stream, DType::f64, 10 + i);
+    }
+    worker.synchronize();
+    large.expect("all_reduce", grad->rank(), [&](std::int64_t i) {
+      double sum = 0;
+      for (int r = 0; r < grad->size(); ++r) {
+        sum += value(r)(i);
+      }
+      return sum;
+    });
+  }
+}
+
+TEST(GlooCommunicator, SplitsOfSplits) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  const auto half = comm->split(comm->rank() / 2, 0);
+  const auto one = half->split(half->rank(), 0);
+  EXPECT_EQ(one->size(), 1);
+  cases::check_operations(*half, stream, {5});
+  cases::check_operations(*one, stream, {5});
+  cases::check_operations(*comm, stream, {5});
+}
+
+TEST(GlooCommunicator, AMessageOfAnotherSizeFailsBothRanks) {
+  const auto comm = world();
+  if (comm->size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  Stream stream = Stream::host_inline();
+  const cases::Data ten(DType::f32, 10, [](std::int64_t i) { return static_cast<double>(i); });
+  const cases::Data nine(DType::f32, 9);
+  const cases::Data wide(DType::f64, 10);
+  const auto text_of = [](auto&& call) -> std::string {
+    try {
+      call();
+    } catch (const ShapeError& e) {
+      return e.what();
+    }
+    return "nothing";
+  };
+  if (comm->rank() == 0) {
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(text_of([&] { comm->send(stream, ten.view(), 1); }), "send: rank 1 does not expect 10 x f32");
+    }
+    comm->send(stream, ten.view(), 1);
+  } else if (comm->rank() == 1) {
+    EXPECT_EQ(text_of([&] { comm->recv(stream, nine.view(), 0); }), "recv: rank 0 sent 10 x f32, expected 9 x f32");
+    EXPECT_EQ(text_of([&] { comm->recv(stream, wide.view(), 0); }), "recv: rank 0 sent 10 x f32, expected 10 x f64");
+    const cases::Data taken(DType::f32, 10);
+    comm->recv(stream, taken.view(), 0);
+    taken.expect("recv", 1, [](std::int64_t i) { return static_cast<double>(i); });
+  }
+  comm->barrier(stream);
+}
+
+TEST(GlooCommunicator, LeavesSigpipeAlone) {
+  struct sigaction action {};
+  ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  comm->barrier(stream);
+  sigset_t blocked;
+  ASSERT_EQ(::pthread_sigmask(SIG_BLOCK, nullptr, &blocked), 0);
+  EXPECT_EQ(sigismember(&blocked, SIGPIPE), 0);
+  ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &action), 0);
+  EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+}  // namespace
+}  // namespace lockstep::comm
+
+int main(int argc, char** argv) {
+  using namespace lockstep::comm;
+  const auto number = [](const char* name) { return std::atoi(std::getenv(name)); };
+  ::testing::InitGoogleTest(&argc, argv);
+  report_of_rank(number("RANK"));
+  ranks = std::make_shared<Rendezvous>(RendezvousOptions{.rank = number("RANK"),
+                                                         .size = number("WORLD_SIZE"),
+                                                         .host = std::getenv("MASTER_ADDR"),
+                                                         .port = number("MASTER_PORT"),
+                                                         .one_host = true});
+  const int failed = RUN_ALL_TESTS();
+  ranks->finish();
+  return failed;
+}

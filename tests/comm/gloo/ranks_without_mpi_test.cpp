@@ -1,0 +1,228 @@
+// Programs whose ranks meet over TCP and exchange by gloo: what session_test.cpp and train_resnet_test.cpp ask of MPI.
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "tests/support/files.hpp"
+#include "tests/support/run_command.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace lockstep::comm {
+namespace {
+
+using lockstep::testing::Ended;
+using lockstep::testing::run_command;
+
+/// `ranks` and options of start_ranks, then a program: "3", "--without 1 3".
+Ended start(const std::string& ranks, const std::string& program, const std::string& environment = "") {
+  return run_command("env " + environment + " " + START_RANKS + " " + ranks + " " + program);
+}
+
+Ended session(const std::string& ranks, const std::string& mode, const std::string& environment = "") {
+  return start(ranks, std::string(SESSION_PROGRAM) + " " + mode, environment);
+}
+
+TEST(RanksWithoutMpi, MeetAndCommunicate) {
+  for (const int ranks : {2, 3}) {
+    for (const char* form : {"", "--lightning "}) {
+      const std::string n = std::to_string(ranks);
+      const Ended o = session(form + n, "ok");
+      EXPECT_EQ(o.code, 0) << o.output;
+      for (int r = 0; r < ranks; ++r) {
+        const std::string me = std::to_string(r);
+        EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
+      }
+      EXPECT_EQ(o.count("on gloo 0."), 1) << o.output;
+      EXPECT_EQ(o.count(", communication stream worker"), 1) << o.output;
+      EXPECT_EQ(o.count("ended with 0"), ranks) << o.output;
+    }
+  }
+}
+
+TEST(RanksWithoutMpi, ARankAloneNeedsNobody) {
+  const Ended o = session("1", "ok", "MASTER_ADDR=no-such-host.invalid");
+  EXPECT_EQ(o.code, 0) << o.output;
+  EXPECT_EQ(o.count("rank 0/1 local 0/1 node 0 of 1 0"), 1) << o.output;
+}
+
+TEST(RanksWithoutMpi, OneFailingRankEndsTheJob) {
+  struct Case {
+    const char* mode;
+    const char* code;
+    const char* text;
+  };
+  for (const Case& c :
+       {Case{"throw", "3", "broken in two lines"}, Case{"throw_data", "2", "bad file"},
+        Case{"throw_int", "3", "an exception that is not a std::exception"}, Case{"abort", "76", "gave up"}}) {
+    const Ended o = session("3", c.mode);
+    const std::string code = c.code;
+    EXPECT_EQ(o.count("ended: " + code + " " + code + " " + code), 1) << o.output;
+    EXPECT_LT(o.seconds, 10) << c.mode;
+    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+    EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.output;
+    EXPECT_EQ(o.count("ended with"), 0) << o.output;
+  }
+}
+
+TEST(RanksWithoutMpi, Agree) {
+  const Ended o = session("4", "agree");
+  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: rank 2: no such file"), 1) << o.output;
+  EXPECT_EQ(o.count("ended with 2"), 4) << o.output;
+  const Ended together = session("3", "throw_together");
+  EXPECT_EQ(together.count("lockstep: error:"), 1) << together.output;
+  EXPECT_EQ(together.count("lockstep: error: no room for the checkpoint"), 1) << together.output;
+  EXPECT_EQ(together.count("ended with 2"), 3) << together.output;
+  const Ended leaving = session("3", "agree_then_leave");
+  EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.output;
+  EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.output;
+}
+
+/// A rank that is killed, between operations and in the middle of one, is named by the others within seconds.
+TEST(RanksWithoutMpi, AKilledRankIsNamed) {
+  for (const char* mode : {"die 1", "die 0", "die_sending 1", "die_sending 0"}) {
+    const Ended o = start("3", std::string(LOST_RANK) + " " + mode);
+    const bool first = std::string(mode).ends_with('0');
+    EXPECT_LT(o.seconds, 20) << mode;
+    EXPECT_EQ(o.count(first ? "ended: 137 3 3" : "ended: 3 137 3"), 1) << mode << "\n" << o.output;
+    EXPECT_GE(o.count("lockstep: error:"), 1) << o.output;
+    EXPECT_EQ(o.count(first ? ": rank 0 (" : ": rank 1 ("), o.count("lockstep: error:")) << o.output;
+    EXPECT_EQ(o.count(") has ended"), o.count("lockstep: error:")) << o.output;
+  }
+}
+
+TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
+  const Ended one = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
+  EXPECT_EQ(one.code, 2) << one.output;
+  EXPECT_LT(one.seconds, 10);
+  EXPECT_EQ(one.count("lockstep: error:"), 1) << one.output;
+  EXPECT_EQ(one.count("lockstep: error: rank 0: launch: rank 2 of 3 has not come to rank 0 at localhost:"), 1)
+      << one.output;
+  EXPECT_EQ(one.count("ended: 2 2 -"), 1) << one.output;
+
+  const Ended first = session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
+  EXPECT_EQ(first.count("ended: - 2 2"), 1) << first.output;
+  for (const char* rank : {"rank 1", "rank 2"}) {
+    EXPECT_EQ(
+        first.count(std::string("lockstep: error: ") + rank + ": launch: rank 0 of 3 does not answer at localhost:"), 1)
+        << first.output;
+  }
+}
+
+TEST(RanksWithoutMpi, PlacesThatCannotBe) {
+  testing::expect_refused(session("2", "ok", "MASTER_PORT=0"), {"MASTER_PORT=0", "expected 1 to 65535"});
+  testing::expect_refused(session("2", "ok", "MASTER_PORT=x"), {"MASTER_PORT=x", "whole number"});
+  testing::expect_refused(session("2", "ok", "LOCKSTEP_MEET_SECONDS=0"), {"LOCKSTEP_MEET_SECONDS=0"});
+  const Ended nowhere = session("2", "ok", "MASTER_ADDR=no-such-host.invalid LOCKSTEP_MEET_SECONDS=2");
+  EXPECT_EQ(nowhere.count("ended: 2 2"), 1) << nowhere.output;
+  EXPECT_LT(nowhere.seconds, 20);
+  EXPECT_EQ(nowhere.count("the name has no address"), 2) << nowhere.output;
+}
+
+/// A rank that is stopped says nothing; the watchdog of the others names it and ends them.
+TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
+  const Ended o = start("--grace 2 3", std::string(LOST_RANK) + " stop 1");
+  EXPECT_EQ(o.code, 76) << o.output;
+  EXPECT_EQ(o.count("ended: 76 killed 76"), 1) << o.output;
+  EXPECT_GE(o.count("no progress for 2 s"), 1) << o.output;
+  EXPECT_EQ(o.count("no word from rank 1 (host "), 1) << o.output;
+  EXPECT_EQ(o.count("the process is stopped"), 1) << o.output;
+}
+
+/// What the watchdog knows of the ranks' operations does not depend on who carries them.
+TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "operations.json";
+  const auto record = [&] {
+    const auto bytes = testing::get_file(file);
+    return std::string(bytes.begin(), bytes.end());
+  };
+  const Ended differ = session("2", "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
+  EXPECT_EQ(differ.count("ended: 3 3"), 1) << differ.output;
+  EXPECT_LT(differ.seconds, 30);
+  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.output;
+  EXPECT_EQ(differ.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 "
+                         "from rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
+            1)
+      << differ.output;
+  EXPECT_NE(record().find("broadcast of 8 f32 from rank 1"), std::string::npos);
+
+  const Ended linger = session("3", "linger " + file, "LOCKSTEP_TEST_WATCHDOG=2");
+  EXPECT_EQ(linger.count("ended: 76 76 76"), 1) << linger.output;
+  EXPECT_LT(linger.seconds, 40);
+  EXPECT_EQ(linger.count("rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank "), 1)
+      << linger.output;
+  EXPECT_EQ(linger.count(" has not called operation "), 1) << linger.output;
+  EXPECT_NE(record().find("all_reduce of 3 f32"), std::string::npos);
+}
+
+#ifdef HELLO_RANKS
+TEST(RanksWithoutMpi, TheBackendIsAChoice) {
+  const std::string hello = std::string(HELLO_RANKS) + " --devices cpu";
+  for (const char* same : {"", " --backend auto", " --backend gloo", " --backend nccl"}) {
+    const Ended o = start("2", hello + same);
+    EXPECT_EQ(o.code, 0) << o.output;
+    EXPECT_EQ(o.count("2 ranks on 1 node, gloo 0."), 1) << o.output;
+    EXPECT_EQ(o.count("started by torchrun"), 1) << o.output;
+    EXPECT_EQ(o.count("all-reduced sum of the ranks: 1, as expected"), 1) << o.output;
+  }
+  const Ended mpi = start("2", hello + " --backend mpi");
+  EXPECT_EQ(mpi.code, 2) << mpi.output;
+  EXPECT_EQ(mpi.count("lockstep: error:"), 1) << mpi.output;
+  EXPECT_EQ(mpi.count("--backend"), 1) << mpi.output;
+  const Ended word = run_command(hello + " --backend smoke");
+  testing::expect_refused(word, {"--backend is 'smoke', expected auto, mpi, gloo or nccl"});
+  testing::expect_refused(run_command(std::string(HELLO_RANKS) + " --devices cpu:2 --backend gloo"),
+                          {"--backend is gloo", "cpu:2", "MASTER_ADDR and MASTER_PORT", "torchrun"});
+  const Ended alone = run_command(hello + " --backend gloo");
+  EXPECT_EQ(alone.code, 0) << alone.output;
+  if (LOCKSTEP_HAS_MPI != 0) {
+    const Ended under = run_command(
+        "env MASTER_ADDR=127.0.0.1 MASTER_PORT=1 LOCKSTEP_PORT=" + std::to_string(20000 + ::getpid() % 10000) + " " +
+        MPIRUN + " -np 2 " + hello + " --backend gloo");
+    EXPECT_EQ(under.code, 0) << under.output;
+    EXPECT_EQ(under.count("2 ranks on 1 node, gloo 0."), 1) << under.output;
+    const Ended nowhere =
+        run_command("env -u MASTER_ADDR " + std::string(MPIRUN) + " -np 2 " + hello + " --backend gloo");
+    EXPECT_EQ(nowhere.code, 2) << nowhere.output;
+    EXPECT_EQ(nowhere.count("without MASTER_ADDR"), 1) << nowhere.output;
+  }
+}
+#endif
+
+#ifdef TRAIN_RESNET
+/// A sum of two numbers has one order: the weights are the same to the bit, whoever carries the gradients.
+TEST(RanksWithoutMpi, TrainingHasTheBitsOfMpi) {
+  if (LOCKSTEP_HAS_MPI == 0) {
+    GTEST_SKIP() << "needs MPI to compare with, this build has none";
+  }
+  const testing::TemporaryFolder folder;
+  const auto program = [&](const std::string& out, const std::string& more) {
+    return std::string(TRAIN_RESNET) +
+           " --devices cpu --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --epochs 1 --log-every 1 "
+           "--threads 1 --workers 0 --out " +
+           folder / out + more;
+  };
+  const auto weights = [&](const std::string& out) {
+    return testing::get_file(folder / (out + "/last/model.safetensors"));
+  };
+  const Ended gloo = start("2", program("gloo", ""));
+  ASSERT_EQ(gloo.code, 0) << gloo.output;
+  EXPECT_EQ(gloo.count("  ranks      2 on 1 node, gloo 0."), 1) << gloo.output;
+  const Ended mpi = run_command(std::string(MPIRUN) + " -np 2 " + program("mpi", ""));
+  ASSERT_EQ(mpi.code, 0) << mpi.output;
+  const Ended other = start("2", program("other", " --seed 2"));
+  ASSERT_EQ(other.code, 0) << other.output;
+  EXPECT_FALSE(weights("gloo").empty());
+  EXPECT_EQ(weights("gloo"), weights("mpi"));
+  EXPECT_NE(weights("gloo"), weights("other"));  // control
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep::comm

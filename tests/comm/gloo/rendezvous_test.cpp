@@ -1,0 +1,349 @@
+#include <lockstep/comm/gloo/rendezvous.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/gloo/detail/tcp.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+using detail::Clock;
+using std::chrono::milliseconds;
+
+constexpr const char* kHere = "127.0.0.1";
+
+int free_port() {
+  const detail::Descriptor made(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(::bind(made.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(::getsockname(made.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return ntohs(address.sin_port);
+}
+
+RendezvousOptions options(int rank, int size, int port, double timeout_s = 20) {
+  return {.rank = rank,
+          .size = size,
+          .host = kHere,
+          .port = port,
+          .origin = "MASTER_ADDR=here",
+          .one_host = true,
+          .timeout_s = timeout_s};
+}
+
+/// What a rank came to: "" or the text of its error, "told: " in front when another rank prints it.
+struct Came {
+  std::string text;
+  double seconds = 0;
+};
+
+using Body = std::function<void(Rendezvous&)>;
+
+Came come(const RendezvousOptions& as, const Body& body) {
+  const auto begin = Clock::now();
+  Came came;
+  try {
+    Rendezvous rendezvous(as);
+    body(rendezvous);
+  } catch (const RendezvousError& e) {
+    EXPECT_EQ(e.code(), 2);
+    came.text = (e.told() ? "told: " : "") + std::string(e.what());
+  } catch (const PeerError& e) {
+    came.text = std::string("peer: ") + e.what();
+  }
+  came.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  return came;
+}
+
+/// A thread for each of these ranks.
+std::vector<Came> come_all(const std::vector<RendezvousOptions>& all, const Body& body) {
+  std::vector<Came> came(all.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    threads.emplace_back([&, i] { came[i] = come(all[i], body); });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return came;
+}
+
+/// Connects as anybody can, once somebody listens.
+detail::Descriptor connect_soon(int port) {
+  for (int i = 0; i < 200; ++i) {
+    detail::Connected made = detail::connect_to(kHere, port, Clock::now() + milliseconds(1000));
+    if (made.socket.is_open()) {
+      return std::move(made.socket);
+    }
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  ADD_FAILURE() << "nobody listens at port " << port;
+  return {};
+}
+
+TEST(Rendezvous, RanksMeetInAnyOrderAndExchangeTexts) {
+  for (const int size : {1, 2, 3, 8}) {
+    const int port = free_port();
+    std::vector<RendezvousOptions> all;
+    for (int r = 0; r < size; ++r) {
+      all.push_back(options(size - 1 - r, size, port));  // rank 0 comes last
+    }
+    const auto came = come_all(all, [&](Rendezvous& meeting) {
+      EXPECT_EQ(meeting.size(), size);
+      EXPECT_EQ(meeting.address(), size == 1 ? "" : kHere);
+      for (const std::size_t length : {0, 1, 1000, 300000}) {
+        if (length * static_cast<std::size_t>(size) > Rendezvous::kMostBytes) {
+          break;
+        }
+        const auto texts = meeting.all_gather(std::string(length * static_cast<std::size_t>(meeting.rank()), 'x'));
+        ASSERT_EQ(static_cast<int>(texts.size()), size);
+        for (std::size_t r = 0; r < texts.size(); ++r) {
+          EXPECT_EQ(texts[r], std::string(length * r, 'x'));
+        }
+      }
+      EXPECT_EQ(meeting.why_lost(), "");
+      meeting.finish();
+    });
+    for (const Came& one : came) {
+      EXPECT_EQ(one.text, "");
+    }
+  }
+}
+
+TEST(Rendezvous, ALateRankIsWaitedFor) {
+  const int port = free_port();
+  std::thread late([&] {
+    std::this_thread::sleep_for(milliseconds(700));
+    EXPECT_EQ(come(options(0, 2, port), [](Rendezvous& m) { m.finish(); }).text, "");
+  });
+  const Came early = come(options(1, 2, port), [](Rendezvous& m) { m.finish(); });
+  late.join();
+  EXPECT_EQ(early.text, "");
+  EXPECT_GE(early.seconds, 0.6);
+}
+
+TEST(Rendezvous, RanksThatDoNotComeAreNamedByRankZeroInTime) {
+  const int port = free_port();
+  const auto came = come_all({options(0, 4, port, 1), options(2, 4, port, 1)}, [](Rendezvous&) { FAIL(); });
+  const std::string text =
+      concat("ranks 1, 3 of 4 have not come to rank 0 at 127.0.0.1:", port, " within 1 s (MASTER_ADDR=here)");
+  EXPECT_EQ(came[0].text, text);
+  EXPECT_EQ(came[1].text, "told: " + text);
+  EXPECT_LT(came[0].seconds, 4);
+  EXPECT_LT(came[1].seconds, 5);
+}
+
+TEST(Rendezvous, NobodyAnswers) {
+  const int port = free_port();
+  const Came came = come(options(1, 2, port, 1), [](Rendezvous&) { FAIL(); });
+  EXPECT_EQ(came.text, concat("rank 0 of 2 does not answer at 127.0.0.1:", port,
+                              " within 1 s: connection refused (MASTER_ADDR=here)"));
+  EXPECT_LT(came.seconds, 5);
+}
+
+TEST(Rendezvous, AHostWithoutAnAddress) {
+  RendezvousOptions nowhere = options(1, 2, 4711, 1);
+  nowhere.host = "no-such-host.invalid";
+  EXPECT_NE(come(nowhere, [](Rendezvous&) { FAIL(); }).text.find("the name has no address"), std::string::npos);
+  nowhere.rank = 0;
+  EXPECT_NE(come(nowhere, [](Rendezvous&) { FAIL(); }).text.find("the name has no address"), std::string::npos);
+}
+
+TEST(Rendezvous, APortThatIsTaken) {
+  const int port = free_port();
+  const detail::Listening other = detail::listen_at(kHere, port);
+  ASSERT_TRUE(other.socket.is_open());
+  const Came came = come(options(0, 2, port), [](Rendezvous&) { FAIL(); });
+  EXPECT_EQ(came.text,
+            concat("rank 0 cannot listen at 127.0.0.1:", port, ": address already in use (MASTER_ADDR=here)"));
+  EXPECT_LT(came.seconds, 2);
+}
+
+TEST(Rendezvous, SomethingElseAnswers) {
+  const int port = free_port();
+  const detail::Listening other = detail::listen_at(kHere, port);
+  std::thread server([&] {
+    EXPECT_TRUE(detail::wait_readable(other.socket.get(), Clock::now() + std::chrono::seconds(5)));
+    const detail::Descriptor made = detail::accept_from(other.socket.get());
+    EXPECT_TRUE(detail::send_all(made.get(), "HTTP/1.1 400 Bad Request\r\n", Clock::now() + std::chrono::seconds(1)));
+    std::this_thread::sleep_for(milliseconds(300));
+  });
+  const Came came = come(options(1, 2, port, 5), [](Rendezvous&) { FAIL(); });
+  server.join();
+  EXPECT_EQ(came.text, concat("127.0.0.1:", port, " answers, but is not rank 0 of lockstep (MASTER_ADDR=here)"));
+  EXPECT_LT(came.seconds, 3);
+}
+
+TEST(Rendezvous, StrangersDoNotHinderTheJob) {
+  const int port = free_port();
+  std::thread first([&] { EXPECT_EQ(come(options(0, 2, port), [](Rendezvous& m) { m.finish(); }).text, ""); });
+  const detail::Descriptor silent = connect_soon(port);
+  const detail::Descriptor loud = connect_soon(port);
+  EXPECT_TRUE(detail::send_all(loud.get(), std::string(5000, 'z'), Clock::now() + std::chrono::seconds(1)));
+  const detail::Descriptor half = connect_soon(port);
+  EXPECT_TRUE(detail::send_all(half.get(), "lockstep", Clock::now() + std::chrono::seconds(1)));
+  connect_soon(port).reset();
+  RendezvousOptions of_another_job = options(1, 2, port);
+  of_another_job.job = "other";
+  EXPECT_EQ(come(of_another_job, [](Rendezvous&) { FAIL(); }).text,
+            concat("127.0.0.1:", port, " is where ranks of another job meet"));
+  EXPECT_EQ(come(options(1, 2, port), [](Rendezvous& m) { m.finish(); }).text, "");
+  first.join();
+}
+
+TEST(Rendezvous, AnotherVersion) {
+  const int port = free_port();
+  std::string text;
+  std::thread first([&] { text = come(options(0, 2, port), [](Rendezvous&) { FAIL(); }).text; });
+  struct {
+    char magic[8] = {'l', 'o', 'c', 'k', 's', 't', 'e', 'p'};
+    std::uint32_t version = 99;
+    std::int32_t rank = 1, size = 2, pid = 7;
+    std::uint64_t job = 0;
+    char host[64] = "old";
+  } hello;
+  const detail::Descriptor other = connect_soon(port);
+  EXPECT_TRUE(detail::send_all(other.get(), {reinterpret_cast<const char*>(&hello), sizeof hello},
+                               Clock::now() + std::chrono::seconds(1)));
+  first.join();
+  EXPECT_EQ(text,
+            "ranks of different versions of lockstep: rank 1 (host old, pid 7) has version 99 of the rendezvous, rank "
+            "0 has 1");
+}
+
+TEST(Rendezvous, RanksThatDoNotAgree) {
+  {
+    const int port = free_port();
+    const auto came = come_all({options(0, 2, port), options(1, 3, port)}, [](Rendezvous&) { FAIL(); });
+    EXPECT_NE(came[0].text.find("says that there are 3 ranks, rank 0 says 2"), std::string::npos) << came[0].text;
+    EXPECT_EQ(came[1].text, "told: " + came[0].text);
+  }
+  const int port = free_port();
+  const auto twice =
+      come_all({options(0, 3, port), options(1, 3, port), options(1, 3, port)}, [](Rendezvous&) { FAIL(); });
+  EXPECT_EQ(twice[0].text.find("two processes are rank 1: pid "), 0U) << twice[0].text;
+  EXPECT_EQ(twice[1].text, "told: " + twice[0].text);
+  EXPECT_EQ(twice[2].text, "told: " + twice[0].text);
+}
+
+TEST(Rendezvous, ARankThatEndsIsKnownToAll) {
+  for (const int leaves : {0, 1}) {
+    const int port = free_port();
+    std::atomic<int> calls = 0;
+    const auto came = come_all({options(0, 3, port), options(1, 3, port), options(2, 3, port)}, [&](Rendezvous& m) {
+      const auto key = m.when_lost([&] { ++calls; });
+      const auto forgotten = m.when_lost([] { FAIL(); });
+      m.forget(forgotten);
+      static_cast<void>(m.all_gather("all wait for it"));  // nobody leaves before
+      if (m.rank() == leaves) {
+        m.forget(key);
+        return;
+      }
+      const std::string who = m.why_lost(10);
+      EXPECT_EQ(who.find(concat("rank ", leaves, " (")), 0U) << who;
+      EXPECT_NE(who.find(") has ended"), std::string::npos) << who;
+      bool called = false;
+      static_cast<void>(m.when_lost([&] { called = true; }));
+      EXPECT_TRUE(called);
+      if (m.rank() == 2) {
+        static_cast<void>(m.all_gather("who is here?"));
+      } else {
+        m.finish();
+      }
+    });
+    EXPECT_EQ(calls, 2);
+    for (int r = 0; r < 3; ++r) {
+      const Came& one = came[static_cast<std::size_t>(r)];
+      EXPECT_EQ(one.text.find(concat("peer: rank ", leaves)), r == leaves ? std::string::npos : 0U) << one.text;
+      EXPECT_LT(one.seconds, 5);
+    }
+  }
+}
+
+TEST(Rendezvous, AnAbortReachesAll) {
+  for (const int aborts : {0, 2}) {
+    const int port = free_port();
+    std::atomic<int> heard = 0;
+    std::vector<RendezvousOptions> all{options(0, 3, port), options(1, 3, port), options(2, 3, port)};
+    all[1].on_abort = [&](int rank, int code) {
+      EXPECT_EQ(rank, aborts);
+      EXPECT_EQ(code, 76);
+      heard = 1;
+    };
+    const auto came = come_all(all, [&](Rendezvous& m) {
+      static_cast<void>(m.all_gather(""));
+      if (m.rank() == aborts) {
+        const auto begin = Clock::now();
+        m.abort(76);
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(1));
+        return;
+      }
+      while (m.rank() == 1 && heard == 0) {
+        std::this_thread::sleep_for(milliseconds(5));
+      }
+      if (m.rank() != 1) {
+        EXPECT_EQ(m.why_lost(10), concat("rank ", aborts, " gave up with code 76"));
+      }
+    });
+  }
+}
+
+TEST(Rendezvous, WhatRanksMayNotAskFor) {
+  EXPECT_THROW(Rendezvous(options(2, 2, 1)), UsageError);
+  EXPECT_THROW(Rendezvous(options(-1, 2, 1)), UsageError);
+  EXPECT_THROW(Rendezvous(options(0, 0, 1)), UsageError);
+  EXPECT_THROW(Rendezvous(options(0, 2, 0)), UsageError);
+  EXPECT_THROW(Rendezvous(options(0, 2, 65536)), UsageError);
+  EXPECT_THROW(Rendezvous(options(0, 2, 1, 0)), UsageError);
+  RendezvousOptions nowhere = options(0, 2, 1);
+  nowhere.host = "";
+  EXPECT_THROW(Rendezvous{nowhere}, UsageError);
+  Rendezvous alone(options(0, 1, 0));
+  EXPECT_THROW((void)alone.all_gather(std::string(Rendezvous::kMostBytes + 1, 'x')), UsageError);
+}
+
+TEST(Rendezvous, OverIpv6) {
+  const int port = free_port();
+  std::vector<RendezvousOptions> all{options(0, 2, port, 5), options(1, 2, port, 5)};
+  for (RendezvousOptions& one : all) {
+    one.host = "::1";
+  }
+  if (!detail::listen_at("::1", free_port()).socket.is_open()) {
+    GTEST_SKIP() << "this machine has no IPv6";
+  }
+  for (const bool one_host : {true, false}) {
+    all[0].one_host = one_host;
+    for (const Came& one : come_all(all, [](Rendezvous& m) {
+           EXPECT_EQ(m.address(), "::1");
+           m.finish();
+         })) {
+      EXPECT_EQ(one.text, "");
+    }
+  }
+  // At all addresses: IPv4 too, shown as such.
+  all[0].host = kHere;
+  all[1].host = kHere;
+  for (const Came& one : come_all(all, [](Rendezvous& m) {
+         EXPECT_EQ(m.address(), kHere);
+         m.finish();
+       })) {
+    EXPECT_EQ(one.text, "");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::comm
