@@ -30,10 +30,11 @@ function(lockstep_compile_settings target)
 endfunction()
 
 # lockstep_compile_for_size(files/json.cpp ...): files that check, plan, or read and write files. Most of what they are is
-# the texts of errors, and they take half the room so; no loop of a step is in them. With a sanitizer they are as the others.
+# the texts of errors, and they take half the room so; no loop over elements is in them. In a Debug build, and with a
+# sanitizer, they are as the others.
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
-    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS -Os)
+    set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)
   endif()
 endfunction()
 

@@ -98,7 +98,7 @@ TEST_F(Report, ValuesByFieldAndStep) {
   ASSERT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10}));
   EXPECT_EQ(log.reports.at("loss")[0].value, 2.5);
   EXPECT_EQ(steps_of(log.reports.at("images_per_second")), (std::vector<std::int64_t>{10, 20}));
-  EXPECT_EQ(log.gaps.at("loss"), 1);
+  EXPECT_EQ(log.gaps.at("loss"), (std::vector<std::int64_t>{20}));
   EXPECT_EQ(log.epochs.at("test_loss")[0].value, 1.5);
   EXPECT_EQ(log.steps, 20);
   EXPECT_EQ(log.seconds, 7);
@@ -108,7 +108,7 @@ TEST_F(Report, ValuesByFieldAndStep) {
 }
 
 TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
-  const std::string lines = report(10, "\"loss\":3") + report(20, "\"loss\":9") + report(30, "\"loss\":9") +
+  const std::string lines = report(10, "\"loss\":3") + report(20, "\"loss\":9") + report(30, "\"loss\":null") +
                             R"({"event":"resume","from":"last","epoch":0,"step":10})"
                             "\n" +
                             report(20, "\"loss\":2") + report(40, "\"loss\":1") +
@@ -117,15 +117,21 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   EXPECT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10, 20, 40}));
   EXPECT_EQ(log.reports.at("loss")[1].value, 2);
   EXPECT_EQ(log.resumed_after, (std::vector<std::int64_t>{10}));
+  EXPECT_TRUE(log.gaps.at("loss").empty());
   EXPECT_FALSE(log.exit_code);
-  expect_parts(page_of({log}), {"not told: it runs, or was killed", "1 times", "resumed after step 10"});
+  expect_parts(page_of({log}), {"not told: it runs, or was killed", "1 times", "a: resumed after step 10"});
 }
 
 TEST_F(Report, BadInputIsNamed) {
   const std::string good = report(1, "\"loss\":1");
   EXPECT_EQ(refused(run("a", good + "{\"event\":\"step\",\n" + good)).find(folder_ / "a/metrics.jsonl, line 2"), 0U);
   EXPECT_EQ(refused(run("b", good + "[1]\n")), folder_ / "b/metrics.jsonl, line 2 is an array, expected an object");
-  EXPECT_EQ(refused(run("c", "")), folder_ / "c/metrics.jsonl tells of no step of training: it has 0 whole lines");
+  const std::string empty = run("c", "");
+  EXPECT_EQ(testing::error_of<DataError>([&] {
+              static_cast<void>(read_runs({empty, empty}));
+            }),
+            empty + " tells of no step of training yet");
+  EXPECT_EQ(read_runs({empty, run("e", good)})[0].steps, 0) << "a run that has just begun, beside another";
   expect_parts(refused(run("d", R"({"event":"step","step":"x"})"
                                 "\n")),
                {"line 1: 'step' is a string"});
@@ -160,7 +166,8 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
 
 /// Where a point lies is computed here from the frame and from what the axis says.
 TEST_F(Report, PointsLieWhereTheAxesSay) {
-  const Chart chart{.title = "t", .series = {{.label = "s", .points = {{0, 0.5}, {50, 3}, {200, 1.25}}}}, .lines = {}};
+  const Chart chart{
+      .title = "t", .series = {{.label = "s", .points = {{0, 0.5}, {50, 3}, {200, 1.25}}}}, .resumed = {}};
   const std::string picture = draw(chart);
   // Ticks of 0.5 from 0.5 to 3 on 220 pixels below 12; steps 0 to 200 on 480 pixels right of 62.
   expect_parts(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
@@ -170,7 +177,7 @@ TEST_F(Report, PointsLieWhereTheAxesSay) {
 
 TEST_F(Report, ScalesOfOddValues) {
   const auto scale = [](const Points& points) {
-    return scale_of({.title = "", .series = {{.label = "", .points = points}}, .lines = {}});
+    return scale_of({.title = "", .series = {{.label = "", .points = points}}, .resumed = {}});
   };
   const ChartScale same = scale({{3, 7}, {4, 7}});
   EXPECT_LT(same.least, 7);
@@ -183,7 +190,7 @@ TEST_F(Report, ScalesOfOddValues) {
   EXPECT_GE(huge.most, 1e300);
   const ChartScale tiny = scale({{1, 1e-12}, {2, 3e-12}});
   EXPECT_NEAR(tiny.value_step, 5e-13, 1e-18);
-  expect_parts(draw({.title = "", .series = {{.label = "", .points = {}}}, .lines = {}}), {"no finite value"});
+  expect_parts(draw({.title = "", .series = {{.label = "", .points = {}}}, .resumed = {}}), {"no finite value"});
 }
 
 TEST_F(Report, LongCurvesKeepTheirExtremes) {
@@ -230,8 +237,9 @@ TEST_F(Report, APageOfHostileNamesIsWellFormed) {
 
 TEST_F(Report, NumbersForPeople) {
   const std::vector<std::pair<double, std::string>> cases{
-      {0, "0"},       {1, "1"},       {-2.5, "-2.5"},    {0.05, "0.05"},      {0.001, "0.001"}, {4e-4, "4e-4"},
-      {1234, "1234"}, {12000, "12k"}, {999999, "1000k"}, {1234000, "1.234M"}, {2e9, "2G"}};
+      {0, "0"},       {1, "1"},       {-2.5, "-2.5"}, {0.05, "0.05"},    {0.001, "0.001"},
+      {4e-4, "4e-4"}, {1234, "1234"}, {12000, "12k"}, {999999, "1000k"}, {1234000, "1.234M"},
+      {2e9, "2G"},    {1e20, "1e20"}, {3e38, "3e38"}, {-1e300, "-1e300"}};
   for (const auto& [value, text] : cases) {
     EXPECT_EQ(brief(value), text);
   }

@@ -75,6 +75,9 @@ ChartScale scale_of(const Chart& chart) {
   if (first > last) {
     return scale;  // no point
   }
+  for (const Resumed& resumed : chart.resumed) {
+    last = std::max(last, static_cast<double>(resumed.step));
+  }
   scale.first_step = std::min(first, 0.0);
   scale.last_step = std::max(last, scale.first_step + 1);
   if (most - least <= 1e-9 * std::max(std::abs(most), std::abs(least))) {  // one value: half of it on both sides
@@ -146,10 +149,11 @@ std::string draw(const Chart& chart) {
     out += text_at(scale.x(at), bottom + 16, "middle", brief(at));
   }
   out += text_at(right, bottom + 32, "end", "step");
-  for (const std::int64_t at : chart.lines) {
-    const std::string x = pixels(scale.x(static_cast<double>(at)));
-    out += concat("<line class=\"resumed\" x1=\"", x, "\" x2=\"", x, "\" y1=\"", pixels(ChartScale::kTop), "\" y2=\"",
-                  pixels(bottom), "\"><title>resumed after step ", at, "</title></line>\n");
+  for (const Resumed& resumed : chart.resumed) {
+    const std::string x = pixels(scale.x(static_cast<double>(resumed.step)));
+    out += concat("<line class=\"resumed c", resumed.colour % kColours, "\" x1=\"", x, "\" x2=\"", x, "\" y1=\"",
+                  pixels(ChartScale::kTop), "\" y2=\"", pixels(bottom), "\"><title>", escaped(resumed.label),
+                  ": resumed after step ", resumed.step, "</title></line>\n");
   }
   for (const bool evaluation : {false, true}) {  // evaluations lie above
     for (const Series& series : chart.series) {
@@ -188,16 +192,16 @@ std::string escaped(const std::string& text) {
 }
 
 std::string brief(double value) {
-  static constexpr std::array<std::pair<double, const char*>, 3> kUnits{{{1e9, "G"}, {1e6, "M"}, {1e4, "k"}}};
-  for (const auto& [unit, name] : kUnits) {
-    if (std::abs(value) >= unit) {
-      return brief(value / (unit == 1e4 ? 1e3 : unit)) + name;
-    }
-  }
   const double size = std::abs(value);
-  if (size != 0 && size < 1e-3) {
+  if (size != 0 && (size < 1e-3 || size >= 1e12)) {
     const double power = std::floor(std::log10(size));
     return concat(brief(value / std::pow(10, power)), "e", static_cast<int>(power));
+  }
+  static constexpr std::array<std::pair<double, const char*>, 3> kUnits{{{1e9, "G"}, {1e6, "M"}, {1e4, "k"}}};
+  for (const auto& [unit, name] : kUnits) {
+    if (size >= unit) {
+      return brief(value / (unit == 1e4 ? 1e3 : unit)) + name;
+    }
   }
   const int before = size < 1 ? 1 : static_cast<int>(std::floor(std::log10(size))) + 1;
   std::string text = digits(value, std::max(0, (size < 1 ? 5 : 4) - before));

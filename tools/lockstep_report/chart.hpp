@@ -15,10 +15,17 @@ struct Series {
   bool evaluation = false;  ///< drawn thick and with a mark at each point
 };
 
+/// A dotted vertical line: a run was resumed after this step.
+struct Resumed {
+  std::string label;  ///< the run
+  std::int64_t step = 0;
+  int colour = 0;
+};
+
 struct Chart {
   std::string title;  ///< with the unit: "accuracy, %"
   std::vector<Series> series;
-  std::vector<std::int64_t> lines;  ///< steps at which a dotted vertical line stands: the run was resumed
+  std::vector<Resumed> resumed;
 };
 
 /// Where a chart's values lie in its picture: (step, value) to pixels from the upper left corner.
@@ -42,7 +49,7 @@ struct ChartScale {
 
 /// Text for HTML: <, >, &, and quotes mean nothing; control characters and what is not UTF-8 as \xNN.
 [[nodiscard]] std::string escaped(const std::string& text);
-/// A number for people: 4 significant digits, "1234000" as "1.234M".
+/// A number for people: 4 significant digits; "1.234M" from 1e4 on, "1e12" from there on and below 1e-3.
 [[nodiscard]] std::string brief(double value);
 
 }  // namespace lockstep::tools

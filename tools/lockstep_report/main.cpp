@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +31,8 @@ int main(int argc, char** argv) {
     const std::string text = tools::page_of(tools::read_runs(paths));
     if (page.empty()) {
       const std::filesystem::path first(paths.front());
-      page = ((std::filesystem::is_directory(first) ? first : first.parent_path()) / "report.html").string();
+      std::error_code error;
+      page = ((std::filesystem::is_directory(first, error) ? first : first.parent_path()) / "report.html").string();
     }
     replace_file(page, text);
     std::printf("%s\n", page.c_str());

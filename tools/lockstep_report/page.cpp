@@ -225,7 +225,7 @@ th { color: var(--quiet); font-weight: 500; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 0 2em; }
 figure { margin: 0; } figcaption { font-weight: 600; margin: 1.2em 0 .2em; } .note { color: var(--quiet); font-size: .85em; margin: 0; }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet); }
-.grid { stroke: var(--grid); } .resumed { stroke: var(--quiet); stroke-dasharray: 2 3; }
+.grid { stroke: var(--grid); } .resumed { stroke: currentColor; stroke-dasharray: 2 3; }
 polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
 .training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
@@ -242,11 +242,14 @@ std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
     const Quantity quantity = quantity_of(field);
     Chart chart{.title = field.ends_with(kPerSecond) ? counted_by(field) + " a second" : std::string(quantity.title),
                 .series = {},
-                .lines = {}};
+                .resumed = {}};
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const RunLog& run = runs[i];
       const std::string test = std::string(kTest) + field;
       const int colour = static_cast<int>(i);
+      for (const std::int64_t step : run.resumed_after) {
+        chart.resumed.push_back({.label = run.name, .step = step, .colour = colour});
+      }
       // An epoch's value is the mean of its reports, which show more.
       const bool reported = run.reports.contains(field);
       add_series(chart, reported ? run.reports : run.epochs, field, quantity.factor,
@@ -255,9 +258,6 @@ std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
                  {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
       add_series(chart, run.epochs, test, quantity.factor,
                  {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
-    }
-    for (const RunLog& run : runs) {
-      chart.lines.insert(chart.lines.end(), run.resumed_after.begin(), run.resumed_after.end());
     }
     charts.push_back(std::move(chart));
   }
@@ -280,8 +280,9 @@ std::string page_of(const std::vector<RunLog>& runs) {
   }
   out += "</div>\n";
   for (const RunLog& run : runs) {
-    if (const auto gaps = run.gaps.find("loss"); gaps != run.gaps.end()) {
-      out += "<p class=\"note\">" + escaped(concat(run.name, ": ", gaps->second, " losses are not finite.")) + "</p>\n";
+    if (const auto gaps = run.gaps.find("loss"); gaps != run.gaps.end() && !gaps->second.empty()) {
+      out += "<p class=\"note\">" + escaped(concat(run.name, ": ", gaps->second.size(), " losses are not finite.")) +
+             "</p>\n";
     }
   }
   return out + settings_of(runs) + "</body></html>\n";

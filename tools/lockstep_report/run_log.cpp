@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -27,7 +28,7 @@ void add_values(const Json& event, const std::string& source, std::map<std::stri
       continue;
     }
     if (value.is_null()) {
-      ++run.gaps[key];
+      run.gaps[key].push_back(step);
     } else if (value.kind() == std::string_view("a number") || value.kind() == std::string_view("an integer")) {
       into[key].push_back({step, value.as<double>(source)});
     }
@@ -51,6 +52,9 @@ void add_event(const Json& event, const std::string& source, RunLog& run) {
     const std::int64_t step = event.get<std::int64_t>("step", source);
     forget_after(step, run.reports);
     forget_after(step, run.epochs);
+    for (auto& [key, steps] : run.gaps) {
+      std::erase_if(steps, [&](std::int64_t gap) { return gap > step; });
+    }
     run.steps = std::min(run.steps, step);
     run.resumed_after.push_back(step);
     run.exit_code.reset();
@@ -80,7 +84,8 @@ RunLog read_run(const std::string& path) {
   namespace fs = std::filesystem;
   RunLog run;
   run.path = path;
-  const bool folder = fs::is_directory(path);
+  std::error_code error;
+  const bool folder = fs::is_directory(path, error);  // what cannot be looked at cannot be opened either
   const fs::path log = folder ? fs::path(path) / "metrics.jsonl" : fs::path(path);
   const fs::path named = fs::absolute(folder ? fs::path(path) / "." : fs::path(path)).lexically_normal();
   run.name = folder ? named.parent_path().filename().string() : named.stem().string();
@@ -94,14 +99,13 @@ RunLog read_run(const std::string& path) {
     require<DataError>(event.if_object() != nullptr, source, " is ", event.kind(), ", expected an object");
     add_event(event, source, run);
   }
-  require<DataError>(run.steps > 0, log.string(), " tells of no step of training: it has ", number, " whole lines");
   if (const auto seconds = run.epochs.find("seconds"); seconds != run.epochs.end()) {
     for (const Point& p : seconds->second) {
       run.seconds += p.value;
     }
   }
   const fs::path settings = fs::path(path) / "config.json";
-  if (folder && fs::exists(settings)) {
+  if (folder && fs::exists(settings, error)) {
     flatten(read_json(settings.string()), "", run.settings);
   }
   return run;
@@ -114,6 +118,8 @@ std::vector<RunLog> read_runs(const std::vector<std::string>& paths) {
     runs.push_back(read_run(path));
     names.insert(runs.back().name);
   }
+  require<DataError>(std::ranges::any_of(runs, [](const RunLog& run) { return run.steps > 0; }), paths.at(0),
+                     " tells of no step of training yet");
   for (RunLog& run : runs) {
     if (names.count(run.name) > 1) {
       run.name = run.path;

@@ -17,11 +17,12 @@ using Points = std::vector<Point>;
 
 /// What a run has written about itself. Steps that were trained again after a resume are those of the last time.
 struct RunLog {
-  std::string name;                             ///< of its folder; unique among the runs of a page
-  std::string path;                             ///< as it was given
-  std::map<std::string, Points> reports;        ///< values of the events "step", by field; steps increase
-  std::map<std::string, Points> epochs;         ///< of the events "epoch"
-  std::map<std::string, std::int64_t> gaps;     ///< values that were null (NaN, infinite, or never measured), by field
+  std::string name;                       ///< of its folder; unique among the runs of a page
+  std::string path;                       ///< as it was given
+  std::map<std::string, Points> reports;  ///< values of the events "step", by field; steps increase
+  std::map<std::string, Points> epochs;   ///< of the events "epoch"
+  std::map<std::string, std::vector<std::int64_t>>
+      gaps;                                     ///< steps whose value was null (NaN, infinite, or never measured)
   std::vector<std::int64_t> resumed_after;      ///< steps
   std::int64_t steps = 0;                       ///< the last that is told of
   double seconds = 0;                           ///< of the epochs that are told of
@@ -31,11 +32,11 @@ struct RunLog {
 };
 
 /// Reads metrics.jsonl and, where it is there, config.json of a folder of results, or a file of metrics alone. An
-/// incomplete last line is left out, as a run that resumes does. DataError for a folder without metrics.jsonl, a line
-/// that is not one JSON object with an event (its number is named), and a log without a step.
+/// incomplete last line is left out, as a run that resumes does. DataError for a folder without metrics.jsonl, and a
+/// line that is not one JSON object with an event (its number is named).
 [[nodiscard]] RunLog read_run(const std::string& path);
 
-/// Several runs; two of one name get their paths as names.
+/// Several runs; two of one name get their paths as names. DataError when none has made a step yet.
 [[nodiscard]] std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::tools
