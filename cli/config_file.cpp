@@ -59,8 +59,7 @@ std::string recipe_path(const std::string& name) {
   for (const std::string& each : names) {
     known += each + ", ";
   }
-  throw UsageError(
-      concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
+  throw UsageError(concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
 }
 
 /// The largest file of options; /dev/zero would have no end.

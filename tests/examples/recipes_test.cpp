@@ -79,9 +79,9 @@ TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
   expect_words(run("--dry-run --batch-per-rank 8 --warmup-epochs 2 --schedule cosine --lr 0.2 --config " + config),
                {"  recipe     cifar-resnet20\n", "8 steps an epoch, 7 epochs",
                 "sgd, learning rate 0.2 (cosine, warm-up 16 steps)", "weight decay 0.0001"});
-  expect_words(run("--dry-run --recipe " + file("my.toml", "epochs = 3\nmodel = \"resnet32\"\n")),
+  expect_words(run("--dry-run --batch-size 16 --recipe " + file("my.toml", "epochs = 3\nmodel = \"resnet32\"\n")),
                {"  recipe     " + path("my.toml"), "resnet32, ", "3 epochs"});
-  EXPECT_EQ(run("--dry-run").output.find("  recipe "), std::string::npos);
+  EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
 }
 
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
@@ -93,14 +93,15 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
   expect_refused(run("--dry-run --recipe resnet51"),
                  {"--recipe is 'resnet51', expected cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
-  expect_refused(run("--dry-run --rate-scale 'layer9.*=0.1'"), {"no parameter has a name like 'layer9.*'"});
+  expect_refused(run("--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'"),
+                 {"no parameter has a name like 'layer9.*'"});
   expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});
   expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
   expect_refused(run("--dry-run --milestones 3,2"), {"--milestones is 2", "ascend"});
   expect_refused(run("--dry-run --warmup constant"), {"--warmup is constant", "--warmup-factor"});
   expect_refused(run("--dry-run --warmup-epochs 1 --warmup-steps 3"), {"--warmup-epochs", "--warmup-steps"});
   expect_refused(run("--dry-run --no-decay-norm --norm-weight-decay 0.1"), {"--norm-weight-decay", "--no-decay-norm"});
-  expect_refused(run("--dry-run --schedule polynomial --lr 0.1 --lr-end 0.2"), {"--lr-end is 0.2"});
+  expect_refused(run("--dry-run --batch-size 16 --schedule polynomial --lr 0.1 --lr-end 0.2"), {"--lr-end is 0.2"});
 }
 
 // An installation has programs in bin/ and recipes in share/lockstep/recipes/.
@@ -110,7 +111,7 @@ TEST_F(Recipes, AreFoundBesideTheProgram) {
   fs::copy_file(TRAIN_RESNET, path("prefix/bin/train_resnet"));
   std::ofstream(path("prefix/share/lockstep/recipes/here.toml")) << "model = \"resnet32\"\n";
   const std::string program = path("prefix/bin/train_resnet");
-  expect_words(run("--dry-run --recipe here", program), {"  recipe     here\n", "resnet32, "});
+  expect_words(run("--dry-run --batch-size 16 --recipe here", program), {"  recipe     here\n", "resnet32, "});
   expect_refused(run("--dry-run --recipe resnet50-v1", program), {"expected here, or a path"});
 }
 
@@ -119,8 +120,8 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
       "--image-size 12 --batch-size 16 --epochs 2 --zero-init-residual --ema 0.8 --ema-warmup 1 --rate-scale "
       "'fc.*=2,conv1.*=0.5' --recipe cifar-resnet20 ";
   const Ended ended = run(options + "--out " + path("run"));
-  expect_words(ended, {"ema_test_accuracy", "ema_test_loss", "finished: ema test accuracy ",
-                       "rates fc.*=2 conv1.*=0.5"});
+  expect_words(ended,
+               {"ema_test_accuracy", "ema_test_loss", "finished: ema test accuracy ", "rates fc.*=2 conv1.*=0.5"});
   const nn::CheckpointState saved = nn::read_checkpoint_state(path("run/last"));
   EXPECT_EQ(saved.identity.options.at("ema"), "0.8, copied for 1");
   EXPECT_EQ(saved.identity.options.at("parameter_groups"), "rates fc.*=2 conv1.*=0.5");

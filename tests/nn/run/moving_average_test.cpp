@@ -135,7 +135,7 @@ TEST_F(MovingAverage, ARunGoesOnBitForBit) {
     for (const std::int64_t steps : {4, 8}) {
       train({.ranks = 2, .steps = steps, .dir = path("part"), .strategy = strategy, .average = average});
       train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .strategy = strategy, .average = average});
-      EXPECT_TRUE(checkpoint_bytes(path("whole/last")) == checkpoint_bytes(path("part/last"))) << steps;
+      expect_same_files("whole/last", "part/last");
       std::filesystem::remove_all(path("part"));
     }
   }
@@ -156,7 +156,7 @@ TEST_F(MovingAverage, IsTheSameOnAnyNumberOfRanksOfAWorld) {
   setup.steps = 0;
   setup.resume = path("moves/last");
   train(setup);
-  EXPECT_TRUE(checkpoint_bytes(path("one/last")) == checkpoint_bytes(path("moves/last")));
+  expect_same_files("one/last", "moves/last");
 }
 
 TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {

@@ -496,10 +496,8 @@ TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
   for (const auto& [graph, power_sgd_rank] :
        {std::pair{CudaGraph::off, 0}, std::pair{CudaGraph::on, 0}, std::pair{CudaGraph::on, 1}}) {
     const testing::TemporaryFolder folder;
-    const RunSetup setup{.graph = graph,
-                         .optimizer = adam(),
-                         .power_sgd_rank = power_sgd_rank,
-                         .average = {.decay = 0.9, .every = 2}};
+    const RunSetup setup{
+        .graph = graph, .optimizer = adam(), .power_sgd_rank = power_sgd_rank, .average = {.decay = 0.9, .every = 2}};
     RunIdentity identity;
     identity.model = "cnn";
     CudaContext context(Device::cuda(0));
@@ -706,10 +704,8 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
 /// Two numbers have one sum, whatever the order: gradients in rank order, summed where they are updated, clipped by a
 /// norm that the ranks add.
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
-  RunSetup setup{.model = mlp,
-                 .graph = CudaGraph::on,
-                 .optimizer = {.kind = OptimizerKind::adam},
-                 .average = {.decay = 0.9}};
+  RunSetup setup{
+      .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};
   setup.bucket_bytes = 1 << 20;  // so that there is something to divide
   Outcome whole[2];
   train_on_two_gpus(setup, 0, whole);
