@@ -90,6 +90,7 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("nested.toml", "recipe = \"resnet50-v1\"\n")),
                  {"nested.toml:1: recipe is no option"});
   expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});
+  expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a name or a path"});
   expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
   expect_refused(run("--dry-run --recipe resnet51"),
                  {"--recipe is 'resnet51', expected cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
