@@ -1,6 +1,7 @@
 #include "command_line.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <limits>
@@ -25,19 +26,36 @@ bool given(const std::string& option, const std::vector<std::string>& arguments)
   });
 }
 
-/// The command line, followed by the options that only the file gives.
+/// Two ways to say one thing: where one of them is given, the other one of a file beneath does not count.
+constexpr std::array<std::array<std::string_view, 2>, 3> kAlternatives{
+    {{"--batch-size", "--batch-per-rank"}, {"--warmup-steps", "--warmup-epochs"}, {"--no-decay-norm", "--decay-norm"}}};
+
+/// Whether an option of a file stands behind what these arguments say.
+bool overruled(const std::string& option, const std::vector<std::string>& arguments) {
+  return given(option, arguments) || std::any_of(kAlternatives.begin(), kAlternatives.end(), [&](const auto& pair) {
+           const auto* found = std::find(pair.begin(), pair.end(), option);
+           return found != pair.end() && given(std::string(pair[found == pair.begin() ? 1 : 0]), arguments);
+         });
+}
+
+/// The command line, followed by the options that only the file gives, and by those that only the recipe gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
-  const std::vector<std::string> own = arguments;
-  for (const ConfigValue& entry : config.name.empty() ? std::vector<ConfigValue>() : parse_config(config)) {
-    const std::string option = "--" + entry.key;
-    require<UsageError>(app.get_option_no_throw(option) != nullptr && entry.key != "config", config.name, ":",
-                        entry.line, ": ", entry.key, " is no option (--help lists them, here they have no dashes)");
-    if (!given(option, own)) {
-      arguments.push_back(option + "=" + entry.value);
+  const auto add = [&](const std::string& name, const std::string& text, bool recipe) {
+    const std::vector<std::string> own = arguments;
+    for (const ConfigValue& entry : name.empty() ? std::vector<ConfigValue>() : parse_config(name, text)) {
+      const std::string option = "--" + entry.key;
+      require<UsageError>(
+          app.get_option_no_throw(option) != nullptr && entry.key != "config" && !(recipe && entry.key == "recipe"),
+          name, ":", entry.line, ": ", entry.key, " is no option (--help lists them, here they have no dashes)");
+      if (!overruled(option, own)) {
+        arguments.push_back(option + "=" + entry.value);
+      }
     }
-  }
+  };
+  add(config.name, config.text, false);
+  add(config.recipe, config.recipe_text, true);
   return arguments;
 }
 

@@ -20,19 +20,46 @@
 namespace lockstep::cli {
 namespace {
 
-std::string config_name(int argc, const char* const* argv) {
-  constexpr std::string_view kOption = "--config";
+/// The last value of an option on a command line; empty when it is not there. expected: what it is to be given.
+std::string last_of(const std::string& option, const char* expected, int argc, const char* const* argv) {
   std::string name;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if (argument == kOption) {
-      require<UsageError>(i + 1 < argc, "--config: expected the name of a TOML file");
+    if (argument == option) {
+      require<UsageError>(i + 1 < argc, option, ": expected ", expected);
       name = argv[++i];
-    } else if (argument.starts_with(concat(kOption, "="))) {
-      name = argument.substr(kOption.size() + 1);
+    } else if (argument.starts_with(option + "=")) {
+      name = argument.substr(option.size() + 1);
     }
   }
   return name;
+}
+
+/// The file of a recipe.
+std::string recipe_path(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    return name;
+  }
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder =
+      (fs::read_symlink("/proc/self/exe", error).parent_path() / LOCKSTEP_RECIPES).lexically_normal();
+  const fs::path path = folder / (name + ".toml");
+  if (fs::is_regular_file(path, error)) {
+    return path.string();
+  }
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".toml") {
+      names.push_back(entry.path().stem().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  std::string known;
+  for (const std::string& each : names) {
+    known += each + ", ";
+  }
+  throw UsageError(concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
 }
 
 /// The largest file of options; /dev/zero would have no end.
@@ -160,59 +187,78 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
   return text;
 }
 
-}  // namespace
-
-ConfigFile read_config_file(int argc, const char* const* argv) {
-  const std::string name = config_name(argc, argv);
-  if (name.empty()) {
-    return {};
-  }
+std::string text_of_file(const char* option, const std::string& name) {
   // libstdc++ opens a folder as if it were an empty file.
   std::error_code unknown;
   std::ifstream file(name, std::ios::binary);
-  require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), "--config ", name,
+  require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), option, ' ', name,
                      ": cannot be read, expected a file");
   std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  require<DataError>(!file.bad(), "--config ", name, ": cannot be read");
+  require<DataError>(!file.bad(), option, ' ', name, ": cannot be read");
   text.resize(static_cast<std::size_t>(file.gcount()));
-  require<DataError>(text.size() <= kMostBytes, "--config ", name, ": is longer than ", kMostBytes,
+  require<DataError>(text.size() <= kMostBytes, option, ' ', name, ": is longer than ", kMostBytes,
                      " bytes, expected a file of options");
-  return {name, std::move(text)};
+  return text;
 }
 
-ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv) {
+}  // namespace
+
+ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes) {
   ConfigFile config;
-  session.agree([&] {
-    if (session.rank() == 0) {
-      config = read_config_file(argc, argv);
+  config.name = last_of("--config", "the name of a TOML file", argc, argv);
+  if (!config.name.empty()) {
+    config.text = text_of_file("--config", config.name);
+  }
+  if (recipes == Recipes::no) {
+    return config;
+  }
+  config.recipe = last_of("--recipe", "the name of a recipe", argc, argv);
+  if (config.recipe.empty() && !config.name.empty()) {
+    for (const ConfigValue& entry : parse_config(config)) {
+      config.recipe = entry.key == "recipe" ? entry.value : config.recipe;
     }
-  });
-  config.name = lockstep::comm::broadcast_text(session.control(), config.name);
-  config.text = lockstep::comm::broadcast_text(session.control(), config.text);
+  }
+  if (!config.recipe.empty()) {
+    config.recipe = recipe_path(config.recipe);
+    config.recipe_text = text_of_file("--recipe", config.recipe);
+  }
   return config;
 }
 
-std::vector<ConfigValue> parse_config(const ConfigFile& config) {
+ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv, Recipes recipes) {
+  ConfigFile config;
+  session.agree([&] {
+    if (session.rank() == 0) {
+      config = read_config_file(argc, argv, recipes);
+    }
+  });
+  for (std::string* text : {&config.name, &config.text, &config.recipe, &config.recipe_text}) {
+    *text = lockstep::comm::broadcast_text(session.control(), *text);
+  }
+  return config;
+}
+
+std::vector<ConfigValue> parse_config(const std::string& name, const std::string& given) {
   std::vector<std::string> lines;
   // Skip the byte-order mark that editors on Windows write.
-  const std::string text = config.text.substr(config.text.starts_with("\xEF\xBB\xBF") ? 3 : 0);
+  const std::string text = given.substr(given.starts_with("\xEF\xBB\xBF") ? 3 : 0);
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) {
     lines.push_back(line);
   }
-  require_plain(text, config.name);
+  require_plain(text, name);
   toml::table table;
   try {
-    table = toml::parse(text, config.name);
+    table = toml::parse(text, name);
   } catch (const toml::parse_error& error) {
-    throw DataError(concat(config.name, ":", error.source().begin.line, ": ", error.description()));
+    throw DataError(concat(name, ":", error.source().begin.line, ": ", error.description()));
   }
   std::vector<ConfigValue> values;
   for (const auto& [key, node] : table) {
-    const std::string name(key.str());
+    const std::string option(key.str());
     const auto line = static_cast<int>(key.source().begin.line);
-    const std::string where = concat(config.name, ":", line, ": ", name, " ");
+    const std::string where = concat(name, ":", line, ": ", option, " ");
     std::string value;
     if (const toml::array* list = node.as_array()) {
       for (const toml::node& entry : *list) {
@@ -222,7 +268,7 @@ std::vector<ConfigValue> parse_config(const ConfigFile& config) {
     } else {
       value = scalar_text(node, lines, where);
     }
-    values.push_back({name, value, line});
+    values.push_back({option, value, line});
   }
   std::sort(values.begin(), values.end(), [](const ConfigValue& a, const ConfigValue& b) { return a.line < b.line; });
   return values;

@@ -39,7 +39,7 @@ int training_main(int argc, char** argv,
   nn::watch_stop_signals();
   const auto run = [&](comm::Session& session, int count, char** arguments) {
     Parsed<Options> parsed;
-    const ConfigFile config = read_config_file(session, count, arguments);
+    const ConfigFile config = read_config_file(session, count, arguments, Recipes::yes);
     session.agree([&] { parsed = parse(count, arguments, config); });
     comm::require_same_on_all_ranks(session.control(), comm::arguments_text(count, arguments));
     if (!parsed.text.empty()) {
@@ -64,7 +64,7 @@ int training_main(int argc, char** argv,
     return body(session, place, options);
   };
   const auto request = [&]() -> std::optional<comm::RanksRequest> {
-    const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv));
+    const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv, Recipes::yes));
     if (!parsed.text.empty()) {
       return std::nullopt;
     }
@@ -77,7 +77,7 @@ int training_main(int argc, char** argv,
   };
   const auto watchdog_s = [&] {
     try {
-      return parse(argc, argv, read_config_file(argc, argv)).options.training.watchdog;
+      return parse(argc, argv, read_config_file(argc, argv, Recipes::yes)).options.training.watchdog;
     } catch (const Error&) {  // `run` reports it
       return nn::TrainingOptions().watchdog;
     }

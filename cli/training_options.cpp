@@ -20,6 +20,42 @@ void add_switch(CLI::App& app, const std::string& name, nn::Switch& value, const
 
 namespace {
 
+template <class T>
+CLI::Option* add_list(CLI::App& app, const char* name, std::vector<T>& values, const char* text) {
+  return app.add_option(name, values, text)
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->group("Training");
+}
+
+void add_schedule(CLI::App& app, nn::TrainingOptions& o) {
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)->group("Training");
+  };
+  add("--schedule", o.schedule, "constant, step, cosine or polynomial");
+  add_list(app, "--milestones", o.milestones,
+           "step: epochs at which the rate is multiplied by --gamma, e.g. 30,60,80; none: 1/2 and 3/4 of the run");
+  add("--gamma", o.gamma, "step: factor at a milestone");
+  add("--power", o.power, "polynomial: the rate is what is left of the run to this power");
+  add("--lr-end", o.lr_end, "cosine, polynomial: rate at the end of the run");
+  add("--warmup", o.warmup, "linear, constant or exponential");
+  add("--warmup-steps", o.warmup_steps, "steps of the warm-up; -1: a twentieth of the run");
+  add("--warmup-epochs", o.warmup_epochs, "the same in epochs");
+  add("--warmup-factor", o.warmup_factor,
+      "of the rate where the warm-up begins; linear without it: from 1 / its steps");
+}
+
+void add_average(CLI::App& app, nn::TrainingOptions& o) {
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    app.add_option(name, value, text)->group("Training");
+  };
+  add("--ema", o.ema, "decay of a moving average of the weights, which is evaluated and kept too; 0: none");
+  add("--ema-every", o.ema_every, "updates from one averaging to the next");
+  add("--ema-warmup", o.ema_warmup, "updates in which the average is the weights; -1: those of the warm-up");
+  app.add_flag("--ema-ramp", o.ema_ramp, "behind these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th")
+      ->group("Training");
+}
+
 void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   const auto add = [&](const char* name, auto& value, const std::string& text) {
     return app.add_option(name, value, text)->group("Training");
@@ -36,8 +72,7 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       ->check(CLI::IsMember({"fp32", "f32", "tf32", "bf16", "fp16", "f64"}));
   add("--optimizer", o.optimizer, "sgd, adam, adamw (decoupled weight decay) or lars");
   add("--lr", o.lr, "learning rate, or auto: by optimizer and model");
-  add("--schedule", o.schedule, "constant, step (a tenth at 1/2 and 3/4 of the run) or cosine");
-  add("--warmup-steps", o.warmup_steps, "linear warm-up; -1: a twentieth of the run");
+  add_schedule(app, o);
   add("--momentum", o.momentum, "of sgd and lars");
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
   add("--beta1", o.beta1, "decay of the mean of gradients, adam and adamw");
@@ -54,6 +89,12 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   add("--weight-decay", o.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this");
   app.add_flag("--no-decay-norm,!--decay-norm", o.no_decay_norm, "no decay on biases and norm parameters")
       ->group("Training");
+  add("--norm-weight-decay", o.norm_weight_decay, "decay of norm parameters, instead of --weight-decay");
+  add("--bias-weight-decay", o.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay");
+  add_list(app, "--rate-scale", o.rate_scales,
+           "factors of the learning rate by parameter name, e.g. 'layer4.*=0.1,fc.*=1'; the last that fits counts")
+      ->type_name("PATTERN=FACTOR");
+  add_average(app, o);
   add("--label-smoothing", o.label_smoothing, "0 to 1");
   add("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no");
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
@@ -155,6 +196,12 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
 }  // namespace
 
 void add_training_options(CLI::App& app, nn::TrainingOptions& options) {
+  app.add_option("--recipe", options.recipe,
+                 "options of a run that others have described: resnet50-v1, resnet50-v2, resnet50-lars or "
+                 "cifar-resnet20 (share/lockstep/recipes), or ./FILE.toml; what is given here wins")
+      ->check([](const std::string& name) { return name.empty() ? "is empty, expected a name or a path" : ""; })
+      ->type_name("NAME")
+      ->group("Training");
   add_numbers(app, options);
   add_ranks(app, options);
   add_results(app, options);

@@ -113,3 +113,6 @@ foreach(program train_resnet lockstep-cost lockstep-devices lockstep-info lockst
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+if(TARGET train_resnet)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
+endif()

@@ -54,6 +54,7 @@ nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, 
   try {
     const auto hidden = saved.options.find("hidden");
     request.name = saved.model;
+    request.zero_init_residual = false;  // the checkpoint has the values
     request.hidden = hidden == saved.options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
     model.emplace(nn::make_model(request));
     std::error_code missing;  // the error comes when it is read
@@ -110,7 +111,7 @@ void add_damaged(const std::vector<nn::DamagedImage>& damaged, nn::Recipe& recip
 
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
-  nn::ModelRequest request{.name = o.model, .hidden = o.hidden};
+  nn::ModelRequest request{.name = o.model, .hidden = o.hidden, .zero_init_residual = o.zero_init_residual};
   nn::DataOptions data_options = o.data;
   std::vector<nn::DamagedImage> damaged;
   if (o.skip_damaged) {
@@ -167,6 +168,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   }
   if (!request.hidden.empty()) {
     recipe.options["hidden"] = text_of(request.hidden);
+  }
+  if (o.zero_init_residual) {
+    recipe.options["zero_init_residual"] = "1";
   }
   recipe.config.insert(
       {{"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}});

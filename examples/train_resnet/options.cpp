@@ -52,6 +52,8 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->group("Model");
+  app.add_flag("--zero-init-residual", o.zero_init_residual, "the scale of each residual block's last norm begins as 0")
+      ->group("Model");
   app.add_option("--data", o.data.spec,
                  "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files) or folder:DIR (JPEG and PNG files: "
                  "train and "

@@ -16,6 +16,7 @@ namespace train_resnet {
 struct Options {
   std::string model = "resnet20";
   std::vector<std::int64_t> hidden;
+  bool zero_init_residual = false;
   lockstep::nn::DataOptions data;
   std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of a folder
   bool skip_damaged = false;

@@ -28,7 +28,7 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
     if (each.kind == ParameterSet::Persistent::Kind::parameters) {
       add_parameter_pieces(pieces, parameters, each.view, "");
     } else if (each.kind == ParameterSet::Persistent::Kind::averaged_statistics) {
-      add_buffer_pieces(pieces, parameters);
+      add_buffer_pieces(pieces, parameters, each.view);
     }
   }
   return pieces;
@@ -59,6 +59,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
   parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
   parameters.spread_statistics(context);
+  parameters.begin_average(context);
   context.synchronize();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -56,6 +57,13 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   }
 }
 
+double decay_of(const ParameterSetOptions& options, ParameterRole role) {
+  const double common = options.decay_all || role == ParameterRole::weight ? options.weight_decay : 0;
+  return role == ParameterRole::weight ? common
+         : role == ParameterRole::bias ? options.groups.bias_weight_decay.value_or(common)
+                                       : options.groups.norm_weight_decay.value_or(common);
+}
+
 }  // namespace
 
 ParameterArenaBytes parameter_arena_bytes(const Model& model, DType dtype) {
@@ -95,15 +103,15 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
       ++trainable_;
     }
     const bool weight = info.spec.role == ParameterRole::weight;
-    const bool decays = options.decay_all || weight;
     const ops::ArenaSegment segment{.offset = info.offset,
                                     .count = numel_ - info.offset,
-                                    .learning_rate_scale = 1,
-                                    .weight_decay = decays ? options.weight_decay : 0,
+                                    .learning_rate_scale = rate_of(options.groups, info.spec.name),
+                                    .weight_decay = decay_of(options, info.spec.role),
                                     .trainable = info.spec.trainable,
                                     .adapts = weight};
     tensor_segments_.push_back(segment);
     if (!segments_.empty() && segments_.back().weight_decay == segment.weight_decay &&
+        segments_.back().learning_rate_scale == segment.learning_rate_scale &&
         segments_.back().trainable == segment.trainable) {
       segments_.back().count += segment.count;
     } else {
@@ -115,6 +123,10 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
     buffer_offsets_.push_back(buffer_numel_);
     buffer_numel_ += align_up(spec.stored_shape().numel(), buffer_step(dtype_));
   }
+  std::vector<std::string> names;
+  std::transform(infos_.begin(), infos_.end(), std::back_inserter(names),
+                 [](const ParameterInfo& info) { return info.spec.name; });
+  require_groups(options.groups, names);
   const ParameterArenaBytes bytes = parameter_arena_bytes(model, dtype);
   const auto make = [&](std::string_view name, const TensorView& lent, std::size_t size) {
     return lent.given() ? Buffer::lent(concat("parameters: the memory lent for ", name), lent, size, device_)
@@ -177,8 +189,9 @@ std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
   using Kind = Persistent::Kind;
   std::vector<Persistent> all{{.kind = Kind::parameters, .name = "parameters", .view = values()}};
   for (const State& state : states_) {
+    const Kind kind = averages_ && state.name == kAverage ? Kind::average : Kind::state;
     all.push_back(
-        {.kind = Kind::state, .name = state.name, .view = this->state(state.name), .of_rank = !state_shards_.empty()});
+        {.kind = kind, .name = state.name, .view = this->state(state.name), .of_rank = !state_shards_.empty()});
   }
   for (const State& count : counters_) {
     all.push_back({.kind = Kind::counter, .name = count.name, .view = counter(count.name)});
@@ -193,6 +206,14 @@ std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
   }
   all.push_back({.kind = Kind::statistics, .name = "statistics", .view = statistics(), .of_rank = true});
   all.push_back({.kind = Kind::averaged_statistics, .name = "averaged statistics", .view = evaluation_buffer_arena()});
+  if (averages_) {
+    all.push_back({.kind = Kind::average_statistics,
+                   .name = "statistics of the average",
+                   .view = average_statistics(),
+                   .of_rank = true});
+    all.push_back(
+        {.kind = Kind::average_buffers, .name = "averaged statistics of the average", .view = average_buffer_arena()});
+  }
   return all;
 }
 
@@ -379,6 +400,56 @@ TensorView ParameterSet::compression_factors() const {
   return compression_.empty() ? TensorView() : arena_view(compression_.back().buffer, dtype_, factors_);
 }
 
+void ParameterSet::add_average(Context& context) {
+  add_state(context, kAverage);
+  averages_ = true;
+  average_statistics_ = Buffer(static_cast<std::size_t>((statistics_rows_ + 1) * buffer_numel_) * size_of(dtype_),
+                               *memory_, context.stream());
+  ops::fill(context, 0, average_statistics());
+  ops::fill(context, 0, average_buffer_arena());
+}
+
+std::vector<ops::ArenaPiece> ParameterSet::state_pieces() const {
+  if (state_shards_.empty()) {
+    return {{0, trainable_numel_}};
+  }
+  std::vector<ops::ArenaPiece> pieces;
+  for (const comm::Shards& range : state_shards_) {
+    const std::int64_t first = range.first_of(shard_);
+    for (const ops::ArenaPiece piece :
+         {ops::ArenaPiece{first, first + range.part}, ops::ArenaPiece{range.rest, range.end}}) {
+      if (piece.begin < piece.end) {
+        pieces.push_back(piece);
+      }
+    }
+  }
+  return pieces;
+}
+
+void ParameterSet::begin_average(Context& context) const {
+  if (!averages_) {
+    return;
+  }
+  for (const auto& [begin, end] : state_pieces()) {
+    ops::strided_copy(context, values().slice(0, begin, end), state_range(state(kAverage), begin, end));
+  }
+  if (buffer_numel_ > 0) {
+    ops::strided_copy(context, statistics(), average_statistics());
+    ops::strided_copy(context, evaluation_buffer_arena(), average_buffer_arena());
+  }
+}
+
+TensorView ParameterSet::average_statistics() const {
+  return averages_ ? TensorView(average_statistics_.data(), dtype_, device_, {statistics_rows_, buffer_numel_})
+                   : TensorView();
+}
+
+TensorView ParameterSet::average_buffer_arena() const {
+  return averages_ ? part(TensorView(average_statistics_.data(), dtype_, device_, {}), statistics_rows_ * buffer_numel_,
+                          {buffer_numel_})
+                   : TensorView();
+}
+
 TensorView ParameterSet::buffer_arena() const {
   return arena_view(buffers_, dtype_, buffer_numel_);
 }
@@ -409,14 +480,17 @@ void ParameterSet::spread_statistics(Context& context) const {
   }
 }
 
-TensorView ParameterSet::buffer(int index) const {
+TensorView ParameterSet::buffer_in(int index, const TensorView& arena) const {
   const auto i = static_cast<std::size_t>(index);
-  return part(buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
+  return part(arena, buffer_offsets_[i], buffer_specs_[i].stored_shape());
+}
+
+TensorView ParameterSet::buffer(int index) const {
+  return buffer_in(index, buffer_arena());
 }
 
 TensorView ParameterSet::evaluation_buffer(int index) const {
-  const auto i = static_cast<std::size_t>(index);
-  return part(evaluation_buffer_arena(), buffer_offsets_[i], buffer_specs_[i].stored_shape());
+  return buffer_in(index, evaluation_buffer_arena());
 }
 
 TensorView ParameterSet::logical_buffer(int index, const TensorView& stored) const {
@@ -487,6 +561,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     }
   }
   spread_statistics(context);
+  begin_average(context);
 }
 
 std::size_t ParameterSet::state_bytes() const {
@@ -496,6 +571,7 @@ std::size_t ParameterSet::state_bytes() const {
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() +
          evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes() +
+         average_statistics_.bytes() +
          (compression_.empty() ? 0 : compression_.front().buffer.bytes() + compression_.back().buffer.bytes());
 }
 

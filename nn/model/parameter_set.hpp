@@ -8,6 +8,7 @@
 #include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_groups.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -49,6 +50,7 @@ struct ParameterArenas {
 struct ParameterSetOptions {
   double weight_decay = 0;
   bool decay_all = true;             ///< false: biases and norm parameters are not decayed
+  ParameterGroups groups{};          ///< decay by role and rates by name, before decay_all
   MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's
   ParameterArenas lent{};            ///< arenas in the host program's memory instead
   std::int64_t statistics_rows = 1;  ///< statistics(): more than 1 take memory beside buffer_arena()
@@ -142,6 +144,21 @@ class ParameterSet {
   [[nodiscard]] TensorView compression_errors() const;
   [[nodiscard]] TensorView compression_factors() const;
 
+  /// A moving average of the weights (nn/optim/moving_average.hpp), all zero when made; begin_average() sets it. Once
+  /// (StateError). It is an optimizer state kAverage, so ranks divide it as they divide the others, and an average of
+  /// each row of statistics().
+  static constexpr const char* kAverage = "weight_average";
+  void add_average(Context& context);
+  [[nodiscard]] bool averages() const { return averages_; }
+  /// The average = the weights and statistics as they are; enqueued. Does nothing without an average.
+  void begin_average(Context& context) const;
+  /// The parts of the arena of which this rank has the states: all of it, or those of its share.
+  [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
+  [[nodiscard]] TensorView average_statistics() const;  ///< like statistics(); not given without an average
+  /// The mean of average_statistics() over the ranks, which belongs to the averaged weights; written by the code that
+  /// averages. Like evaluation_buffer_arena(); not given without an average.
+  [[nodiscard]] TensorView average_buffer_arena() const;
+
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
@@ -159,6 +176,8 @@ class ParameterSet {
   /// The buffers of evaluation, inference and checkpoints: averages over ranks, written by the code that averages.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
   [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< stored shape
+  /// The same in an arena of that layout.
+  [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
   /// The logical tensor in the stored view of a buffer.
   [[nodiscard]] TensorView logical_buffer(int index, const TensorView& stored) const;
   /// read() and write() for a buffer. Reading returns the value for evaluation; writing sets that value and the one
@@ -170,14 +189,17 @@ class ParameterSet {
   struct Persistent {
     enum class Kind : unsigned char {
       parameters,
-      state,  ///< of the optimizer: of_rank when states are divided
+      state,    ///< of the optimizer: of_rank when states are divided
+      average,  ///< of the weights: a state, too
       counter,
       loss_scale,
       good_updates,  ///< loss_scale_good()
       errors,        ///< compression_errors()
       factors,       ///< compression_factors()
       statistics,    ///< statistics()
-      averaged_statistics
+      averaged_statistics,
+      average_statistics,  ///< average_statistics(), of each rank
+      average_buffers      ///< average_buffer_arena()
     };
     Kind kind = Kind::parameters;
     std::string name;      ///< "parameters", "momentum_buffer", "step", "loss scale", "averaged statistics", ...
@@ -228,6 +250,8 @@ class ParameterSet {
   int shard_ranks_ = 1;
   std::vector<State> states_;
   std::vector<State> counters_;
+  bool averages_ = false;
+  Buffer average_statistics_;       ///< and their mean in the last row; empty without an average
   Buffer loss_scale_;               ///< the scale, and kScalar bytes later the count; empty without a loss scale
   std::vector<State> compression_;  ///< errors and factors; empty without compression
   std::int64_t factors_ = 0;

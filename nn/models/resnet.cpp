@@ -10,23 +10,25 @@ namespace {
 
 /// Two 3x3 convolutions. `shortcut` is the other branch's output.
 NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut, std::int64_t channels,
-                   std::int64_t stride) {
+                   std::int64_t stride, bool zero_init) {
   NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 3, .stride = stride, .pad = 1});
   y = builder.batch_norm(name + ".bn1", y, {.relu = true});
   y = builder.conv2d(name + ".conv2", y, channels, {.kernel = 3, .stride = 1, .pad = 1});
-  return builder.batch_norm(name + ".bn2", y, {.relu = true, .residual = shortcut});
+  return builder.batch_norm(name + ".bn2", y,
+                            {.relu = true, .residual = shortcut, .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
 /// 1x1, 3x3 with the stride and the groups, 1x1 to four times the channels of a plain ResNet.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut,
-                        std::int64_t channels, std::int64_t stride, const BottleneckWidth& width) {
+                        std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;
   NodeId y = builder.conv2d(name + ".conv1", x, inner, {.kernel = 1});
   y = builder.batch_norm(name + ".bn1", y, {.relu = true});
   y = builder.conv2d(name + ".conv2", y, inner, {.kernel = 3, .stride = stride, .pad = 1, .groups = width.groups});
   y = builder.batch_norm(name + ".bn2", y, {.relu = true});
   y = builder.conv2d(name + ".conv3", y, 4 * channels, {.kernel = 1});
-  return builder.batch_norm(name + ".bn3", y, {.relu = true, .residual = shortcut});
+  return builder.batch_norm(name + ".bn3", y,
+                            {.relu = true, .residual = shortcut, .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
 /// torchvision's: resnext50_32x4d, wide_resnet50_2; of other widths in the same manner.
@@ -58,7 +60,8 @@ constexpr std::array<LargeModel, 9> kLargeModels{{{18, {}},
 
 }  // namespace
 
-Model resnet(int depth, std::int64_t classes, std::int64_t image, const BottleneckWidth& width) {
+Model resnet(int depth, std::int64_t classes, std::int64_t image, const BottleneckWidth& width,
+             bool zero_init_residual) {
   struct Kind {
     int depth;
     bool bottleneck;
@@ -96,8 +99,8 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
         shortcut = builder.conv2d(name + ".downsample.0", x, out, {.kernel = 1, .stride = stride});
         shortcut = builder.batch_norm(name + ".downsample.1", shortcut);
       }
-      x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride, width)
-                           : basic_block(builder, name, x, shortcut, channels, stride);
+      x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride, width, zero_init_residual)
+                           : basic_block(builder, name, x, shortcut, channels, stride, zero_init_residual);
     }
   }
   x = builder.global_average_pool("avgpool", x);
@@ -105,7 +108,7 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
   return builder.build();
 }
 
-Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::int64_t width) {
+Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::int64_t width, bool zero_init_residual) {
   require<UsageError>(depth >= 8 && (depth - 2) % 6 == 0, "resnet: depth is ", depth,
                       ", expected 6 n + 2 for small images: 20, 32, 44, 56, 110");
   const int blocks = (depth - 2) / 6;
@@ -118,7 +121,7 @@ Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::in
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
       const NodeId shortcut = stride == 1 ? x : builder.subsample_pad(name + ".shortcut", x, channels, stride);
-      x = basic_block(builder, name, x, shortcut, channels, stride);
+      x = basic_block(builder, name, x, shortcut, channels, stride, zero_init_residual);
     }
   }
   x = builder.global_average_pool("avgpool", x);
@@ -147,19 +150,20 @@ Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int6
 
 Model make_model(const ModelRequest& request) {
   if (request.name == "mlp") {
+    require<UsageError>(!request.zero_init_residual, "zero_init_residual is on for mlp, which has no residual blocks");
     return mlp({request.height, request.width, 3}, request.hidden, request.classes);
   }
   require<UsageError>(request.hidden.empty(), "model ", request.name, " takes no hidden sizes, only mlp does");
   for (const int depth : {20, 32, 44, 56, 110}) {
     if (request.name == "resnet" + std::to_string(depth)) {
-      return cifar_resnet(depth, request.classes, request.height, request.width);
+      return cifar_resnet(depth, request.classes, request.height, request.width, request.zero_init_residual);
     }
   }
   for (const LargeModel& large : kLargeModels) {
     if (request.name == name_of(large.depth, large.width)) {
       require<UsageError>(request.height == request.width, "model ", request.name, " takes square images, these are ",
                           request.height, " x ", request.width);
-      return resnet(large.depth, request.classes, request.height, large.width);
+      return resnet(large.depth, request.classes, request.height, large.width, request.zero_init_residual);
     }
   }
   throw UsageError("unknown model '" + request.name +

@@ -19,14 +19,15 @@ struct BottleneckWidth {
 /// convolution). With more groups a ResNeXt (Xie et al. 2017: 32 groups of 4), with wider ones a wide ResNet
 /// (Zagoruyko and Komodakis 2016: 128); depth 18 and 34 have no bottlenecks, UsageError for another width there.
 /// Parameter names and logical shapes are torchvision's, and so is the model's name: resnet50, resnext50_32x4d,
-/// wide_resnet50_2. `image` is the side of the square RGB input.
+/// wide_resnet50_2. `image` is the side of the square RGB input. zero_init_residual: the scale of each block's last
+/// norm begins as 0, so that the block begins as its shortcut (Goyal et al. 2017, section 5.1).
 [[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
-                           const BottleneckWidth& width = {});
+                           const BottleneckWidth& width = {}, bool zero_init_residual = false);
 
 /// ResNet-20, 32, 44, 56, 110 for small images (He et al. 2015, section 4.2; shortcuts of option A: no parameters).
 /// Names follow torchvision's with a 3x3 stem and three stages: conv1, bn1, layer{1,2,3}.{i}.{conv1,bn1,conv2,bn2}, fc.
 [[nodiscard]] Model cifar_resnet(int depth, std::int64_t classes = 10, std::int64_t height = 32,
-                                 std::int64_t width = 32);
+                                 std::int64_t width = 32, bool zero_init_residual = false);
 
 /// Multi-layer perceptron on the flattened image: layers.{i} with ReLU between them. Without hidden layers it is a
 /// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
@@ -40,6 +41,7 @@ struct ModelRequest {
   std::int64_t height = 32;
   std::int64_t width = 32;
   std::vector<std::int64_t> hidden{};  ///< mlp only
+  bool zero_init_residual = false;     ///< not mlp
 };
 [[nodiscard]] Model make_model(const ModelRequest& request);
 

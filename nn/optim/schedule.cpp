@@ -1,6 +1,7 @@
 #include <lockstep/nn/optim/schedule.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
 
@@ -8,10 +9,34 @@
 
 namespace lockstep::nn {
 
+namespace {
+
+constexpr std::array<std::string_view, 4> kKinds{"constant", "step", "cosine", "polynomial"};  // in the order of Kind
+constexpr std::array<std::string_view, 3> kForms{"linear", "constant", "exponential"};         // of WarmUp
+
+}  // namespace
+
+double Schedule::warmup_rate(std::int64_t step) const {
+  const double done = static_cast<double>(step) / static_cast<double>(warmup_steps);
+  const double factor = warmup_factor.value_or(1);
+  switch (warmup) {
+    case WarmUp::linear:
+      break;
+    case WarmUp::constant:
+      return base * factor;
+    case WarmUp::exponential:
+      return base * std::pow(factor, 1 - done);
+  }
+  return warmup_factor ? base * (factor + (1 - factor) * done)
+                       : base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+}
+
 double Schedule::at(std::int64_t step) const {
   if (step < warmup_steps) {
-    return base * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
+    return warmup_rate(step);
   }
+  const double span = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
+  const double done = std::min(static_cast<double>(step - warmup_steps) / span, 1.0);
   switch (kind) {
     case Kind::constant:
       break;
@@ -20,34 +45,48 @@ double Schedule::at(std::int64_t step) const {
           std::count_if(milestones.begin(), milestones.end(), [&](std::int64_t m) { return step >= m; });
       return base * std::pow(gamma, static_cast<double>(passed));
     }
-    case Kind::cosine: {
-      const double span = static_cast<double>(std::max<std::int64_t>(total_steps - warmup_steps, 1));
-      const double done = std::min(static_cast<double>(step - warmup_steps) / span, 1.0);
-      return 0.5 * base * (1 + std::cos(std::numbers::pi * done));
-    }
+    case Kind::cosine:
+      return end + 0.5 * (base - end) * (1 + std::cos(std::numbers::pi * done));
+    case Kind::polynomial:
+      return end + (base - end) * std::pow(1 - done, power);
   }
   return base;
 }
 
 std::string_view name_of(Schedule::Kind kind) {
-  switch (kind) {
-    case Schedule::Kind::constant:
-      return "constant";
-    case Schedule::Kind::step:
-      return "step";
-    case Schedule::Kind::cosine:
-      break;
-  }
-  return "cosine";
+  return kKinds[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(Schedule::WarmUp form) {
+  return kForms[static_cast<std::size_t>(form)];
 }
 
 Schedule::Kind parse_schedule(const std::string& text) {
-  for (const Schedule::Kind kind : {Schedule::Kind::constant, Schedule::Kind::step, Schedule::Kind::cosine}) {
-    if (text == name_of(kind)) {
-      return kind;
-    }
-  }
-  throw UsageError("unknown schedule '" + text + "', expected constant, step or cosine");
+  const auto* found = std::find(kKinds.begin(), kKinds.end(), text);
+  require<UsageError>(found != kKinds.end(), "unknown schedule '", text,
+                      "', expected constant, step, cosine or polynomial");
+  return static_cast<Schedule::Kind>(found - kKinds.begin());
+}
+
+Schedule::WarmUp parse_warmup(const std::string& text) {
+  const auto* found = std::find(kForms.begin(), kForms.end(), text);
+  require<UsageError>(found != kForms.end(), "unknown warm-up '", text, "', expected linear, constant or exponential");
+  return static_cast<Schedule::WarmUp>(found - kForms.begin());
+}
+
+void require_schedule(const Schedule& schedule) {
+  require<UsageError>(std::isfinite(schedule.gamma) && schedule.gamma > 0, "schedule: gamma is ", schedule.gamma,
+                      ", expected above 0");
+  require<UsageError>(std::isfinite(schedule.power) && schedule.power > 0, "schedule: power is ", schedule.power,
+                      ", expected above 0");
+  require<UsageError>(std::isfinite(schedule.end) && schedule.end >= 0, "schedule: the rate at the end is ",
+                      schedule.end, ", expected at least 0");
+  const bool linear = schedule.warmup == Schedule::WarmUp::linear;
+  const double factor = schedule.warmup_factor.value_or(1);
+  require<UsageError>(factor <= 1 && (linear ? factor >= 0 : factor > 0), "schedule: the factor of the warm-up is ",
+                      factor, ", expected ", linear ? "0" : "above 0", " to 1");
+  require<UsageError>(linear || schedule.warmup_factor, "schedule: a ", name_of(schedule.warmup),
+                      " warm-up has no factor, expected one");
 }
 
 }  // namespace lockstep::nn

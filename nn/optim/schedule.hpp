@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -9,18 +10,35 @@ namespace lockstep::nn {
 
 /// The learning rate as a function of the step alone, so that a resumed run continues exactly.
 struct Schedule {
-  enum class Kind : unsigned char { constant, step, cosine } kind = Kind::constant;
-  double base = 0.1;                     ///< learning rate after warm-up
-  std::int64_t warmup_steps = 0;         ///< linear from base / warmup_steps up to base (Goyal et al. 2017)
-  std::int64_t total_steps = 1;          ///< cosine reaches 0 after the last step (Loshchilov and Hutter 2017)
-  std::vector<std::int64_t> milestones;  ///< step: multiplied by gamma at each of these steps
+  enum class Kind : unsigned char { constant, step, cosine, polynomial } kind = Kind::constant;
+  double base = 0.1;                       ///< learning rate after warm-up
+  std::int64_t warmup_steps = 0;           ///< the first steps, of which step s has warmup_rate(s)
+  std::int64_t total_steps = 1;            ///< cosine and polynomial reach `end` after the last step
+  std::vector<std::int64_t> milestones{};  ///< step: multiplied by gamma at each of these steps
   double gamma = 0.1;
+  double end = 0;    ///< cosine: end + (base - end) (1 + cos(pi d)) / 2 at the fraction d of the steps behind warm-up
+                     ///< (Loshchilov and Hutter 2017)
+  double power = 2;  ///< polynomial: end + (base - end) (1 - d)^power (You et al. 2017, LARS)
+  /// How the rate begins, with the factor f at its first step:
+  enum class WarmUp : unsigned char {
+    linear,      ///< base (f + (1 - f) s / warmup_steps); without f base (s + 1) / warmup_steps (Goyal et al. 2017)
+    constant,    ///< base f
+    exponential  ///< base f^(1 - s / warmup_steps)
+  } warmup = WarmUp::linear;
+  std::optional<double> warmup_factor{};  ///< f, above 0 unless linear
 
   /// Learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;
+
+ private:
+  [[nodiscard]] double warmup_rate(std::int64_t step) const;
 };
 
-[[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine"
+[[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine", "polynomial"
 [[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< UsageError listing the names
+[[nodiscard]] std::string_view name_of(Schedule::WarmUp form);         ///< "linear", "constant", "exponential"
+[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< UsageError listing the names
+/// UsageError for numbers out of range.
+void require_schedule(const Schedule& schedule);
 
 }  // namespace lockstep::nn

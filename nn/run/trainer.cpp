@@ -128,6 +128,22 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"keep_last", text(options.keep_last)},
                                            {"training_data", text(data.train.fingerprint())},
                                            {"test_data", text(data.test.fingerprint())}};
+  if (const std::string groups = text_of(options.groups); !groups.empty()) {
+    texts["parameter_groups"] = groups;
+  }
+  if (options.average.on()) {
+    texts["ema"] = text_of(options.average);
+  }
+  const Schedule& schedule = options.schedule;
+  if (schedule.end != 0) {
+    texts["learning_rate_at_end"] = text(schedule.end);
+  }
+  if (schedule.kind == Schedule::Kind::polynomial) {
+    texts["power"] = text(schedule.power);
+  }
+  if (schedule.warmup_factor) {
+    texts["warmup"] = text(name_of(schedule.warmup), *schedule.warmup_factor);
+  }
   if (options.accumulate > 1) {
     texts["accumulate"] = text(options.accumulate);
   }
@@ -213,6 +229,8 @@ struct Trainer::Impl {
             .optimizer = o.optimizer,
             .weight_decay = o.weight_decay,
             .decay_all = o.decay_all,
+            .groups = o.groups,
+            .average = o.average,
             .buckets = o.buckets,
             .reduce_dtype = o.reduce_dtype,
             .sum_order = o.sum_order,
@@ -320,6 +338,7 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
                    .virtual_ranks = options.virtual_ranks});
   require<UsageError>(!options.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
+  require_schedule(options.schedule);
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       require_fields(*set, step_layout(model, options.plan));
@@ -484,8 +503,33 @@ void Trainer::reduce_buffers() {
 }
 
 Metrics Trainer::evaluate(const EvaluationHook& each) {
-  Impl& s = *impl_;
   reduce_buffers();
+  return evaluate_test_set(each);
+}
+
+Metrics Trainer::evaluate_average(const EvaluationHook& each) {
+  reduce_buffers();
+  impl_->step.begin_average();
+  struct End {
+    TrainStep& step;
+    bool done = false;
+    ~End() {
+      if (!done) {  // an error of the evaluation is what the caller gets
+        try {
+          step.end_average();
+        } catch (...) {
+        }
+      }
+    }
+  } end{impl_->step};
+  const Metrics sums = evaluate_test_set(each);
+  end.done = true;
+  impl_->step.end_average();
+  return sums;
+}
+
+Metrics Trainer::evaluate_test_set(const EvaluationHook& each) {
+  Impl& s = *impl_;
   (void)s.step.take_evaluated();
   Loader loader(s.data.test, s.test_sampler, s.step.host_memory(), s.loader_options());
   const SyncGuard idle(s.context.stream());  // it waits for the copies
@@ -541,6 +585,7 @@ void Trainer::restore(const Position& position, const std::vector<double>& own_b
   copy(s.context, TensorView(std::span<double>(host), statistics.shape), statistics);
   s.step.synchronize();
   s.position = position;
+  s.step.average_behind(position.step);
   s.samples_seen = samples_seen;
   s.open_loader();
 }

@@ -47,6 +47,8 @@ struct TrainerOptions {
   OptimizerOptions optimizer{};
   double weight_decay = 1e-4;
   bool decay_all = true;
+  ParameterGroups groups{};
+  MovingAverageOptions average{};  ///< of the weights; evaluate_average()
   Schedule schedule{};
   /// The schedule goes by updates, for a run that ends after a number of them; false: by epochs. The same unless a run
   /// goes on with batches of another size (Trainer::learning_rate()).
@@ -77,7 +79,8 @@ struct Position {
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything else is local.
+/// evaluate_average, sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything
+/// else is local.
 class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
@@ -128,6 +131,9 @@ class Trainer {
   /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
   [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
+  /// The same of the moving average (TrainerOptions::average), with the average of its statistics. The parameters are
+  /// as before when it returns. StateError without one.
+  [[nodiscard]] Metrics evaluate_average(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into
   /// the evaluation buffers. The ranks' own buffers stay as they are.
   void reduce_buffers();
@@ -168,6 +174,8 @@ class Trainer {
 
  private:
   struct Impl;
+  /// With the parameters and evaluation buffers as they are.
+  [[nodiscard]] Metrics evaluate_test_set(const EvaluationHook& each);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -24,6 +24,10 @@ double now_s() {
 
 constexpr std::string_view kLast = "last";
 
+/// Metrics of the moving average (TrainerOptions::average).
+constexpr const char* kAverageLoss = "ema_test_loss";
+constexpr const char* kAverageAccuracy = "ema_test_accuracy";
+
 /// A name that metrics.jsonl does not have already.
 bool is_own_name(const std::string& name) {
   static const std::set<std::string> kOurs{"accuracy",       "comm_exposed_s",
@@ -32,7 +36,8 @@ bool is_own_name(const std::string& name) {
                                            "learning_rate",  "seconds",
                                            "sent_bytes",     "skipped_updates",
                                            "step",           "test_loss",
-                                           "test_accuracy",  "test_top_k_accuracy"};
+                                           "test_accuracy",  "test_top_k_accuracy",
+                                           kAverageLoss,     kAverageAccuracy};
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos &&
          kOurs.count(name) == 0 && !name.ends_with("_per_second");
 }
@@ -98,6 +103,13 @@ EvaluationEvent evaluate(Trainer& trainer, comm::Communicator& control, const st
                         .samples = test.samples,
                         .metrics = {}};
   event.metrics = own_metrics(control, metrics, &RunMetric::of_evaluation, event);
+  if (trainer.options().average.on()) {
+    const Metrics average = trainer.evaluate_average();
+    event.metrics[kAverageLoss] = average.loss();
+    if (!trainer.evaluation_plan().layout().regression) {
+      event.metrics[kAverageAccuracy] = average.accuracy();
+    }
+  }
   observer.on_evaluation_end(event);
   return event;
 }
@@ -174,9 +186,12 @@ class Run {
   [[nodiscard]] BestBy resolved_best() const {
     BestBy best = options_.best;
     if (best.metric.empty()) {
-      best.metric = regression() ? "test_loss" : "test_accuracy";
+      best.metric = trainer_.options().average.on() ? (regression() ? kAverageLoss : kAverageAccuracy)
+                    : regression()                  ? "test_loss"
+                                                    : "test_accuracy";
     }
-    best.lowest = best.metric == "test_loss" || (best.metric != "test_accuracy" && best.lowest);
+    best.lowest =
+        best.metric == "test_loss" || best.metric == kAverageLoss || (best.metric != "test_accuracy" && best.lowest);
     return best;
   }
 
@@ -207,7 +222,9 @@ class Run {
     require<UsageError>(options_.epochs <= std::numeric_limits<std::int64_t>::max() / per_epoch_,
                         "training run: epochs is ", options_.epochs, ", of ", per_epoch_,
                         " steps each, expected fewer than 2^63 steps");
-    bool known = best_.metric == "test_accuracy" || best_.metric == "test_loss";
+    bool known = best_.metric == "test_accuracy" || best_.metric == "test_loss" ||
+                 (trainer_.options().average.on() &&
+                  (best_.metric == kAverageLoss || (best_.metric == kAverageAccuracy && !regression())));
     same += checked(options_.metrics);
     for (const RunMetric& metric : options_.metrics) {
       known = known || (metric.of_evaluation && metric.name == best_.metric);
@@ -399,7 +416,9 @@ class Run {
                                                            : event.test.metrics.at(best_.metric);
     forget_missing_best();
     // A model whose loss is not finite may still be right by chance, so that its accuracy says nothing.
-    const bool sound = best_.metric != "test_accuracy" || std::isfinite(event.test.loss);
+    const bool sound = best_.metric == "test_accuracy"    ? std::isfinite(event.test.loss)
+                       : best_.metric == kAverageAccuracy ? std::isfinite(event.test.metrics.at(kAverageLoss))
+                                                          : true;
     event.best = sound && std::isfinite(value) &&
                  (!progress_.best || (best_.lowest ? value < *progress_.best : value > *progress_.best));
     progress_.since_best = event.best ? 0 : progress_.since_best + 1;

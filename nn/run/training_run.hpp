@@ -14,8 +14,9 @@ namespace lockstep::nn {
 
 /// What decides which evaluation was the best: the one that checkpoints keep as "best".
 struct BestBy {
-  /// "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; empty: the accuracy, and the loss for
-  /// regressions.
+  /// "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; with a moving average of the weights
+  /// also its "ema_test_accuracy" and "ema_test_loss". Empty: the accuracy, and the loss for regressions, of the
+  /// moving average where there is one.
   std::string metric{};
   bool lowest = false;  ///< of a metric of one's own: the lowest value is the best
 };
@@ -60,7 +61,8 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
                        const RunOptions& options, RunProgress progress, RunObserver& observer);
 
 /// The evaluation that run_training() makes after an epoch, by itself: the test set's loss and accuracies, and the
-/// metrics with of_evaluation. The observer is told of its begin, its micro-batches and its end. Collective.
+/// metrics with of_evaluation; then the test set's loss and accuracy for the moving average, where there is one, as
+/// metrics. The observer is told of the first one's begin, its micro-batches, and the end. Collective.
 EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, const std::vector<RunMetric>& metrics,
                                RunObserver& observer);
 

@@ -37,6 +37,7 @@ using Kind = ParameterSet::Persistent::Kind;
 constexpr const char* kLossScale = "loss_scale";
 constexpr const char* kLossScaleGood = "loss_scale_good";
 constexpr const char* kRankBuffers = "rank_buffers";
+constexpr const char* kRankAverages = "rank_buffers_ema";
 constexpr const char* kFactors = "compression_factors";
 constexpr const char* kError = ".error.";        ///< of each parameter, with a rank behind: what it has not sent yet
 constexpr const char* kSquares = ".exp_avg_sq";  ///< of each parameter: Adam's mean of squared gradients
@@ -181,6 +182,9 @@ OptimizerParts optimizer_parts(const ParameterSet& parameters, WholeStates& stat
         break;
       case Kind::parameters:
       case Kind::averaged_statistics:  // in the model's file
+      case Kind::average:              // in a file of its own
+      case Kind::average_buffers:      // there, too
+      case Kind::average_statistics:   // of each rank
       case Kind::statistics:           // of each rank
       case Kind::errors:               // likewise
       case Kind::factors:              // a file may have those of another compression
@@ -188,6 +192,24 @@ OptimizerParts optimizer_parts(const ParameterSet& parameters, WholeStates& stat
     }
   }
   return parts;
+}
+
+/// The moving average's part of a folder: as the pieces of a model. Parameters that are frozen have none.
+std::vector<Piece> average_pieces(const ParameterSet& parameters, WholeStates& states) {
+  std::vector<Piece> pieces;
+  add_parameter_pieces(pieces, parameters, states.of(ParameterSet::kAverage), "");
+  add_buffer_pieces(pieces, parameters, parameters.average_buffer_arena());
+  return pieces;
+}
+
+void write_average(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
+                   const Metadata& metadata) {
+  std::vector<Piece> pieces = average_pieces(parameters, states);
+  std::vector<Piece> all;
+  add_parameter_pieces(all, parameters, parameters.values(), "");
+  const auto frozen = static_cast<std::ptrdiff_t>(parameters.trainable().size());
+  pieces.insert(pieces.begin() + frozen, all.begin() + frozen, all.end());
+  write_pieces(path, context, pieces, {}, metadata);
 }
 
 /// A number on the host, as f64 or i64.
@@ -230,18 +252,24 @@ void require_squares(const TensorFile& file, const Piece& piece) {
 
 void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
                      std::int64_t ranks, const std::vector<double>& rank_buffers,
-                     std::vector<std::vector<std::byte>>& errors) {
+                     const std::vector<double>& rank_averages, std::vector<std::vector<std::byte>>& errors) {
   OptimizerParts parts = optimizer_parts(parameters, states);
   for (std::size_t rank = 0; rank < errors.size(); ++rank) {
     const TensorView arena(errors[rank].data(), parameters.dtype(), Device::cpu(), {parameters.trainable_numel()});
     add_parameter_pieces(parts.pieces, parameters, arena, concat(kError, rank));
   }
   // Each rank's own statistics as they lie in the arena.
-  std::vector<SafetensorsTensor> more{{.name = kRankBuffers,
-                                       .dtype = DType::f64,
-                                       .shape = {ranks, static_cast<std::int64_t>(rank_buffers.size()) / ranks},
-                                       .data = std::as_bytes(std::span(rank_buffers)),
-                                       .fill = {}}};
+  const auto of_ranks = [ranks](const char* name, const std::vector<double>& rows) -> SafetensorsTensor {
+    return {.name = name,
+            .dtype = DType::f64,
+            .shape = {ranks, static_cast<std::int64_t>(rows.size()) / ranks},
+            .data = std::as_bytes(std::span(rows)),
+            .fill = {}};
+  };
+  std::vector<SafetensorsTensor> more{of_ranks(kRankBuffers, rank_buffers)};
+  if (parameters.averages()) {
+    more.push_back(of_ranks(kRankAverages, rank_averages));
+  }
   std::vector<double> factors;
   if (const TensorView view = parameters.compression_factors(); view.given()) {
     factors.resize(static_cast<std::size_t>(view.numel()));
@@ -315,6 +343,12 @@ class StateFolder {
     ranks_ = std::max(ranks, 1);
     static_cast<void>(floating_entry_of(optimizer_, kRankBuffers, {ranks_, elements}, kModelOrOptimizer));
     check_compression(parameters);
+    if (parameters.averages() && file_exists(existing(folder) + "/" + kAverageFile)) {
+      average_.emplace(existing(folder) + "/" + kAverageFile);
+      average_pieces_ = average_pieces(parameters, states_);
+      require_pieces(*average_, average_pieces_, kModelOrOptimizer);
+      static_cast<void>(floating_entry_of(optimizer_, kRankAverages, {ranks_, elements}, kModelOrOptimizer));
+    }
     metadata_ = model_.metadata();
     metadata_.erase("format");
     require_checksums(existing(folder));
@@ -328,6 +362,9 @@ class StateFolder {
   [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) {
     read_model(model_, context, parameters);
     read_pieces(optimizer_, context, parts_.pieces);
+    if (average_) {
+      read_pieces(*average_, context, average_pieces_);
+    }
     states_.scatter();
     for (std::size_t i = 0; i < parts_.numbers.size(); ++i) {
       if (std::optional<HostNumber> value = values_[i]) {
@@ -337,11 +374,25 @@ class StateFolder {
     read_compression(context, parameters, rank, ranks);
     // Otherwise the averages, which read_model() has put there, replace each rank's own statistics.
     const std::int64_t rows = parameters.statistics_rows();
-    if (const std::int64_t elements = parameters.buffer_arena().numel(); ranks * rows == ranks_ && elements > 0) {
+    const std::int64_t elements = parameters.buffer_arena().numel();
+    const auto read_rows = [&](const char* name, const TensorView& statistics) {
       std::vector<double> all(static_cast<std::size_t>(ranks_ * elements));
       const TensorView view(std::span<double>(all), {ranks_, elements});
-      read_entry(optimizer_, *optimizer_.find(kRankBuffers), view);
-      copy_now(context, view.slice(0, rank * rows, (rank + 1) * rows), parameters.statistics());
+      read_entry(optimizer_, *optimizer_.find(name), view);
+      copy_now(context, view.slice(0, rank * rows, (rank + 1) * rows), statistics);
+    };
+    if (ranks * rows == ranks_ && elements > 0) {
+      read_rows(kRankBuffers, parameters.statistics());
+    }
+    if (!average_) {
+      parameters.begin_average(context);
+    } else if (ranks * rows == ranks_ && elements > 0) {
+      read_rows(kRankAverages, parameters.average_statistics());
+    } else {
+      for (std::int64_t row = 0; elements > 0 && row < rows; ++row) {
+        copy_now(context, parameters.average_buffer_arena().reshape({1, elements}),
+                 parameters.average_statistics().slice(0, row, row + 1));
+      }
     }
     return {metadata_, ranks_};
   }
@@ -404,6 +455,8 @@ class StateFolder {
   SafetensorsFile optimizer_;
   WholeStates states_;
   OptimizerParts parts_;
+  std::optional<SafetensorsFile> average_;  ///< none: there is no average, or none in the folder
+  std::vector<Piece> average_pieces_;
   int error_ranks_ = 0;       ///< whose errors the file has
   bool has_factors_ = false;  ///< of this compression: others begin anew
   std::vector<std::optional<HostNumber>> values_;
@@ -411,10 +464,8 @@ class StateFolder {
   Metadata metadata_;
 };
 
-}  // namespace
-
-std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
-  const TensorView statistics = parameters.statistics();
+/// Every rank's rows, in rank order, on rank 0; empty on the others. Collective.
+std::vector<double> gather_rows(Context& context, const TensorView& statistics, comm::Communicator& control) {
   const std::int64_t n = statistics.numel();
   std::vector<double> own(static_cast<std::size_t>(n));
   std::vector<double> all(static_cast<std::size_t>(n * control.size()));
@@ -428,21 +479,11 @@ std::vector<double> gather_statistics(Context& context, const ParameterSet& para
   return all;
 }
 
-void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
-                        const std::vector<double>& weights) {
-  const std::int64_t rows = control.size() * parameters.statistics_rows();
-  require<UsageError>(static_cast<std::int64_t>(weights.size()) == rows, "average of the statistics: ", weights.size(),
-                      " weights, expected one for each of the ", rows, " ranks");
-  const std::int64_t n = parameters.buffer_arena().numel();
-  double total = 0;
-  for (const double weight : weights) {
-    total += weight;
-  }
-  require<UsageError>(total > 0, "average of the statistics: the weights sum to ", total, ", expected more than 0");
-  if (n == 0) {
-    return;
-  }
-  const std::vector<double> all = gather_statistics(context, parameters, control);
+/// The mean of the rows of all ranks, by weights that sum to `total`, in rank order; for every rank. Collective.
+void average_rows(Context& context, const TensorView& statistics, comm::Communicator& control,
+                  const std::vector<double>& weights, double total, const TensorView& to) {
+  const std::int64_t n = to.numel();
+  const std::vector<double> all = gather_rows(context, statistics, control);
   std::vector<double> mean(static_cast<std::size_t>(n), 0.0);
   if (control.rank() == 0) {
     for (std::size_t r = 0; r < weights.size(); ++r) {
@@ -455,7 +496,32 @@ void average_statistics(Context& context, ParameterSet& parameters, comm::Commun
   Stream inline_stream = Stream::host_inline();
   const TensorView view(std::span<double>(mean), {n});
   control.broadcast(inline_stream, view, 0);
-  copy_now(context, view, parameters.evaluation_buffer_arena());
+  copy_now(context, view, to);
+}
+
+}  // namespace
+
+std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
+  return gather_rows(context, parameters.statistics(), control);
+}
+
+void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
+                        const std::vector<double>& weights) {
+  const std::int64_t rows = control.size() * parameters.statistics_rows();
+  require<UsageError>(static_cast<std::int64_t>(weights.size()) == rows, "average of the statistics: ", weights.size(),
+                      " weights, expected one for each of the ", rows, " ranks");
+  double total = 0;
+  for (const double weight : weights) {
+    total += weight;
+  }
+  require<UsageError>(total > 0, "average of the statistics: the weights sum to ", total, ", expected more than 0");
+  if (parameters.buffer_arena().numel() == 0) {
+    return;
+  }
+  average_rows(context, parameters.statistics(), control, weights, total, parameters.evaluation_buffer_arena());
+  if (parameters.averages()) {
+    average_rows(context, parameters.average_statistics(), control, weights, total, parameters.average_buffer_arena());
+  }
 }
 
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
@@ -470,6 +536,8 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
                       "and the communicator has ",
                       control.size(), ", expected all of them");
   const std::vector<double> rank_buffers = gather_statistics(context, parameters, control);
+  const std::vector<double> rank_averages =
+      parameters.averages() ? gather_rows(context, parameters.average_statistics(), control) : std::vector<double>();
   WholeStates states(context, parameters, control.rank() == 0);
   states.gather(control);
   std::vector<std::vector<std::byte>> errors = gather_errors(context, parameters, control);
@@ -479,8 +547,12 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
       write_optimizer(made.file(kOptimizerFile), context, parameters, states,
-                      control.size() * parameters.statistics_rows(), rank_buffers, errors);
+                      control.size() * parameters.statistics_rows(), rank_buffers, rank_averages, errors);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
+      if (parameters.averages()) {
+        write_average(made.file(kAverageFile), context, parameters, states, extras.metadata);
+        names.emplace_back(kAverageFile);
+      }
       for (const auto& [name, text] : extras.files) {
         write_file(made.file(name), text);
         names.push_back(name);

@@ -13,6 +13,8 @@ namespace lockstep::nn {
 
 /// The name of the optimizer's file in a folder of saved state.
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+/// The name of the moving average's: a model file of its own, for load_model() and other programs.
+inline constexpr const char* kAverageFile = "ema.safetensors";
 
 /// What a folder of saved state holds beside the tensors.
 struct StateExtras {
@@ -25,6 +27,8 @@ struct StateExtras {
 /// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds the
 /// optimizer's states and counters, a dynamic loss scale, each rank's own statistics and, with a compression
 /// (TrainStepOptions::power_sgd_rank), what each rank has not sent yet and the factors. Equal states give equal bytes.
+/// With a moving average (TrainStepOptions::average) there is ema.safetensors, too: the averaged weights and the
+/// average of their statistics, by the names of the model's file.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
 /// gets the same error (WriteError). Without control: for a rank that trains alone. Where ranks have divided the states
@@ -50,7 +54,8 @@ struct LoadedState {
 /// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
 /// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number
 /// that wrote it, if the caller knows; 0: any number. What the ranks had not sent yet is then divided: each gets an
-/// equal part of the sum. A file without it gives zeros, and factors of another compression are left out.
+/// equal part of the sum. A file without it gives zeros, and factors of another compression are left out. In a folder
+/// without ema.safetensors a moving average begins with the weights.
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of
@@ -69,8 +74,9 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
 /// rank order, on rank 0; empty on the others. Collective.
 [[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
                                                     comm::Communicator& control);
-/// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change.
-/// weights: one per rank or virtual rank, equal on all ranks; their sum is not 0. Collective.
+/// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change. So
+/// it does with those of a moving average, into average_buffer_arena(). weights: one per rank or virtual rank, equal on
+/// all ranks; their sum is not 0. Collective.
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights);
 

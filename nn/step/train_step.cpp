@@ -18,6 +18,7 @@
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/hash.hpp>
+#include <lockstep/kernels/lerp.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/step/ingest.hpp>
@@ -78,6 +79,7 @@ std::vector<comm::GradientRange> reduced_ranges(const ParameterSet& set, bool co
 
 std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.max_batch >= 1, "train step: max_batch is ", o.max_batch, ", expected at least 1");
+  require_moving_average(o.average);
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
   require<UsageError>(o.plan.weights == LossWeights::none || o.reduce_dtype == DType::f32,
                       "train step: gradients travel as ", o.reduce_dtype,
@@ -237,6 +239,7 @@ struct TrainStep::Impl {
         parameters(ctx, model, o.plan.dtype,
                    {.weight_decay = o.weight_decay,
                     .decay_all = o.decay_all,
+                    .groups = o.groups,
                     .lent = with_gradients(o.lent, gradient_arena),
                     .statistics_rows = std::max<std::int64_t>(virtual_ranks, 1)}),
         idle_parameters(ctx.stream()),
@@ -274,6 +277,10 @@ struct TrainStep::Impl {
       tree.emplace(ctx, parameters.gradients_and_weight_sum(), virtual_ranks);
     }
     plans.bind(parameters, pipeline.state(0), workspace);
+    if (o.average.on()) {
+      parameters.add_average(ctx);
+      own_pieces = parameters.state_pieces();
+    }
     parameters.initialise(ctx, o.seed);
     if (o.power_sgd_rank != 0) {
       static_cast<comm::PowerSgd&>(*hook).initialise(ctx);
@@ -411,6 +418,7 @@ struct TrainStep::Impl {
     }
     record.input = recorder->add_name({.text = "input", .kind = SpanKind::input});
     record.update = recorder->add_name({.text = "update", .kind = SpanKind::update});
+    record.average = recorder->add_name({.text = "moving average", .kind = SpanKind::update});
     record.graph = recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph});
   }
 
@@ -449,7 +457,60 @@ struct TrainStep::Impl {
     tree->add(context);
   }
 
+  /// Enqueues what the moving average takes of the weights behind the update that was enqueued last.
+  void take_average() {
+    const double share = options.average.weight(steps_before + steps);
+    if (share == 0) {
+      return;
+    }
+    recorded(record.average, [&] {
+      const TensorView state = parameters.state(ParameterSet::kAverage);
+      for (const auto& [begin, end] : own_pieces) {
+        ops::lerp(context, share, parameters.values().slice(0, begin, end), parameters.state_range(state, begin, end));
+      }
+      ops::lerp(context, share, parameters.statistics(), parameters.average_statistics());
+    });
+  }
+
+  void begin_average() {
+    require<StateError>(options.average.on(), "train step: begin_average() without a moving average, expected ",
+                        "TrainStepOptions::average");
+    require<StateError>(added == 0 && !averaged, "train step: begin_average() ",
+                        averaged ? "a second time" : "between add() and update()");
+    averaged = true;
+    const TensorView values = parameters.values().slice(0, 0, parameters.trainable_numel());
+    const TensorView state = parameters.state(ParameterSet::kAverage);
+    ops::strided_copy(context, values, parameters.gradients());
+    for (const auto& [begin, end] : own_pieces) {
+      ops::strided_copy(context, parameters.state_range(state, begin, end), values.slice(0, begin, end));
+    }
+    for (auto bucket = static_cast<int>(division.shards.size()) - 1; bucket >= 0; --bucket) {
+      shard_updated(bucket);
+    }
+    reducer.finish_gather();
+    parameters.round_weights(context);
+    const TensorView buffers = parameters.evaluation_buffer_arena();
+    if (buffers.numel() > 0) {
+      synchronize();  // before a copy to the host, which does not look after the communicator
+      kept_buffers.resize(static_cast<std::size_t>(buffers.numel()));
+      copy_now(context, buffers, TensorView(std::span<double>(kept_buffers), buffers.shape));
+      ops::strided_copy(context, parameters.average_buffer_arena(), buffers);
+    }
+  }
+
+  void end_average() {
+    require<StateError>(averaged, "train step: end_average() without begin_average() before");
+    averaged = false;
+    ops::strided_copy(context, parameters.gradients(), parameters.values().slice(0, 0, parameters.trainable_numel()));
+    parameters.round_weights(context);
+    const TensorView buffers = parameters.evaluation_buffer_arena();
+    if (buffers.numel() > 0) {
+      copy_now(context, TensorView(std::span<double>(kept_buffers), buffers.shape), buffers);
+    }
+  }
+
   void add(const Batch& batch, bool last, double rate) {
+    require<StateError>(!averaged, "train step: a step between begin_average() and end_average()");
     const Rows rows = rows_of(batch);
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
@@ -512,6 +573,7 @@ struct TrainStep::Impl {
 
   void finish_step() {
     ++steps;
+    take_average();
     ids += virtual_ranks > 0 ? 1 : 0;
     added = 0;
     samples = 0;
@@ -596,11 +658,15 @@ struct TrainStep::Impl {
   std::array<bool, 4> warm{};  ///< by place in the step: has run once
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
-  std::int64_t added = 0;        ///< micro-batches of this step
-  std::int64_t ids = 0;          ///< micro-batches so far, of all steps; of each virtual rank
-  double samples = 0;            ///< of this step, of this rank
-  Batch given;                   ///< of add() and update() with fields
-  std::vector<Metrics> trained;  ///< one, or one for each virtual rank
+  std::int64_t steps_before = 0;            ///< of the run, for the moving average
+  std::vector<ops::ArenaPiece> own_pieces;  ///< ParameterSet::state_pieces()
+  bool averaged = false;                    ///< between begin_average() and end_average()
+  std::vector<double> kept_buffers;         ///< meanwhile
+  std::int64_t added = 0;                   ///< micro-batches of this step
+  std::int64_t ids = 0;                     ///< micro-batches so far, of all steps; of each virtual rank
+  double samples = 0;                       ///< of this step, of this rank
+  Batch given;                              ///< of add() and update() with fields
+  std::vector<Metrics> trained;             ///< one, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
   struct Record {
@@ -608,6 +674,7 @@ struct TrainStep::Impl {
     CallRecord accumulate;
     int input = 0;  ///< names
     int update = 0;
+    int average = 0;
     int graph = 0;
   } record;        ///< nothing is recorded unless train has a recorder
   Event drained;   ///< of synchronize()
@@ -675,7 +742,19 @@ void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
   require<StateError>(impl_->added == 0, "train step: continue_from() between add() and update()");
   impl_->pipeline.flush();
   impl_->steps = steps;
+  impl_->steps_before = 0;
   impl_->ids = microbatches;
+}
+
+void TrainStep::average_behind(std::int64_t updates) {
+  impl_->steps_before = updates - impl_->steps;
+}
+
+void TrainStep::begin_average() {
+  impl_->begin_average();
+}
+void TrainStep::end_average() {
+  impl_->end_average();
 }
 
 void TrainStep::evaluate(const Batch& batch) {
@@ -714,7 +793,8 @@ void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
     using Kind = ParameterSet::Persistent::Kind;
-    const bool own = (each.kind == Kind::state && each.of_rank) || each.kind == Kind::errors;
+    const bool own =
+        ((each.kind == Kind::state || each.kind == Kind::average) && each.of_rank) || each.kind == Kind::errors;
     if (each.view.numel() > 0 && !own) {
       s.ranks.grad.broadcast(s.context.stream(), each.view, root);
     }
@@ -772,10 +852,10 @@ void TrainStep::record_into(SpanRecorder* recorder) {
 std::size_t TrainStep::spans_of_a_step() const {
   const Impl& s = *impl_;
   // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
-  // and one before a layer; the update and two waits.
+  // and one before a layer; the update, the moving average and two waits.
   const auto microbatches =
       static_cast<std::size_t>(std::max({s.options.microbatches, s.virtual_ranks, std::int64_t{1}}));
-  return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 3;
+  return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 4;
 }
 
 ParameterSet& TrainStep::parameters() {

@@ -14,6 +14,7 @@
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/optim/moving_average.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/nn/step/batch.hpp>
@@ -82,7 +83,11 @@ struct TrainStepOptions {
   PlanOptions plan{};
   OptimizerOptions optimizer{};
   double weight_decay = 0;
-  bool decay_all = true;          ///< false: biases and norm parameters are not decayed
+  bool decay_all = true;     ///< false: biases and norm parameters are not decayed
+  ParameterGroups groups{};  ///< ParameterSetOptions::groups
+  /// Of the weights, one pass behind each update that it takes, on the context's stream. It is not part of a captured
+  /// step, as its share follows from the number of the update; nothing waits. With zero1 each rank averages its share.
+  MovingAverageOptions average{};
   comm::BucketOptions buckets{};  ///< element_bytes follows from the arena
   /// As comm::ReducerOptions: gradients travel rounded to bf16 or f16; count_samples is off then.
   DType reduce_dtype = DType::f32;
@@ -169,11 +174,19 @@ class TrainStep {
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Continues the counts of a saved state (nn/step/state_file.hpp). StateError between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
+  /// For the moving average, `updates` of the run came before this step's first one; continue_from() says 0.
+  void average_behind(std::int64_t updates);
 
   /// Computes loss and accuracy of a batch; take_evaluated() returns their sums. Batch norm uses the statistics of
   /// evaluation, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
   /// With virtual ranks the calls belong to this rank's in turn, from the first one on after take_evaluated().
   void evaluate(const Batch& batch);
+  /// From now on evaluate() computes with the moving average and its statistics, which take the place of the parameters
+  /// and of the averaged statistics until end_average(); these wait in the memory of the gradients and on the host.
+  /// Both wait for the device; with zero1 begin_average() is collective. StateError without an average, between add()
+  /// and update(), and for a step in between.
+  void begin_average();
+  void end_average();
   [[nodiscard]] Metrics take_evaluated();  ///< sums of this rank since the last call; waits
   [[nodiscard]] Metrics take_trained();    ///< the same for training steps
   /// This rank's sums over one of the last eight steps: one, or one for each virtual rank; empty when they have not

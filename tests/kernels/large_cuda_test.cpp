@@ -14,6 +14,7 @@
 #include <lockstep/kernels/hash.hpp>
 #include <lockstep/kernels/lars.hpp>
 #include <lockstep/kernels/layer_norm.hpp>
+#include <lockstep/kernels/lerp.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/relu.hpp>
@@ -112,6 +113,8 @@ TEST_F(CudaLarge, Elementwise) {
     });
     expect_last_alike("scale", {x}, {y},
                       [&](const Views& in, const Views& out) { ops::scale(cuda(), factor, in[0], out[0]); });
+    expect_last_alike("lerp", {dy}, {y},
+                      [&](const Views& in, const Views& out) { ops::lerp(cuda(), 0.25, in[0], out[0]); });
   });
 }
 

@@ -59,9 +59,9 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   }
 }
 
-void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters) {
+void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena) {
   for (std::size_t i = 0; i < parameters.buffers().size(); ++i) {
-    const TensorView stored = parameters.evaluation_buffer(static_cast<int>(i));
+    const TensorView stored = parameters.buffer_in(static_cast<int>(i), arena);
     pieces.push_back({.name = parameters.buffers()[i].name,
                       .shape = parameters.buffers()[i].shape,
                       .stored = stored,

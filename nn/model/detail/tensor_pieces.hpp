@@ -20,8 +20,8 @@ struct Piece {
 /// Adds the parameters as they lie in `arena` (values() or an optimizer state); each name gets `suffix`.
 void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
                           const std::string& suffix);
-/// Adds the buffers as they lie in evaluation_buffer_arena().
-void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters);
+/// Adds the buffers as they lie in `arena` (evaluation_buffer_arena() or average_buffer_arena()).
+void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
 /// Writes the pieces, and `more` tensors on the host. Host memory holds one piece at a time.
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,

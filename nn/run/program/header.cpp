@@ -55,6 +55,27 @@ std::string optimizer_text(const OptimizerOptions& o) {
   return out.str();
 }
 
+/// "cosine, warm-up 5 steps"
+std::string schedule_text(const Schedule& schedule) {
+  std::ostringstream out;
+  out << name_of(schedule.kind);
+  if (schedule.kind == Schedule::Kind::polynomial) {
+    out << " of power " << schedule.power;
+  }
+  if (schedule.end > 0) {
+    out << " to " << schedule.end;
+  }
+  out << ", ";
+  if (schedule.warmup != Schedule::WarmUp::linear) {
+    out << name_of(schedule.warmup) << ' ';
+  }
+  out << "warm-up " << counted(schedule.warmup_steps, "step");
+  if (schedule.warmup_factor) {
+    out << " from " << *schedule.warmup_factor;
+  }
+  return out.str();
+}
+
 /// On a GPU it has a second line about the host threads.
 std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
   if (!place.on_gpu()) {
@@ -118,8 +139,11 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   const Plan& plan = trainer.train_plan();
   const TrainerOptions& options = trainer.options();
   const comm::GradientReducer& reducer = trainer.reducer();
-  out << build_description() << '\n'
-      << "  ranks      " << session.size() << " on " << counted(session.nodes(), "node") << ", "
+  out << build_description() << '\n';
+  if (!o.recipe.empty()) {
+    out << "  recipe     " << o.recipe << '\n';
+  }
+  out << "  ranks      " << session.size() << " on " << counted(session.nodes(), "node") << ", "
       << session.description() << '\n'
       << "  launch     " << session.launch().description() << '\n'
       << "  compute    " << compute_text(place, trainer) << '\n';
@@ -135,9 +159,15 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << " an epoch, " << counted(o.epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
       << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
-      << o.schedule << ", warm-up " << counted(options.schedule.warmup_steps, "step") << "), "
-      << optimizer_text(options.optimizer) << ", weight decay " << options.weight_decay << '\n'
-      << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
+      << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer) << ", weight decay "
+      << options.weight_decay << '\n';
+  if (const std::string groups = text_of(options.groups); !groups.empty()) {
+    out << "             " << groups << '\n';
+  }
+  if (options.average.on()) {
+    out << "  average    of the weights, decay " << text_of(options.average) << '\n';
+  }
+  out << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
       << decimal_bytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {

@@ -5,6 +5,7 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 
 #include <lockstep/comm/gradients/power_sgd.hpp>
@@ -74,7 +75,44 @@ void require_optimizer(const TrainingOptions& o) {
                       ", expected a number of at least 0");
   (void)given_learning_rate(o);
   (void)parse_loss_scale(o.loss_scale);
+}
+
+/// Schedule, warm-up, moving average and groups of parameters.
+void require_recipe(const TrainingOptions& o) {
+  const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
+    require<UsageError>(right, option, " is ", value, ", expected ", expected);
+  };
   (void)parse_schedule(o.schedule);
+  need(std::isfinite(o.gamma) && o.gamma > 0, "--gamma", o.gamma, "above 0");
+  need(std::isfinite(o.power) && o.power > 0, "--power", o.power, "above 0");
+  need(std::isfinite(o.lr_end) && o.lr_end >= 0, "--lr-end", o.lr_end, "at least 0");
+  double before = 0;
+  for (const double milestone : o.milestones) {
+    need(std::isfinite(milestone) && milestone > before && milestone <= 1e9, "--milestones", milestone,
+         "epochs above 0 that ascend");
+    before = milestone;
+  }
+  const bool linear = parse_warmup(o.warmup) == Schedule::WarmUp::linear;
+  const double factor = o.warmup_factor.value_or(1);
+  need(factor <= 1 && (linear ? factor >= 0 : factor > 0), "--warmup-factor", factor,
+       linear ? "0 to 1" : "above 0, at most 1, unless --warmup is linear");
+  need(linear || o.warmup_factor, "--warmup", o.warmup, "linear, or a --warmup-factor beside it");
+  const double epochs = o.warmup_epochs.value_or(0);
+  need(std::isfinite(epochs) && epochs >= 0 && epochs <= 1e9, "--warmup-epochs", epochs, "at least 0");
+  need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
+
+  need(o.ema >= 0 && o.ema < 1, "--ema", o.ema, "0 <= value < 1");
+  at_least<std::int64_t>("--ema-every", o.ema_every, 1);
+  at_least<std::int64_t>("--ema-warmup", o.ema_warmup, -1);
+  const auto decay = [&](const char* option, const std::optional<double>& value) {
+    need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
+    need(!value || !o.no_decay_norm, option, value.value_or(0), "none beside --no-decay-norm");
+  };
+  decay("--norm-weight-decay", o.norm_weight_decay);
+  decay("--bias-weight-decay", o.bias_weight_decay);
+  for (const std::string& rate : o.rate_scales) {
+    (void)parse_rate(rate);
+  }
 }
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
@@ -212,6 +250,7 @@ void require_training_options(const TrainingOptions& o) {
                       o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains");
   require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
   require_optimizer(o);
+  require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars", "--strategy is ", o.strategy,
                       " beside --optimizer lars, expected ddp: lars needs the norms of whole parameters");
@@ -285,6 +324,9 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                  .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
   t.weight_decay = o.weight_decay;
   t.decay_all = !o.no_decay_norm;
+  t.groups.norm_weight_decay = o.norm_weight_decay;
+  t.groups.bias_weight_decay = o.bias_weight_decay;
+  std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
   t.keep_last = o.keep_last;
   t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
                  : o.cuda_graph == Switch::on      ? CudaGraph::on
@@ -321,11 +363,31 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
     resolved.total_steps = o.steps;
     t.schedule_by_updates = true;
   }
+  const auto steps_of = [&](double epochs) {
+    return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(sampler.batches())));
+  };
   t.schedule.kind = parse_schedule(o.schedule);
   t.schedule.base = rules.learning_rate;
   t.schedule.total_steps = resolved.total_steps;
-  t.schedule.warmup_steps = o.warmup_steps >= 0 ? o.warmup_steps : warmup_steps(resolved.total_steps);
+  t.schedule.warmup_steps = o.warmup_epochs       ? steps_of(*o.warmup_epochs)
+                            : o.warmup_steps >= 0 ? o.warmup_steps
+                                                  : warmup_steps(resolved.total_steps);
+  t.schedule.warmup = parse_warmup(o.warmup);
+  t.schedule.warmup_factor = o.warmup_factor;
+  t.schedule.gamma = o.gamma;
+  t.schedule.power = o.power;
+  t.schedule.end = o.lr_end;
+  require<UsageError>(o.lr_end <= t.schedule.base, "--lr-end is ", o.lr_end, ", expected at most the rate behind the ",
+                      "warm-up, ", t.schedule.base);
   t.schedule.milestones = {resolved.total_steps / 2, resolved.total_steps * 3 / 4};
+  if (!o.milestones.empty()) {
+    t.schedule.milestones.resize(o.milestones.size());
+    std::transform(o.milestones.begin(), o.milestones.end(), t.schedule.milestones.begin(), steps_of);
+  }
+  t.average = {.decay = o.ema,
+               .every = o.ema_every,
+               .copied_updates = o.ema_warmup >= 0 ? o.ema_warmup : t.schedule.warmup_steps,
+               .ramp = o.ema_ramp};
   resolved.warnings = warnings(rules, t.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
   return resolved;
 }

@@ -16,6 +16,8 @@ enum class Switch : unsigned char { off, on, automatic };
 /// The common command line of training programs (cli/training_options.hpp), as given; a program sets its own defaults
 /// first. `automatic` and negative values are resolved later, when data and ranks are known.
 struct TrainingOptions {
+  std::string recipe;  ///< name or file of options that were read beneath the others, for the header
+
   // Training.
   std::string dtype = "fp32";  ///< nn/plan/precision.hpp
   std::int64_t epochs = 6;
@@ -27,7 +29,18 @@ struct TrainingOptions {
   std::string optimizer = "sgd";
   std::string lr = "auto";
   std::string schedule = "cosine";
-  std::int64_t warmup_steps = -1;  ///< -1: a twentieth of the run
+  std::int64_t warmup_steps = -1;         ///< -1: a twentieth of the run
+  std::vector<double> milestones{};       ///< of step, in epochs; none: 1/2 and 3/4 of the run
+  double gamma = 0.1;                     ///< of step
+  double power = 2;                       ///< of polynomial
+  double lr_end = 0;                      ///< of cosine and polynomial
+  std::string warmup = "linear";          ///< parse_warmup()
+  std::optional<double> warmup_factor{};  ///< Schedule::warmup_factor; given unless linear
+  std::optional<double> warmup_epochs{};  ///< instead of warmup_steps
+  double ema = 0;                         ///< MovingAverageOptions::decay; 0: no average
+  std::int64_t ema_every = 1;
+  std::int64_t ema_warmup = -1;  ///< updates that are copied; -1: those of the warm-up
+  bool ema_ramp = false;
   double momentum = 0.9;
   bool nesterov = false;
   double beta1 = 0.9;
@@ -40,6 +53,9 @@ struct TrainingOptions {
   std::string loss_scale = "auto";
   double weight_decay = 1e-4;
   bool no_decay_norm = false;
+  std::optional<double> norm_weight_decay{};  ///< ParameterGroups
+  std::optional<double> bias_weight_decay{};
+  std::vector<std::string> rate_scales{};  ///< parse_rate()
   double label_smoothing = 0;
   int top_k = 0;
   bool keep_last = false;

@@ -50,7 +50,7 @@ std::string value_text(const std::string& metric, std::optional<double> value) {
   if (!value) {
     return "not measured";
   }
-  if (metric == "test_accuracy") {
+  if (metric == "test_accuracy" || metric == "ema_test_accuracy") {
     out << std::fixed << std::setprecision(2) << 100 * *value << " %";
   } else {
     out << std::setprecision(4) << *value;
@@ -289,6 +289,9 @@ struct TrainingProgram::Impl {
         }
       }
       options.plan.augment.seed = o.seed;
+      if (!o.evaluate.empty()) {
+        options.average = {};
+      }
       if (recipe.change) {
         recipe.change(options);
       }
@@ -479,6 +482,7 @@ struct TrainingProgram::Impl {
                         {"report_waits", o.report_waits},
                         {"watchdog", o.watchdog},
                         {"top_k", o.top_k},
+                        {"recipe", o.recipe},
                         {"init", o.init},
                         {"resume", o.resume}};
     if (const std::string& job = session.launch().attempt.job; !job.empty()) {

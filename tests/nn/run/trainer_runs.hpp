@@ -16,6 +16,7 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"
@@ -57,6 +58,7 @@ struct RunSetup {
   std::int64_t log_every = 3;
   std::int64_t checkpoint_every = 0;
   int keep = 0;
+  MovingAverageOptions average{};
 };
 
 inline DataSplit small_data() {
@@ -126,6 +128,7 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.power_sgd_rank = setup.power_sgd_rank;
     options.hook = setup.hook ? setup.hook() : nullptr;
     options.keep_last = setup.keep_last;
+    options.average = setup.average;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;
     }
@@ -177,6 +180,9 @@ inline std::string checkpoint_bytes(const std::string& dir) {
   std::string bytes;
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
     bytes += file_text(dir + "/" + name) + "|";
+  }
+  if (file_exists(dir + "/" + kAverageFile)) {
+    bytes += file_text(dir + "/" + kAverageFile);
   }
   return bytes;
 }

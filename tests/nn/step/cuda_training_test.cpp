@@ -86,6 +86,7 @@ struct RunSetup {
   bool sync_batch_norm = false;
   std::int64_t virtual_ranks = 0;
   int power_sgd_rank = 0;
+  MovingAverageOptions average{};
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -105,6 +106,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.strategy = setup.strategy;
   options.sum_order = setup.sum_order;
   options.power_sgd_rank = setup.power_sgd_rank;
+  options.average = setup.average;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -164,6 +166,11 @@ Outcome outcome_of(Trainer& trainer) {
   if (set.buffer_arena().numel() > 0) {
     outcome.bits["statistics"] = bytes_of(context, set.buffer_arena());
     outcome.bits["averaged statistics"] = bytes_of(context, set.evaluation_buffer_arena());
+  }
+  if (set.averages()) {
+    outcome.bits["statistics of the average"] = bytes_of(context, set.average_statistics());
+    keep(outcome, "metrics of the average", trainer.evaluate_average());
+    EXPECT_EQ(bytes_of(context, set.values()), outcome.bits["values"]);
   }
   const Bytes& values = outcome.bits["values"];
   outcome.parameters.resize(values.size() / sizeof(float));
@@ -276,6 +283,7 @@ std::vector<Case> cases() {
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, powersgd", {.power_sgd_rank = 1}, 1e-3, 1e-3},
+          {"cnn, sgd, moving average", {.average = {.decay = 0.5, .every = 2}}, 1e-4, 1e-4},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
@@ -488,7 +496,8 @@ TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
   for (const auto& [graph, power_sgd_rank] :
        {std::pair{CudaGraph::off, 0}, std::pair{CudaGraph::on, 0}, std::pair{CudaGraph::on, 1}}) {
     const testing::TemporaryFolder folder;
-    const RunSetup setup{.graph = graph, .optimizer = adam(), .power_sgd_rank = power_sgd_rank};
+    const RunSetup setup{
+        .graph = graph, .optimizer = adam(), .power_sgd_rank = power_sgd_rank, .average = {.decay = 0.9, .every = 2}};
     RunIdentity identity;
     identity.model = "cnn";
     CudaContext context(Device::cuda(0));
@@ -521,7 +530,7 @@ TEST(CudaTraining, StepsNeitherAllocateNorWaitForTheDevice) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     CudaContext context(Device::cuda(0));
     Texts waits;
-    const RunSetup setup{.graph = graph};
+    const RunSetup setup{.graph = graph, .average = {.decay = 0.9}};
     with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
       steps(trainer, 2);  // captures
       context.on_synchronisation(
@@ -695,7 +704,8 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
 /// Two numbers have one sum, whatever the order: gradients in rank order, summed where they are updated, clipped by a
 /// norm that the ranks add.
 TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
-  RunSetup setup{.model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}};
+  RunSetup setup{
+      .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};
   setup.bucket_bytes = 1 << 20;  // so that there is something to divide
   Outcome whole[2];
   train_on_two_gpus(setup, 0, whole);
@@ -708,6 +718,7 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
       for (const Outcome& outcome : outcomes) {
         EXPECT_TRUE(outcome.bits.at("values") == whole[0].bits.at("values")) << seed;
         EXPECT_LT(outcome.bits.at("exp_avg").size(), whole[0].bits.at("exp_avg").size());
+        EXPECT_TRUE(outcome.bits.at("metrics of the average") == whole[0].bits.at("metrics of the average"));
       }
     }
   }

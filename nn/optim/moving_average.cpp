@@ -1,0 +1,37 @@
+#include <lockstep/nn/optim/moving_average.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+namespace lockstep::nn {
+
+double MovingAverageOptions::weight(std::int64_t update) const {
+  if (!on() || update < 1 || (update - 1) % every != 0) {
+    return 0;
+  }
+  const std::int64_t copied = std::max<std::int64_t>(copied_updates, 1);
+  if (update <= copied) {
+    return 1;
+  }
+  const std::int64_t behind = (update - 1) / every - (copied - 1) / every;  // 1 for the first that averages
+  return 1 - (ramp ? std::min(decay, 1 - std::pow(1 + static_cast<double>(behind), -2.0 / 3)) : decay);
+}
+
+void require_moving_average(const MovingAverageOptions& options) {
+  require<UsageError>(options.decay >= 0 && options.decay < 1, "moving average: the decay is ", options.decay,
+                      ", expected 0 <= value < 1");
+  require<UsageError>(options.every >= 1, "moving average: every is ", options.every, ", expected at least 1");
+  require<UsageError>(options.copied_updates >= 0, "moving average: copied_updates is ", options.copied_updates,
+                      ", expected at least 0");
+}
+
+std::string text_of(const MovingAverageOptions& options) {
+  return concat(exact_text(options.decay), options.every > 1 ? concat(" every ", options.every) : std::string(),
+                options.copied_updates > 0 ? concat(", copied for ", options.copied_updates) : std::string(),
+                options.ramp ? ", ramp" : "");
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace lockstep::nn {
+
+/// An exponential moving average of the weights beside them (Polyak and Juditsky 1992; torch.optim.swa_utils.
+/// AveragedModel with use_buffers, torchvision's ExponentialMovingAverage, timm's ModelEmaV3): behind an update
+///
+///   average += weight(update) * (value - average)
+///
+/// for every parameter that is not frozen, and for each rank's running statistics, which belong to these weights and
+/// not to the newest. The average lies in the ParameterSet, in checkpoints (each rank's statistics, too) and, as a
+/// model file of its own, beside the model's (nn/step/state_file.hpp). Updates that an optimizer skips count.
+struct MovingAverageOptions {
+  double decay = 0;        ///< 0 <= decay < 1; 0: no average
+  std::int64_t every = 1;  ///< updates from one averaging to the next; the first update is one
+  /// So many updates, and the first, are copied: the average is the weights, as torchvision has it while its learning
+  /// rate warms up.
+  std::int64_t copied_updates = 0;
+  bool ramp = false;  ///< the n-th averaging behind these has a decay of at most 1 - (1 + n)^(-2/3) (timm)
+
+  [[nodiscard]] bool on() const { return decay > 0; }
+  /// The share of the weights behind an update of the run, counted from 1: 1 copies them, 0 leaves the average alone.
+  [[nodiscard]] double weight(std::int64_t update) const;
+};
+
+/// UsageError for values out of range.
+void require_moving_average(const MovingAverageOptions& options);
+/// All settings that decide numbers: "0.999", "0.999 every 32, copied for 100, ramp".
+[[nodiscard]] std::string text_of(const MovingAverageOptions& options);
+
+}  // namespace lockstep::nn

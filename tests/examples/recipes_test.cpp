@@ -1,0 +1,140 @@
+// --recipe: every recipe of examples/recipes plans, what is given beside it wins, and what it asks for is what trains.
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+#include "tests/support/files.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::Ended;
+using testing::expect_refused;
+using testing::run_command;
+
+class Recipes : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+
+  [[nodiscard]] static Ended run(const std::string& options, const std::string& program = TRAIN_RESNET) {
+    return run_command(program + " --train-images 64 --test-images 30 --threads 1 " + options);
+  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+void expect_words(const Ended& ended, const std::vector<std::string>& words) {
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  for (const std::string& word : words) {
+    EXPECT_NE(ended.output.find(word), std::string::npos) << "lacks '" << word << "'\n" << ended.output;
+  }
+}
+
+// 16 steps an epoch. Rates, epochs and schedules are those of the sources that the recipes name.
+TEST_F(Recipes, EachOnePlans) {
+  const std::map<std::string, std::vector<std::string>> expected{
+      {"cifar-resnet20",
+       {"resnet20, ", "164 epochs, 2624 steps", "sgd, learning rate 0.1 (step, warm-up 0 steps), momentum 0.9",
+        "weight decay 0.0001"}},
+      {"resnet50-v1", {"resnet50, ", "90 epochs, ", "learning rate 0.1 (step, warm-up 0 steps), momentum 0.9"}},
+      {"resnet50-v2",
+       {"resnet50, ", "600 epochs, ", "learning rate 0.5 (cosine, warm-up 80 steps from 0.01), momentum 0.9",
+        "weight decay 2e-05\n             norm decay 0\n",
+        "average    of the weights, decay 0.99890773 every 32, copied for 80"}},
+      {"resnet50-lars",
+       {"resnet50, ", "42 epochs, ", "lars, learning rate 10 (polynomial of power 2 to 0.0001, warm-up 80 steps)",
+        "trust coefficient 0.001, weight decay 0.0002"}}};
+  std::size_t found = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(RECIPES)) {
+    const std::string name = entry.path().stem().string();
+    ASSERT_EQ(expected.count(name), 1U) << name << " is not tested";
+    const Ended ended = run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4");
+    expect_words(ended, expected.at(name));
+    expect_words(ended, {"  recipe     " + name + "\n"});
+    ++found;
+  }
+  EXPECT_EQ(found, expected.size());
+}
+
+TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
+  const std::string config = file("run.toml", "recipe = \"cifar-resnet20\"\nepochs = 7\nlr = 0.3\n");
+  expect_words(run("--dry-run --batch-per-rank 8 --warmup-epochs 2 --schedule cosine --lr 0.2 --config " + config),
+               {"  recipe     cifar-resnet20\n", "8 steps an epoch, 7 epochs",
+                "sgd, learning rate 0.2 (cosine, warm-up 16 steps)", "weight decay 0.0001"});
+  expect_words(run("--dry-run --batch-size 16 --recipe " + file("my.toml", "epochs = 3\nmodel = \"resnet32\"\n")),
+               {"  recipe     " + path("my.toml"), "resnet32, ", "3 epochs"});
+  EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
+}
+
+TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
+  expect_refused(run("--dry-run --recipe " + file("bad.toml", "epochs = 3\nepoch = 4\n")),
+                 {"bad.toml:2: epoch is no option"});
+  expect_refused(run("--dry-run --recipe " + file("nested.toml", "recipe = \"resnet50-v1\"\n")),
+                 {"nested.toml:1: recipe is no option"});
+  expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});
+  expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a name or a path"});
+  expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
+  expect_refused(run("--dry-run --recipe resnet51"),
+                 {"--recipe is 'resnet51', expected cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
+  expect_refused(run("--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'"),
+                 {"no parameter has a name like 'layer9.*'"});
+  expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});
+  expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
+  expect_refused(run("--dry-run --milestones 3,2"), {"--milestones is 2", "ascend"});
+  expect_refused(run("--dry-run --warmup constant"), {"--warmup is constant", "--warmup-factor"});
+  expect_refused(run("--dry-run --warmup-epochs 1 --warmup-steps 3"), {"--warmup-epochs", "--warmup-steps"});
+  expect_refused(run("--dry-run --no-decay-norm --norm-weight-decay 0.1"), {"--norm-weight-decay", "--no-decay-norm"});
+  expect_refused(run("--dry-run --batch-size 16 --schedule polynomial --lr 0.1 --lr-end 0.2"), {"--lr-end is 0.2"});
+}
+
+// An installation has programs in bin/ and recipes in share/lockstep/recipes/.
+TEST_F(Recipes, AreFoundBesideTheProgram) {
+  fs::create_directories(path("prefix/bin"));
+  fs::create_directories(path("prefix/share/lockstep/recipes"));
+  fs::copy_file(TRAIN_RESNET, path("prefix/bin/train_resnet"));
+  std::ofstream(path("prefix/share/lockstep/recipes/here.toml")) << "model = \"resnet32\"\n";
+  const std::string program = path("prefix/bin/train_resnet");
+  expect_words(run("--dry-run --batch-size 16 --recipe here", program), {"  recipe     here\n", "resnet32, "});
+  expect_refused(run("--dry-run --recipe resnet50-v1", program), {"expected here, or a path"});
+}
+
+TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
+  const std::string options =
+      "--image-size 12 --batch-size 16 --epochs 2 --zero-init-residual --ema 0.8 --ema-warmup 1 --rate-scale "
+      "'fc.*=2,conv1.*=0.5' --recipe cifar-resnet20 ";
+  const Ended ended = run(options + "--out " + path("run"));
+  expect_words(ended,
+               {"ema_test_accuracy", "ema_test_loss", "finished: ema test accuracy ", "rates fc.*=2 conv1.*=0.5"});
+  const nn::CheckpointState saved = nn::read_checkpoint_state(path("run/last"));
+  EXPECT_EQ(saved.identity.options.at("ema"), "0.8, copied for 1");
+  EXPECT_EQ(saved.identity.options.at("parameter_groups"), "rates fc.*=2 conv1.*=0.5");
+  EXPECT_EQ(saved.identity.options.at("zero_init_residual"), "1");
+  EXPECT_EQ(read_json(path("run/config.json")).get<std::string>("recipe", "config"), "cifar-resnet20");
+  std::ostringstream loss;
+  loss << "test loss " << saved.progress.metrics.at("ema_test_loss");
+  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")), {loss.str()});
+  const Ended resumed = run(options + "--epochs 3 --resume auto --out " + path("run"));
+  expect_words(resumed, {"resuming", "ema_test_accuracy"});
+  EXPECT_EQ(resumed.output.find("'ema'"), std::string::npos) << resumed.output;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,275 @@
+// The moving average of the weights: against a reference in f64, in every division of a run, and in its files.
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/guarded.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::to_doubles;
+
+class MovingAverage : public TrainerTest {
+ protected:
+  void expect_same_files(const std::string& a, const std::string& b) const {
+    for (const char* file : {"/model.safetensors", "/optimizer.safetensors", "/ema.safetensors"}) {
+      EXPECT_TRUE(file_text(path(a) + file) == file_text(path(b) + file)) << a << " and " << b << ": " << file;
+    }
+  }
+};
+
+/// torch.optim.swa_utils.AveragedModel as torchvision's ExponentialMovingAverage uses it: decay * average + (1 - decay)
+/// * value, a copy at first and while the rate warms up.
+struct Reference {
+  void take(const std::vector<double>& values, std::int64_t update, const MovingAverageOptions& o) {
+    if ((update - 1) % o.every != 0) {
+      return;
+    }
+    if (average.empty() || update <= o.copied_updates) {
+      average = values;
+      return;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      average[i] = o.decay * average[i] + (1 - o.decay) * values[i];
+    }
+  }
+  std::vector<double> average;
+};
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double largest = a.size() == b.size() ? 0 : INFINITY;
+  for (std::size_t i = 0; i < a.size() && i < b.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]);
+    largest = difference <= largest ? largest : difference;  // NaN stays
+  }
+  return largest;
+}
+
+TEST_F(MovingAverage, IsTheRecurrenceInF64) {
+  for (const MovingAverageOptions& average :
+       {MovingAverageOptions{.decay = 0.7}, MovingAverageOptions{.decay = 0.9, .every = 3, .copied_updates = 4}}) {
+    const auto failures = with_trainers(
+        1, [&](TrainerOptions& o, int) { o.average = average; },
+        [&](Trainer& trainer, comm::Communicator&) {
+          trainer.start();
+          const ParameterSet& set = trainer.parameters();
+          Reference weights, statistics, wrong;
+          MovingAverageOptions other = average;
+          other.decay = 0.8;
+          for (std::int64_t update = 1; update <= 12; ++update) {
+            trainer.step();
+            trainer.train_step().synchronize();
+            weights.take(to_doubles(set.values()), update, average);
+            statistics.take(to_doubles(set.buffer_arena()), update, average);
+            wrong.take(to_doubles(set.values()), update, other);
+            const std::vector<double> ours = to_doubles(set.state(ParameterSet::kAverage));
+            EXPECT_LE(largest_difference(ours, weights.average), 1e-6) << update;
+            EXPECT_LE(largest_difference(to_doubles(set.average_statistics().reshape({set.buffer_arena().numel()})),
+                                         statistics.average),
+                      1e-6)
+                << update;
+            EXPECT_TRUE(update < 8 || largest_difference(ours, wrong.average) > 1e-4) << "a control: another decay";
+          }
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+  }
+}
+
+TEST_F(MovingAverage, ChangesNothingElse) {
+  RunSetup setup{.ranks = 2, .dir = path("without"), .keep_last = true};
+  train(setup);
+  setup.dir = path("with");
+  setup.average = {.decay = 0.9};
+  EpochEvent last;
+  train(setup, &last);
+  EXPECT_TRUE(file_text(path("without/last/model.safetensors")) == file_text(path("with/last/model.safetensors")));
+  EXPECT_FALSE(std::filesystem::exists(path("without/last/ema.safetensors")));
+  EXPECT_FALSE(file_text(path("with/last/ema.safetensors")) == file_text(path("with/last/model.safetensors")));
+  const RunProgress progress = read_checkpoint_state(path("with/last")).progress;
+  EXPECT_EQ(progress.best_by, "ema_test_accuracy") << "what best/ is for";
+  EXPECT_EQ(progress.metrics.at("ema_test_loss"), last.test.metrics.at("ema_test_loss"));
+
+  // The file alone is a model: it evaluates to what the run said of it, in f64 of other sums.
+  std::filesystem::create_directory(path("alone"));
+  std::filesystem::copy(path("with/last/ema.safetensors"), path("alone/model.safetensors"));
+  const Metrics alone = train({.dir = path("alone"), .evaluate_only = true});
+  EXPECT_NEAR(alone.loss(), last.test.metrics.at("ema_test_loss"), 1e-6);
+  EXPECT_EQ(alone.accuracy(), last.test.metrics.at("ema_test_accuracy"));
+  EXPECT_NE(alone.loss(), last.test.loss);
+}
+
+TEST_F(MovingAverage, IsTheSameUnderZero1InMicrobatchesAndInBf16) {
+  const MovingAverageOptions average{.decay = 0.9, .every = 2, .copied_updates = 3};
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    RunSetup setup{.ranks = 2, .dir = path("ddp"), .dtype = dtype, .accumulate = 2, .average = average};
+    EpochEvent ddp, zero1;
+    train(setup, &ddp);
+    setup.dir = path("zero1");
+    setup.strategy = Strategy::zero1;
+    train(setup, &zero1);
+    expect_same_files("ddp/last", "zero1/last");
+    EXPECT_EQ(ddp.test.metrics, zero1.test.metrics) << dtype;
+  }
+}
+
+TEST_F(MovingAverage, ARunGoesOnBitForBit) {
+  const MovingAverageOptions average{.decay = 0.9, .every = 3, .copied_updates = 5, .ramp = true};
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
+    train({.ranks = 2, .dir = path("whole"), .strategy = strategy, .average = average});
+    for (const std::int64_t steps : {4, 8}) {
+      train({.ranks = 2, .steps = steps, .dir = path("part"), .strategy = strategy, .average = average});
+      train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .strategy = strategy, .average = average});
+      expect_same_files("whole/last", "part/last");
+      std::filesystem::remove_all(path("part"));
+    }
+  }
+}
+
+TEST_F(MovingAverage, IsTheSameOnAnyNumberOfRanksOfAWorld) {
+  RunSetup setup{.dir = path("one"), .virtual_ranks = 4, .average = {.decay = 0.9}};
+  train(setup);
+  setup.ranks = 2;
+  setup.dir = path("two");
+  train(setup);
+  EXPECT_TRUE(checkpoint_bytes(path("one/last")) == checkpoint_bytes(path("two/last")));
+  setup.ranks = 4;
+  setup.steps = 7;
+  setup.dir = path("moves");
+  train(setup);
+  setup.ranks = 1;
+  setup.steps = 0;
+  setup.resume = path("moves/last");
+  train(setup);
+  expect_same_files("one/last", "moves/last");
+}
+
+TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
+  train({.ranks = 2, .steps = 8, .dir = path("run"), .average = {.decay = 0.9}});
+  for (const int ranks : {1, 3}) {
+    const auto failures = with_trainers(
+        ranks,
+        [&](TrainerOptions& o, int) {
+          o.average = {.decay = 0.9};
+          o.strategy = Strategy::zero1;
+        },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+          save_checkpoint(path("again"), trainer, control, nn::identity_of(trainer), progress);
+          trainer.step();
+          EXPECT_TRUE(std::isfinite(trainer.evaluate_average().loss()));
+          trainer.require_same_state();
+        });
+    EXPECT_EQ(failures, comm::none_failed(ranks));
+    const SafetensorsFile before(path("run/last/ema.safetensors"));
+    const SafetensorsFile after(path("again/ema.safetensors"));
+    ASSERT_EQ(before.entries().size(), after.entries().size());
+    for (const TensorEntry& entry : before.entries()) {
+      std::vector<std::byte> a(entry.bytes);
+      std::vector<std::byte> b(entry.bytes);
+      before.read(entry, a);
+      after.read(*after.find(entry.name), b);
+      if (entry.name.find("running") == std::string::npos) {
+        EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
+      } else {  // the mean of equal numbers is rounded
+        for (std::size_t i = 0; i < a.size(); i += sizeof(float)) {
+          float x = 0;
+          float y = 0;
+          std::memcpy(&x, &a[i], sizeof x);
+          std::memcpy(&y, &b[i], sizeof y);
+          EXPECT_NEAR(x, y, 1e-6 * (1 + std::abs(x))) << entry.name;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
+  train({.steps = 8, .dir = path("run")});
+  const auto failures = with_trainers(
+      1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+      [&](Trainer& trainer, comm::Communicator& control) {
+        trainer.start();
+        RunProgress progress;
+        const std::string differences =
+            resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+        EXPECT_NE(differences.find("options 'ema': checkpoint nothing, now \"0.9\""), std::string::npos) << differences;
+        const ParameterSet& set = trainer.parameters();
+        EXPECT_EQ(to_doubles(set.state(ParameterSet::kAverage)), to_doubles(set.values()));
+        const std::vector<double> before = to_doubles(set.values());
+        trainer.step();
+        trainer.train_step().synchronize();
+        Reference reference{before};
+        reference.take(to_doubles(set.values()), 9, {.decay = 0.9});
+        EXPECT_LE(largest_difference(to_doubles(set.state(ParameterSet::kAverage)), reference.average), 1e-6);
+      });
+  EXPECT_EQ(failures, comm::none_failed(1));
+}
+
+TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
+  const auto failures = with_trainers(
+      1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+      [&](Trainer& trainer, comm::Communicator&) {
+        trainer.start();
+        for (int i = 0; i < 4; ++i) {
+          trainer.step();
+        }
+        TrainStep& step = trainer.train_step();
+        (void)trainer.evaluate();
+        const ParameterSet& set = trainer.parameters();
+        const std::vector<double> values = to_doubles(set.values());
+        const std::vector<double> buffers = to_doubles(set.evaluation_buffer_arena());
+        step.begin_average();
+        EXPECT_EQ(to_doubles(set.values()), to_doubles(set.state(ParameterSet::kAverage)));
+        EXPECT_NE(to_doubles(set.evaluation_buffer_arena()), buffers);
+        EXPECT_EQ(error_of<StateError>([&] { trainer.step(); }),
+                  "train step: a step between begin_average() and end_average()");
+        EXPECT_EQ(error_of<StateError>([&] { step.begin_average(); }), "train step: begin_average() a second time");
+        step.end_average();
+        EXPECT_EQ(to_doubles(set.values()), values);
+        EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
+        trainer.step();
+        EXPECT_EQ(error_of<StateError>([&] { step.end_average(); }),
+                  "train step: end_average() without begin_average() before");
+      });
+  EXPECT_EQ(failures, comm::none_failed(1));
+  expect_all_say(with_trainers(
+                     1, [](TrainerOptions&, int) {},
+                     [](Trainer& trainer, comm::Communicator&) { (void)trainer.evaluate_average(); }),
+                 "begin_average() without a moving average, expected TrainStepOptions::average");
+}
+
+TEST_F(MovingAverage, ADamagedFileIsNamed) {
+  train({.steps = 8, .dir = path("run"), .average = {.decay = 0.9}});
+  std::string text = file_text(path("run/last/ema.safetensors"));
+  text.back() ^= 1;
+  std::ofstream(path("run/last/ema.safetensors"), std::ios::binary) << text;
+  expect_all_say(with_trainers(
+                     1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+                     [&](Trainer& trainer, comm::Communicator& control) {
+                       trainer.start();
+                       RunProgress progress;
+                       (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+                     }),
+                 "ema.safetensors");
+}
+
+}  // namespace
+}  // namespace lockstep::nn
