@@ -289,6 +289,7 @@ struct TrainingProgram::Impl {
         }
       }
       options.plan.augment.seed = o.seed;
+      options.plan.two_labels = recipe.two_labels;
       if (recipe.change) {
         recipe.change(options);
       }
