@@ -949,8 +949,7 @@ TEST_F(TrainResNet, BadData) {
   expect_refused(train_resnet(0, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "12"});
 }
 
-const std::string kRandomPictures =
-    " --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 --mixup 0.2 --cutmix 1 ";
+const std::string kRandomPictures = " --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 --mixup 0.2 --cutmix 1 ";
 
 TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
   const std::string tiny = kTiny + kRandomPictures;
@@ -1062,8 +1061,8 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
 
 TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   const auto show = [&](int ranks, const std::string& name, const std::string& options) {
-    const Ended ended = train_resnet(ranks, kTiny + "--pad 0 --flip off --batch-size 12 --show-batch " + path(name) +
-                                                options + out("nothing"));
+    const Ended ended = train_resnet(
+        ranks, kTiny + "--pad 0 --flip off --batch-size 12 --show-batch " + path(name) + options + out("nothing"));
     EXPECT_EQ(ended.code, 0) << ended.output;
     EXPECT_NE(ended.output.find("the first 12 of 12 training images of a batch"), std::string::npos) << ended.output;
     return ended.output.substr(ended.output.find("labels:"));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 namespace lockstep::nn::images {
 namespace {
@@ -42,19 +41,19 @@ Hsv hsv_of(float r, float g, float b) {
   const float sixths = most == r   ? from_blue - from_green
                        : most == g ? 2 + from_red - from_blue
                                    : 4 + from_green - from_red;
-  const float turns = sixths / 6 + 1;
-  return {turns - std::floor(turns), range / most, most};
+  const float turns = sixths / 6 + 1;  // 5/6 to 11/6
+  return {turns >= 1 ? turns - 1 : turns, range / most, most};
 }
 
 std::array<float, 3> rgb_of(const Hsv& hsv) {
   const float sixths = hsv.hue * 6;
-  const float whole = std::floor(sixths);
-  const float rest = sixths - whole;
+  const int whole = static_cast<int>(sixths);
+  const float rest = sixths - static_cast<float>(whole);
   const float v = hsv.value;
   const float p = clamped(v * (1 - hsv.saturation));
   const float q = clamped(v * (1 - hsv.saturation * rest));
   const float t = clamped(v * (1 - hsv.saturation * (1 - rest)));
-  switch (static_cast<int>(whole) % 6) {
+  switch (whole % 6) {
     case 0:
       return {v, t, p};
     case 1:
@@ -105,8 +104,8 @@ void adjust_hue(std::span<float> pixels, double turn) {
   const auto by = static_cast<float>(turn);
   for (std::size_t i = 0; i < pixels.size(); i += 3) {
     Hsv hsv = hsv_of(pixels[i], pixels[i + 1], pixels[i + 2]);
-    hsv.hue += by;
-    hsv.hue -= std::floor(hsv.hue);
+    hsv.hue += by;  // -0.5 to 1.5
+    hsv.hue += hsv.hue < 0 ? 1.0F : (hsv.hue >= 1 ? -1.0F : 0.0F);
     const std::array<float, 3> rgb = rgb_of(hsv);
     std::copy(rgb.begin(), rgb.end(), &pixels[i]);
   }

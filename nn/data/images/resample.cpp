@@ -74,18 +74,24 @@ void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent
       to = std::copy_n(sum, 3, to);
     }
   }
+  // A row at a time, each sum in the order of its taps.
+  memory.row.resize(across * 3);
+  float* sums = memory.row.data();
   for (std::size_t i = 0; i < down; ++i) {
     const Taps& taps = memory.taps_y[i];
-    const float* weight = memory.weights.data() + taps.begin;
+    const float* weights = memory.weights.data() + taps.begin;
     const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * across * 3;
+    std::fill_n(sums, across * 3, 0.0F);
+    for (std::size_t t = 0; t < taps.count; ++t, rows += across * 3) {
+      const float weight = weights[t];
+      for (std::size_t j = 0; j < across * 3; ++j) {
+        sums[j] += weight * rows[j];
+      }
+    }
     for (std::size_t j = 0; j < across; ++j) {
       std::uint8_t* pixel = out.data() + (transposed ? j * down + i : i * across + j) * 3;
       for (std::size_t c = 0; c < 3; ++c) {
-        float sum = 0;
-        for (std::size_t t = 0; t < taps.count; ++t) {
-          sum += weight[t] * rows[(t * across + j) * 3 + c];
-        }
-        pixel[c] = static_cast<std::uint8_t>(std::clamp(sum + 0.5F, 0.0F, 255.0F));
+        pixel[c] = static_cast<std::uint8_t>(std::clamp(sums[3 * j + c] + 0.5F, 0.0F, 255.0F));
       }
     }
   }

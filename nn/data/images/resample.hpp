@@ -38,6 +38,7 @@ struct ResampleMemory {
   std::vector<Taps> taps_y;
   std::vector<float> weights;
   std::vector<float> rows;
+  std::vector<float> row;
 };
 
 /// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
