@@ -110,6 +110,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
   o.data.folder.crop = crop_of(o.augmentation);
+  o.training.dry_run = o.training.dry_run || !o.augmentation.show_batch.empty();  // it leaves --out alone
   o.data.seed = o.training.seed;
   if (o.image_size) {
     o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;

@@ -1098,6 +1098,7 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   EXPECT_EQ(labels.substr(7, expected.size()), expected);
   EXPECT_EQ(sheet.pixels[96 * 3], 255) << "between two images";
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("nothing")).code, 0);  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
   EXPECT_NE(mixed.find('*'), std::string::npos) << mixed;
   EXPECT_NE(testing::get_file(path("mixed.png")), file);
@@ -1164,6 +1165,7 @@ TEST_F(TrainResNet, FoldersNeedLibrariesWhichAreNamed) {
   expect_refused(train_resnet(0, "--data folder:" + path("data")),
                  {"reads no JPEG and PNG files", "libjpeg-dev libpng-dev", "-DLOCKSTEP_IMAGES=ON"});
   expect_refused(train_resnet(0, "--skip-damaged --data folder:" + path("data")), {"libjpeg-dev libpng-dev"});
+  expect_refused(train_resnet(0, "--show-batch x.png"), {"--show-batch", "libpng"});
 }
 #endif
 
