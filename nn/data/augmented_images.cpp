@@ -339,7 +339,8 @@ void AugmentedImages::read_sample_in(std::int64_t epoch, std::int64_t index,
     return;
   }
   const auto blend = [share](std::uint8_t own, std::uint8_t from) {
-    return static_cast<std::uint8_t>(share * static_cast<float>(own) + (1 - share) * static_cast<float>(from) + 0.5F);
+    const float shifted = share * static_cast<float>(own) + (1 - share) * static_cast<float>(from) + 0.5F;
+    return static_cast<std::uint8_t>(shifted);
   };
   std::transform(image.begin(), image.end(), other.begin(), image.begin(), blend);
 }

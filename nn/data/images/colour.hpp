@@ -16,7 +16,8 @@ void adjust_hue(std::span<float> pixels, double turn);           ///< by part of
 
 /// The nearest byte of a value in [0, 1].
 [[nodiscard]] inline std::uint8_t byte_of(float value) {
-  return static_cast<std::uint8_t>(value * 255.0F + 0.5F);
+  const float shifted = value * 255.0F + 0.5F;
+  return static_cast<std::uint8_t>(shifted);
 }
 
 }  // namespace lockstep::nn::images
