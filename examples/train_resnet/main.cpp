@@ -18,6 +18,7 @@
 #include <lockstep/runtime/files/atomic_folder.hpp>
 
 #include "options.hpp"
+#include "show_batch.hpp"
 
 namespace {
 
@@ -139,7 +140,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   });
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
-  nn::Recipe recipe{.model = *model, .train = std::move(data.train), .test = std::move(data.test)};
+  nn::Recipe recipe{.model = *model, .test = std::move(data.test)};
   recipe.rate = train_resnet::base_rate(request.name, o.training.optimizer);
   // Random parts of a picture are taken, and mirrored, where it is decoded.
   const bool folder = train_resnet::of_folder(o.data);
@@ -153,12 +154,23 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
     recipe.statistics_given = true;
   }
+  const nn::AugmentationOptions augmentation =
+      train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.seed);
+  if (augmentation.any()) {
+    recipe.augment.pad = 0;
+    recipe.augment.flip = false;
+    recipe.options["pictures"] = text_of(augmentation);
+    recipe.two_labels = augmentation.mixes();
+  }
   recipe.samples = "images";
   recipe.about = {
       {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
                       train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
   if (!data.about.empty()) {
     recipe.about.emplace_back("", data.about);
+  }
+  if (augmentation.any()) {
+    recipe.about.emplace_back("", concat("training images: ", text_of(augmentation)));
   }
   if (folder && !recipe.statistics_given && o.training.evaluate.empty()) {
     recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
@@ -174,6 +186,19 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   }
   recipe.config.insert(
       {{"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}});
+  if (augmentation.any()) {
+    recipe.train = std::make_shared<nn::AugmentedImages>(std::move(data.train), augmentation);
+  } else {
+    recipe.train = std::move(data.train);
+  }
+  if (!o.augmentation.show_batch.empty()) {
+    session.agree([&] {
+      if (session.rank() == 0) {
+        train_resnet::show_batch(*recipe.train, recipe.augment, o.training, session.size(), o.augmentation.show_batch);
+      }
+    });
+    return exit_code::kFinished;
+  }
   return program.run(std::move(recipe));
 }
 

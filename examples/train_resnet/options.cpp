@@ -91,6 +91,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   };
   add_channels("--mean", o.mean, "mean");
   add_channels("--std", o.std, "standard deviation");
+  add_augmentation_options(app, o.augmentation);
   cli::add_launch_options(app, o.launch, "Ranks");
   cli::add_restart_options(app, o.launch, "Ranks");
   cli::add_training_options(app, o.training);
@@ -109,6 +110,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       " beside --data ", o.data.spec, ", expected --data folder:DIR");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
+  require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
+  o.data.folder.crop = crop_of(o.augmentation);
+  o.training.dry_run = o.training.dry_run || !o.augmentation.show_batch.empty();  // it leaves --out alone
   o.data.seed = o.training.seed;
   if (o.image_size) {
     o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;

@@ -7,6 +7,7 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 
+#include "augmentation.hpp"
 #include "cli/launch_options.hpp"
 #include "cli/training_main.hpp"
 
@@ -22,6 +23,7 @@ struct Options {
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
+  AugmentationFlags augmentation;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;

@@ -121,14 +121,20 @@ struct SyntheticOptions {
   int classes = 10;  ///< 2 to 1120
 };
 
+/// The random parts of a picture that are resized to an image, as torchvision's RandomResizedCrop.
+struct CropOptions {
+  std::array<double, 2> area{0.08, 1};            ///< of the picture: least and most, 0 < least <= most <= 1
+  std::array<double, 2> ratio{3.0 / 4, 4.0 / 3};  ///< width / height: least and most, above 0
+  bool operator==(const CropOptions&) const = default;
+};
+
 /// How the pictures of folder:DIR become images of one size, bilinear with antialiasing, as torchvision does it.
 struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
   /// Of test images: the shorter side before the crop in the centre; 0: image_size * 256 / 224, rounded.
   std::int64_t resize = 0;
-  /// Training images are random parts (8 to 100 % of the area, sides 3:4 to 4:3), drawn anew in every epoch; false:
-  /// like test images.
-  bool random_crops = true;
+  bool random_crops = true;  ///< training images are random parts, drawn anew in every epoch; false: like test images
+  CropOptions crop{};
   bool flip = true;                     ///< with random crops: mirrored with probability 1/2
   double val_fraction = 0;              ///< of each class, for the test set, where DIR has no folder for it; 0: none
   std::vector<std::string> left_out{};  ///< files, relative to DIR

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <exception>
 #include <iterator>
@@ -12,6 +13,7 @@
 
 #include <lockstep/nn/data/detail/folder_list.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/images/crop.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 #include <lockstep/nn/data/partition.hpp>
@@ -63,56 +65,8 @@ images::Header load(const std::string& folder, const std::string& name, const st
   return images::read_header(bytes, text);
 }
 
-/// What becomes an image, as a person sees the picture: an axis to the right and one down.
-struct View {
-  images::Axis x;
-  images::Axis y;
-};
-
-/// The shorter side becomes `resize`, the longer one in proportion; `size` in the middle of both.
-View centre_crop(std::int64_t width, std::int64_t height, std::int64_t resize, std::int64_t size) {
-  const std::int64_t shorter = std::min(width, height);
-  const auto axis = [&](std::int64_t extent) {
-    const std::int64_t resized = resize * extent / shorter;
-    const double step = static_cast<double>(extent) / static_cast<double>(resized);
-    const double left = std::nearbyint(static_cast<double>(resized - size) / 2);  // half to even, as torchvision
-    return images::Axis{left * step, step, 0, extent};
-  };
-  return {axis(width), axis(height)};
-}
-
-images::Axis part_of(std::int64_t begin, std::int64_t count, std::int64_t size) {
-  return {static_cast<double>(begin), static_cast<double>(count) / static_cast<double>(size), begin, begin + count};
-}
-
-/// torchvision's RandomResizedCrop.
-View random_crop(std::int64_t width, std::int64_t height, std::int64_t size, Random& random) {
-  constexpr int kTries = 10;
-  constexpr double kLeastArea = 0.08;
-  constexpr double kNarrow = 3.0 / 4;
-  constexpr double kWide = 4.0 / 3;
-  const auto area = static_cast<double>(width * height);
-  for (int i = 0; i < kTries; ++i) {
-    const double part = area * (kLeastArea + (1 - kLeastArea) * random.uniform());
-    const double ratio = std::exp(std::log(kNarrow) + (std::log(kWide) - std::log(kNarrow)) * random.uniform());
-    const std::int64_t w = std::llround(std::sqrt(part * ratio));
-    const std::int64_t h = std::llround(std::sqrt(part / ratio));
-    if (w > 0 && h > 0 && w <= width && h <= height) {
-      const std::int64_t y = random.below(static_cast<std::uint32_t>(height - h + 1));
-      const std::int64_t x = random.below(static_cast<std::uint32_t>(width - w + 1));
-      return {part_of(x, w, size), part_of(y, h, size)};
-    }
-  }
-  // Too narrow or too wide a picture: the middle.
-  const double ratio = static_cast<double>(width) / static_cast<double>(height);
-  const auto bounded = [](std::int64_t value, std::int64_t most) { return std::clamp<std::int64_t>(value, 1, most); };
-  const std::int64_t w = ratio > kWide ? bounded(std::llround(static_cast<double>(height) * kWide), width) : width;
-  const std::int64_t h = ratio < kNarrow ? bounded(std::llround(static_cast<double>(width) / kNarrow), height) : height;
-  return {part_of((width - w) / 2, w, size), part_of((height - h) / 2, h, size)};
-}
-
 /// The greatest shrink that leaves two pixels of the picture to one of the image.
-int shrink_for(const View& view) {
+int shrink_for(const images::View& view) {
   const double step = std::min(std::abs(view.x.step), std::abs(view.y.step));
   int shrink = 1;
   while (shrink < 8 && step >= 4 * shrink) {
@@ -135,6 +89,7 @@ class FolderImages final : public ImageDataset {
         folder_(std::move(folder)),
         files_(std::move(files)),
         resize_(options.resize),
+        crop_(options.crop),
         seed_(seed),
         random_(random),
         flip_(options.flip) {
@@ -144,6 +99,11 @@ class FolderImages final : public ImageDataset {
       hash.add(static_cast<std::uint64_t>(number));
     }
     hash.add(random_ ? seed_ : 0);
+    if (random_ && crop_ != CropOptions{}) {
+      for (const double number : {crop_.area[0], crop_.area[1], crop_.ratio[0], crop_.ratio[1]}) {
+        hash.add(std::bit_cast<std::uint64_t>(number));
+      }
+    }
     for (const FolderFile& file : files_) {
       hash.add(static_cast<std::uint64_t>(file.label));
       hash.add(std::span(reinterpret_cast<const std::uint8_t*>(file.name.data()), file.name.size()));
@@ -174,13 +134,12 @@ class FolderImages final : public ImageDataset {
     const bool mirrored_y = turn == 3 || turn == 4 || turn == 6 || turn == 7;
     const std::int64_t width = transposed ? header.height : header.width;
     const std::int64_t height = transposed ? header.width : header.height;
-    View view = centre_crop(width, height, resize_, this->height());
+    images::View view = images::centre_crop({width, height}, resize_, this->height());
     if (epoch) {
       Random random(seed_, RandomUse::augment, static_cast<std::uint64_t>(*epoch), static_cast<std::uint64_t>(index));
-      view = random_crop(width, height, this->height(), random);
-      if (flip_ && random.below(2) == 1) {  // the same part, from its right end
-        view.x = {view.x.begin + static_cast<double>(this->height()) * view.x.step, -view.x.step, view.x.low,
-                  view.x.high};
+      view = images::random_crop({width, height}, {this->width(), this->height()}, crop_, random);
+      if (flip_ && random.below(2) == 1) {
+        view = images::mirrored(view, this->width());
       }
     }
     // As stored.
@@ -191,7 +150,7 @@ class FolderImages final : public ImageDataset {
     images::Picture& picture = scratch.picture;
     images::decode(scratch.file, text, header, shrink_for(view), picture);
     images::resample(picture, shrunk(x, picture.shrink, picture.width), shrunk(y, picture.shrink, picture.height),
-                     this->height(), transposed, scratch.resample, image);
+                     {this->width(), this->height()}, transposed, scratch.resample, image);
     keep_little(scratch.file);
     keep_little(picture.pixels);
     keep_little(scratch.resample.rows);
@@ -200,6 +159,7 @@ class FolderImages final : public ImageDataset {
   std::string folder_;
   std::vector<FolderFile> files_;
   std::int64_t resize_;
+  CropOptions crop_;
   std::uint64_t seed_;
   bool random_;
   bool flip_;
@@ -211,6 +171,7 @@ FolderOptions resolved(const std::string& folder, FolderOptions options) {
   require<UsageError>(images::available(), "data is 'folder:", folder,
                       "', and this build reads no JPEG and PNG files: install libjpeg-turbo and libpng (apt-get "
                       "install libjpeg-dev libpng-dev) and configure with -DLOCKSTEP_IMAGES=ON");
+  images::require_crop(options.crop);
   const std::int64_t size = options.image_size;
   require<UsageError>(size >= 1 && size <= kMostSide, "image size is ", size, ", expected 1 to ", kMostSide);
   if (options.resize == 0) {
@@ -249,7 +210,9 @@ DataSplit detail::open_folder(const std::string& folder, const FolderOptions& gi
                                               options, seed, false);
   split.statistics = kImageNet;
   split.about = concat(list.about, ", resized to ", options.resize, " and cropped; ",
-                       options.random_crops ? "random crops to train on" : "training images likewise");
+                       !options.random_crops           ? std::string("training images likewise")
+                       : options.crop == CropOptions{} ? std::string("random crops to train on")
+                                                       : "random parts to train on, " + images::text_of(options.crop));
   return split;
 }
 

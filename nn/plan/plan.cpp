@@ -51,7 +51,8 @@ StepLayout step_layout(const Model& model, const PlanOptions& options) {
           .input = model.input_shape(),
           .output = model.output_shape(),
           .regression = options.loss != Loss::cross_entropy,
-          .weights = options.weights};
+          .weights = options.weights,
+          .two_labels = options.two_labels};
 }
 
 Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options)
@@ -71,6 +72,11 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
                       ", expected f32");
   require<UsageError>(options.statistics.ranks >= 1, "plan: statistics of ", options.statistics.ranks,
                       " ranks, expected at least 1");
+  require<UsageError>(
+      !options.two_labels || (options.loss == Loss::cross_entropy && options.weights == LossWeights::none),
+      "plan: two labels a sample beside the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
+      "', expected a loss over classes, and none");
+  layout_.two_labels = options.two_labels && mode == Mode::train;
   require_computed_on(context.device(), options.dtype);
   contents_ = PlanBuilder(context, model, mode, batch, options).build();
 }

@@ -121,6 +121,10 @@ struct PlanOptions {
   /// whatever label, target and output are there. Mode::infer reads no weights. In f16, weights far from 1 take
   /// gradients out of range: scale them to about 1, as a common factor cancels.
   LossWeights weights = LossWeights::none;
+  /// cross_entropy, in training: a sample is a mixture of two (mixup, cutmix) and has two labels with their shares
+  /// (StateField::other_labels, shares, other_shares). Its loss is share * l(label) + other_share * l(other label), and
+  /// it counts as correct by the share of the label that is found. Not beside `weights`.
+  bool two_labels = false;
   int top_k = 0;  ///< cross_entropy, in evaluation: also counts labels among this many largest logits; 0: does not
   std::uint64_t dropout_seed = 0;
   /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several

@@ -173,6 +173,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.strategy != Strategy::ddp) {
     texts["strategy"] = std::string(name_of(options.strategy));
   }
+  if (options.plan.two_labels) {
+    texts["two_labels"] = text(options.plan.two_labels);
+  }
   if (options.plan.weights != LossWeights::none) {
     texts["loss_weights"] = text(name_of(options.plan.weights));
   }
@@ -341,7 +344,9 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
   require_schedule(options.schedule);
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
-      require_fields(*set, step_layout(model, options.plan));
+      StepLayout layout = step_layout(model, options.plan);
+      layout.two_labels = layout.two_labels && set == &data.train;
+      require_fields(*set, layout);
     } catch (Error& error) {
       error.annotate(set->name());
       throw;

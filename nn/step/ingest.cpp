@@ -80,6 +80,12 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
       shape.noun = "the weight";
       return shape;
     }
+    case StateField::other_labels:
+    case StateField::shares:
+    case StateField::other_shares:
+      require<ShapeError>(layout.two_labels, "model ", layout.model, " takes no ", name_of(field),
+                          ": it is planned without, or evaluated (PlanOptions::two_labels)");
+      return field == StateField::other_labels ? shape_of_label(layout) : FieldShape{"n", {}, "the share of a label"};
     default:
       throw UsageError(concat("a batch has no field '", name_of(field), "'"));
   }
@@ -201,6 +207,11 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
     need(layout.regression ? StateField::targets : StateField::labels);
     if (layout.weights != LossWeights::none) {
       need(StateField::weights);
+    }
+    if (layout.two_labels) {
+      need(StateField::other_labels);
+      need(StateField::shares);
+      need(StateField::other_shares);
     }
   }
   std::int64_t samples = -1;

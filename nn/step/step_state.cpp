@@ -32,8 +32,9 @@ StateField input_field(InputKind kind) {
 
 std::string_view name_of(StateField field) {
   constexpr std::array<std::string_view, kStateFields> kNames{
-      "learning_rate", "sample_weight", "valid",  "epoch",  "weight_sum", "metrics", "sample_ids",
-      "images",        "values",        "tokens", "labels", "targets",    "weights"};
+      "learning_rate", "sample_weight", "valid",  "epoch",       "weight_sum", "metrics",
+      "sample_ids",    "images",        "values", "tokens",      "labels",     "targets",
+      "weights",       "other_labels",  "shares", "other_shares"};
   return kNames[static_cast<std::size_t>(field)];
 }
 
@@ -85,6 +86,11 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
           ops::accumulation_dtype(layout.dtype),
           batched(layout.weights != LossWeights::none, layout.weights == LossWeights::element ? elements : Shape{})};
     }
+    case StateField::other_labels:
+      return {DType::i32, batched(layout.two_labels, positions_of(layout.output))};
+    case StateField::shares:
+    case StateField::other_shares:
+      return {ops::accumulation_dtype(layout.dtype), batched(layout.two_labels, {})};
     case StateField::targets:
       break;
   }
@@ -101,6 +107,9 @@ bool is_packed(StateField field) {
     case StateField::tokens:
     case StateField::targets:
     case StateField::weights:
+    case StateField::other_labels:
+    case StateField::shares:
+    case StateField::other_shares:
       return false;
     default:
       return true;

@@ -21,15 +21,18 @@ enum class StateField : unsigned char {
   /// f64 (5), sums over samples: losses; correct predictions; labels and tokens out of range; correct in top k; weights
   /// of the loss, where the plan reads them.
   metrics,
-  sample_ids,  ///< i64 (N)
-  images,      ///< u8 (N, H, W, 3): InputKind::images
-  values,      ///< plan's type, (N, stored input shape): InputKind::values
-  tokens,      ///< i32 (N, T): InputKind::tokens
-  labels,      ///< i32 (N, positions): for a loss over classes
-  targets,     ///< plan's type, (N, output shape): for a regression
-  weights,     ///< like sample_weight, (N) or (N, positions) or (N, output shape): weights of the loss, LossWeights
+  sample_ids,    ///< i64 (N)
+  images,        ///< u8 (N, H, W, 3): InputKind::images
+  values,        ///< plan's type, (N, stored input shape): InputKind::values
+  tokens,        ///< i32 (N, T): InputKind::tokens
+  labels,        ///< i32 (N, positions): for a loss over classes
+  targets,       ///< plan's type, (N, output shape): for a regression
+  weights,       ///< like sample_weight, (N) or (N, positions) or (N, output shape): weights of the loss, LossWeights
+  other_labels,  ///< like labels: of a mixture of two samples (StepLayout::two_labels)
+  shares,        ///< like sample_weight, (N): of labels in the mixture
+  other_shares,  ///< likewise: of other_labels
 };
-inline constexpr int kStateFields = 13;
+inline constexpr int kStateFields = 16;
 [[nodiscard]] std::string_view name_of(StateField field);
 
 /// What a model reads (Model::input_kind()): u8 images, which are decoded and augmented, numbers as they are, or token
@@ -51,6 +54,7 @@ struct StepLayout {
   Shape output;             ///< ([positions,] K)
   bool regression = false;  ///< a target of the output's shape; else a label for each position
   LossWeights weights = LossWeights::none;
+  bool two_labels = false;  ///< training batches bring other_labels, shares and other_shares
 };
 
 /// How a field of a batch is stored. A field that the layout does not use has no elements.

@@ -344,8 +344,7 @@ struct TrainStep::Impl {
     std::int64_t all = 0;
     std::int64_t valid = 0;
   };
-  [[nodiscard]] Rows rows_of(const Batch& batch) const {
-    const StepLayout& layout = plans.train.layout();
+  [[nodiscard]] Rows rows_of(const Batch& batch, const StepLayout& layout) const {
     const std::int64_t rows = samples_of(layout, batch.fields, true);
     require<UsageError>(rows <= options.max_batch, "the batch has ", rows, " samples, expected at most ",
                         options.max_batch, " (max_batch)");
@@ -511,7 +510,7 @@ struct TrainStep::Impl {
 
   void add(const Batch& batch, bool last, double rate) {
     require<StateError>(!averaged, "train step: a step between begin_average() and end_average()");
-    const Rows rows = rows_of(batch);
+    const Rows rows = rows_of(batch, plans.train.layout());
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
                         options.count_samples ? "0: this step counts its samples (count_samples)"
@@ -760,7 +759,7 @@ void TrainStep::end_average() {
 void TrainStep::evaluate(const Batch& batch) {
   Impl& s = *impl_;
   require<StateError>(s.added == 0, "train step: evaluate() between add() and update()");
-  const Impl::Rows rows = s.rows_of(batch);
+  const Impl::Rows rows = s.rows_of(batch, s.plans.evaluate.layout());
   const int state = s.pipeline.begin(
       batch, {.learning_rate = 0, .sample_weight = 1, .valid = rows.valid, .epoch = batch.epoch, .weight_sum = 0});
   s.plans.evaluate.use(s.pipeline.state(state));

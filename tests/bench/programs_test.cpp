@@ -244,6 +244,19 @@ TEST(BenchKernels, OneRank) {
   expect_refused(run(0, "bench_kernels", "--nonsense"), {"--nonsense"});
 }
 
+TEST(BenchLoader, SmallImages) {
+  const TemporaryFolder folder;
+  const Ended ended =
+      run(0, "bench_loader",
+          "--iterations 3 --benchmark_filter='memory/32/(none|all)' --benchmark_out=" + folder / "l.json");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const nlohmann::json root = read(folder / "l.json");
+  EXPECT_EQ(expect_results(root, 1), (std::vector<std::string>{"loader/memory/32/none", "loader/memory/32/all"}));
+  for (const auto& entry : root["benchmarks"]) {
+    EXPECT_GT(entry.at("images_per_second"), 0) << entry;
+  }
+}
+
 TEST(BenchInference, OneSize) {
   const TemporaryFolder folder;
   const Ended ended =

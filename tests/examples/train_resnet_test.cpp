@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -15,6 +16,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
@@ -945,6 +949,58 @@ TEST_F(TrainResNet, BadData) {
   expect_refused(train_resnet(0, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "12"});
 }
 
+const std::string kRandomPictures = " --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 --mixup 0.2 --cutmix 1 ";
+
+TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
+  const std::string tiny = kTiny + kRandomPictures;
+  const Ended one = train_resnet(0, tiny + "--workers 1" + out("one"));
+  ASSERT_EQ(one.code, 0) << one.output;
+  EXPECT_NE(one.output.find("training images: padded by 4 and cropped, mirrored, colour jitter 0.4 0.4 0.4 0.1, erased "
+                            "with probability 0.5, mixup 0.2, cutmix 1\n"),
+            std::string::npos)
+      << one.output;
+  const auto parameters = [&](const std::string& run) {
+    return testing::get_file(path(run) + "/last/" + nn::kModelFile);
+  };
+  ASSERT_EQ(train_resnet(0, tiny + "--workers 3" + out("three")).code, 0);
+  EXPECT_EQ(parameters("three"), parameters("one"));
+  if (kMpi) {
+    const std::string world = tiny + "--reproducible world --virtual-ranks 2 --devices cpu ";
+    ASSERT_EQ(train_resnet(1, world + out("world1")).code, 0);
+    ASSERT_EQ(train_resnet(2, world + out("world2")).code, 0);
+    EXPECT_EQ(parameters("world2"), parameters("world1"));
+  }
+  // The controls: each of them changes the numbers, and a resume tells it.
+  const std::vector<std::string> fewer{"", " --random-erase 0.5", " --color-jitter 0.4,0.4,0.4,0.1", " --mixup 0.2",
+                                       " --crop-scale 0.5,1"};
+  std::vector<std::string> models{parameters("one")};
+  for (std::size_t i = 0; i < fewer.size(); ++i) {
+    const std::string name = concat("fewer", i);
+    ASSERT_EQ(train_resnet(0, kTiny + fewer[i] + out(name)).code, 0) << fewer[i];
+    EXPECT_EQ(std::count(models.begin(), models.end(), parameters(name)), 0) << fewer[i];
+    models.push_back(parameters(name));
+  }
+  const Ended resumed = train_resnet(0, kTiny + "--epochs 3 --mixup 0.3 --resume " + path("fewer3") + out("resumed"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_NE(resumed.output.find("options 'pictures': checkpoint \"padded by 4 and cropped, mirrored, mixup 0.2\", now "
+                                "\"padded by 4 and cropped, mirrored, mixup 0.3\""),
+            std::string::npos)
+      << resumed.output;
+}
+
+TEST_F(TrainResNet, BadRandomPictures) {
+  expect_refused(train_resnet(0, "--color-jitter 0.4"), {"--color-jitter", "1 number,", "expected 4"});
+  expect_refused(train_resnet(0, "--color-jitter 0.4,0.4,nan,0"), {"saturation", "nan", "0 to 100"});
+  expect_refused(train_resnet(0, "--color-jitter 0,0,0,0.6"), {"hue", "0.6", "0 to 0.5"});
+  expect_refused(train_resnet(0, "--random-erase 2"), {"erasing", "2", "0 to 1"});
+  expect_refused(train_resnet(0, "--mixup -1"), {"mixup", "-1", "0.01 to 100"});
+  expect_refused(train_resnet(0, "--cutmix inf"), {"cutmix", "inf", "0.01 to 100"});
+  expect_refused(train_resnet(0, "--crop-scale 0.5,0.2"), {"0.5 to 0.2", "least <= most"});
+  expect_refused(train_resnet(0, "--crop-scale 0.5,1 --pad 2"), {"--crop-scale", "--pad 2"});
+  expect_refused(train_resnet(0, "--crop-ratio 1,2"), {"--crop-ratio", "--crop-scale", "folder:DIR"});
+  expect_refused(train_resnet(0, "--show-batch x.png --evaluate out"), {"--show-batch", "x.png", "--evaluate"});
+}
+
 #if LOCKSTEP_HAS_IMAGES
 /// Three classes of pictures of three sizes: `train` and two in `val` each.
 void put_pictures(const std::string& folder, int train) {
@@ -1003,6 +1059,70 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
   EXPECT_NE(split.output.find("9 training and 9 test images"), std::string::npos) << split.output;
 }
 
+TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
+  const auto show = [&](int ranks, const std::string& name, const std::string& options) {
+    const Ended ended = train_resnet(
+        ranks, kTiny + "--pad 0 --flip off --batch-size 12 --show-batch " + path(name) + options + out("nothing"));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_NE(ended.output.find("the first 12 of 12 training images of a batch"), std::string::npos) << ended.output;
+    return ended.output.substr(ended.output.find("labels:"));
+  };
+  const std::string labels = show(0, "sheet.png", "");
+  const std::string file = testing::get_file(path("sheet.png"));
+  const std::span bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
+  nn::images::Picture sheet;
+  nn::images::decode(bytes, "sheet", nn::images::read_header(bytes, "sheet"), 1, sheet);
+  // Three rows of four, each pixel eight times eight, two between.
+  ASSERT_EQ(sheet.width, 4 * 96 + 3 * 2);
+  ASSERT_EQ(sheet.height, 3 * 96 + 2 * 2);
+  // The images themselves, in the order of a loader of all ranks.
+  nn::DataOptions options{.seed = 1};
+  options.synthetic = {.train_size = 64, .test_size = 30, .height = 12, .width = 12};
+  const nn::DataSplit data = nn::open_data(options);
+  const nn::Sampler sampler({.size = 64, .batch_size = 12, .seed = 1});
+  std::vector<std::uint8_t> image(12 * 12 * 3);
+  std::string expected;
+  for (std::int64_t n = 0; n < 12; ++n) {
+    const std::int64_t id = sampler.order(0)(n);
+    data.train->read(id, image);
+    expected += concat(n % 4 == 0 ? "\n  " : "  ", data.train->label(id));
+    for (std::int64_t i = 0; i < 96 * 96 * 3; ++i) {
+      const std::int64_t y = i / 3 / 96;
+      const std::int64_t x = i / 3 % 96;
+      const std::int64_t at = ((n / 4 * 98 + y) * sheet.width + n % 4 * 98 + x) * 3 + i % 3;
+      ASSERT_EQ(sheet.pixels[static_cast<std::size_t>(at)],
+                image[static_cast<std::size_t>((y / 8 * 12 + x / 8) * 3 + i % 3)])
+          << n << ' ' << i;
+    }
+  }
+  EXPECT_EQ(labels.substr(7, expected.size()), expected);
+  EXPECT_EQ(sheet.pixels[96 * 3], 255) << "between two images";
+  EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
+  ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("nothing")).code, 0);  // not in the way of another sheet
+  const std::string mixed = show(0, "mixed.png", kRandomPictures);
+  EXPECT_NE(mixed.find('*'), std::string::npos) << mixed;
+  EXPECT_NE(testing::get_file(path("mixed.png")), file);
+  if (kMpi) {
+    EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);
+    EXPECT_EQ(testing::get_file(path("two.png")), testing::get_file(path("mixed.png")));
+  }
+  expect_refused(train_resnet(kMpi ? 2 : 0, "--show-batch /nowhere/there/x.png"), {"/nowhere/there/x.png"});
+}
+
+TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
+  put_pictures(path("data"), 6);
+  const std::string data = kSmallFolder + "--data folder:" + path("data") + " --crop-scale 0.3,0.9 " + kRandomPictures;
+  const Ended one = train_resnet(0, data + " --workers 1" + out("one"));
+  ASSERT_EQ(one.code, 0) << one.output;
+  for (const char* words : {"random parts to train on, 30 to 90 % of the area, ratios 0.75 to 1.33333",
+                            "training images: colour jitter 0.4 0.4 0.4 0.1, erased"}) {
+    EXPECT_NE(one.output.find(words), std::string::npos) << words << "\n" << one.output;
+  }
+  ASSERT_EQ(train_resnet(0, data + " --workers 3" + out("three")).code, 0);
+  EXPECT_EQ(testing::get_file(path("three") + "/last/" + nn::kModelFile),
+            testing::get_file(path("one") + "/last/" + nn::kModelFile));
+}
+
 TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
   const int ranks = kMpi ? 3 : 0;
   put_pictures(path("data"), 6);
@@ -1045,6 +1165,7 @@ TEST_F(TrainResNet, FoldersNeedLibrariesWhichAreNamed) {
   expect_refused(train_resnet(0, "--data folder:" + path("data")),
                  {"reads no JPEG and PNG files", "libjpeg-dev libpng-dev", "-DLOCKSTEP_IMAGES=ON"});
   expect_refused(train_resnet(0, "--skip-damaged --data folder:" + path("data")), {"libjpeg-dev libpng-dev"});
+  expect_refused(train_resnet(0, "--show-batch x.png"), {"--show-batch", "libpng"});
 }
 #endif
 

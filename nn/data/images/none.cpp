@@ -1,6 +1,7 @@
 // A build without libjpeg-turbo and libpng.
 
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/images/encode.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn::images {
@@ -23,6 +24,10 @@ Header read_header(std::span<const std::uint8_t> /*file*/, const std::string& na
 void decode(std::span<const std::uint8_t> /*file*/, const std::string& name, const Header& /*header*/, int /*shrink*/,
             Picture& /*out*/) {
   refuse(name);
+}
+
+std::string encode_png(const Picture& /*picture*/) {
+  refuse("a PNG file");
 }
 
 }  // namespace lockstep::nn::images

@@ -43,11 +43,11 @@ Axis mirrored(const Axis& axis, std::int64_t extent) {
   return {static_cast<double>(extent) - axis.begin, -axis.step, extent - axis.high, extent - axis.low};
 }
 
-void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t size, bool transposed,
+void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out) {
   memory.weights.clear();
-  all_taps(x, size, memory.taps_x, memory.weights);
-  all_taps(y, size, memory.taps_y, memory.weights);
+  all_taps(x, transposed ? size.height : size.width, memory.taps_x, memory.weights);
+  all_taps(y, transposed ? size.width : size.height, memory.taps_y, memory.weights);
   // The taps of a mirrored axis come from the far end.
   std::int64_t low = picture.height;
   std::int64_t high = 0;
@@ -55,9 +55,10 @@ void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t
     low = std::min(low, taps.first);
     high = std::max(high, taps.first + static_cast<std::int64_t>(taps.count));
   }
-  const auto side = static_cast<std::size_t>(size);
+  const std::size_t across = memory.taps_x.size();
+  const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
-  memory.rows.resize(static_cast<std::size_t>(high - low) * side * 3);
+  memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3);
   float* to = memory.rows.data();
   for (std::int64_t row = low; row < high; ++row) {
     const std::uint8_t* from = picture.pixels.data() + static_cast<std::size_t>(row) * picture_row;
@@ -73,18 +74,24 @@ void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t
       to = std::copy_n(sum, 3, to);
     }
   }
-  for (std::size_t i = 0; i < side; ++i) {
+  // A row at a time, each sum in the order of its taps.
+  memory.row.resize(across * 3);
+  float* sums = memory.row.data();
+  for (std::size_t i = 0; i < down; ++i) {
     const Taps& taps = memory.taps_y[i];
-    const float* weight = memory.weights.data() + taps.begin;
-    const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * side * 3;
-    for (std::size_t j = 0; j < side; ++j) {
-      std::uint8_t* pixel = out.data() + (transposed ? j * side + i : i * side + j) * 3;
+    const float* weights = memory.weights.data() + taps.begin;
+    const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * across * 3;
+    std::fill_n(sums, across * 3, 0.0F);
+    for (std::size_t t = 0; t < taps.count; ++t, rows += across * 3) {
+      const float weight = weights[t];
+      for (std::size_t j = 0; j < across * 3; ++j) {
+        sums[j] += weight * rows[j];
+      }
+    }
+    for (std::size_t j = 0; j < across; ++j) {
+      std::uint8_t* pixel = out.data() + (transposed ? j * down + i : i * across + j) * 3;
       for (std::size_t c = 0; c < 3; ++c) {
-        float sum = 0;
-        for (std::size_t t = 0; t < taps.count; ++t) {
-          sum += weight[t] * rows[(t * side + j) * 3 + c];
-        }
-        pixel[c] = static_cast<std::uint8_t>(std::clamp(sum + 0.5F, 0.0F, 255.0F));
+        pixel[c] = static_cast<std::uint8_t>(std::clamp(sums[3 * j + c] + 0.5F, 0.0F, 255.0F));
       }
     }
   }

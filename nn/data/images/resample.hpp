@@ -18,6 +18,12 @@ struct Axis {
   std::int64_t high = 1;
 };
 
+/// Pixels of a picture or an image.
+struct Extent {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+};
+
 /// What an axis means seen from the other end of `extent` pixels.
 [[nodiscard]] Axis mirrored(const Axis& axis, std::int64_t extent);
 
@@ -32,12 +38,13 @@ struct ResampleMemory {
   std::vector<Taps> taps_y;
   std::vector<float> weights;
   std::vector<float> rows;
+  std::vector<float> row;
 };
 
 /// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
-/// at least one pixel to each side. out (size, size, 3): first index along y; with `transposed` along x. Rounded once,
-/// to the nearest. The bits are the same on every machine.
-void resample(const Picture& picture, const Axis& x, const Axis& y, std::int64_t size, bool transposed,
+/// at least one pixel to each side. out (size.height, size.width, 3): first index along y; with `transposed` along x.
+/// Rounded once, to the nearest. The bits are the same on every machine.
+void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out);
 
 }  // namespace lockstep::nn::images

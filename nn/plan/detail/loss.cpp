@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
@@ -139,14 +140,27 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   const SlotId logits = output;
   const SlotId labels = builder.state(StateField::labels);
   const double smoothing = builder.training() ? builder.options().label_smoothing : 0;
-  const SlotId workspace =
-      builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
-  builder.call("softmax_cross_entropy", {logits, labels, weights, valid, scale, metrics},
-               {gradient, metrics, workspace}, 0, [=](Context& context, const Frame& frame) {
-                 ops::softmax_cross_entropy(context, frame[logits], frame[labels], frame[weights], frame[valid],
-                                            frame[scale], smoothing, frame[gradient], loss_metrics(frame[metrics]),
-                                            frame[workspace]);
-               });
+  const auto cross_entropy = [&](SlotId label, SlotId weight, SlotId into) {
+    const SlotId workspace =
+        builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
+    builder.call("softmax_cross_entropy", {logits, label, weight, valid, scale, metrics}, {into, metrics, workspace}, 0,
+                 [=](Context& context, const Frame& frame) {
+                   ops::softmax_cross_entropy(context, frame[logits], frame[label], frame[weight], frame[valid],
+                                              frame[scale], smoothing, frame[into], loss_metrics(frame[metrics]),
+                                              frame[workspace]);
+                 });
+  };
+  if (builder.training() && builder.options().two_labels) {
+    // The loss of a mixture is linear in its labels, and so is the gradient. The second call may overwrite the logits.
+    const SlotId other = builder.activation("d(output) of other labels", builder.prototype(output).shape);
+    cross_entropy(builder.state(StateField::other_labels), builder.state(StateField::other_shares), other);
+    cross_entropy(labels, builder.state(StateField::shares), gradient);
+    builder.call("add", {gradient, other}, {gradient}, 0, [=](Context& context, const Frame& frame) {
+      ops::add(context, frame[gradient], frame[other], frame[gradient]);
+    });
+  } else {
+    cross_entropy(labels, weights, gradient);
+  }
   if (!builder.training() && builder.options().top_k > 0) {
     plan_top_k(builder, logits, weights);
   }

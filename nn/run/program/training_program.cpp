@@ -292,6 +292,7 @@ struct TrainingProgram::Impl {
       if (!o.evaluate.empty()) {
         options.average = {};
       }
+      options.plan.two_labels = recipe.two_labels;
       if (recipe.change) {
         recipe.change(options);
       }

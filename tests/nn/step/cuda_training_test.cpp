@@ -6,12 +6,14 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
@@ -87,6 +89,7 @@ struct RunSetup {
   std::int64_t virtual_ranks = 0;
   int power_sgd_rank = 0;
   MovingAverageOptions average{};
+  bool mixtures = false;  ///< training samples have two labels
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -107,6 +110,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.sum_order = setup.sum_order;
   options.power_sgd_rank = setup.power_sgd_rank;
   options.average = setup.average;
+  options.plan.two_labels = setup.mixtures;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -181,12 +185,17 @@ Outcome outcome_of(Trainer& trainer) {
 /// A trainer of one rank, started, and then what `body` does with it. What was thrown, or "".
 std::string try_trainer(Context& context, Stream communication, const RunSetup& setup,
                         const std::function<void(Trainer&, comm::Communicator& control)>& body) {
-  const DataSplit data = small_data();
+  DataSplit data = small_data();
+  std::unique_ptr<Dataset> mixtures;
+  if (setup.mixtures) {
+    mixtures = std::make_unique<AugmentedImages>(std::move(data.train), AugmentationOptions{.mixup = 1, .cutmix = 1});
+  }
+  const Dataset& training_set = mixtures != nullptr ? *mixtures : *data.train;
   const Model model = setup.model();
   return comm::run_ranks(1,
                          [&](comm::Communicator& grad) {
                            const auto control = grad.split(0, grad.rank());
-                           Trainer trainer(context, {grad, *control, communication}, model, data,
+                           Trainer trainer(context, {grad, *control, communication}, model, {training_set, *data.test},
                                            options_of(setup, data, context.device()));
                            trainer.start();
                            body(trainer, *control);
@@ -282,6 +291,7 @@ std::vector<Case> cases() {
           {"cnn, sgd", {}, 1e-4, 1e-4},
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
+          {"cnn, sgd, mixtures", {.mixtures = true}, 1e-4, 1e-4},
           {"cnn, sgd, powersgd", {.power_sgd_rank = 1}, 1e-3, 1e-3},
           {"cnn, sgd, moving average", {.average = {.decay = 0.5, .every = 2}}, 1e-4, 1e-4},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},

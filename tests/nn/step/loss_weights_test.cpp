@@ -625,5 +625,132 @@ TEST(LossWeights, InferenceKnowsNone) {
   }
 }
 
+/// Every sample with a second label and the shares of both.
+struct Mixtures {
+  explicit Mixtures(std::int64_t n) : data(n), share(static_cast<std::size_t>(n)), other_share(share) {
+    Random random(6, RandomUse::test);
+    for (std::size_t i = 0; i < share.size(); ++i) {
+      share[i] = i == 0 ? 1 : (i == 1 ? 0 : random.uniform());
+      other_share[i] = 1 - share[i];
+      others.push_back(static_cast<std::int32_t>(random.below(kOutputs)));
+    }
+  }
+  [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t end) {
+    Batch made = data.batch(begin, end, Loss::cross_entropy);
+    const auto n = static_cast<std::int64_t>(share.size());
+    made.fields.push_back({StateField::other_labels, TensorView(std::span(others), {n}).slice(0, begin, end)});
+    made.fields.push_back({StateField::shares, view(share, {n}).slice(0, begin, end)});
+    made.fields.push_back({StateField::other_shares, view(other_share, {n}).slice(0, begin, end)});
+    return made;
+  }
+  Data data;
+  List share, other_share;
+  std::vector<std::int32_t> others;
+};
+
+TEST(TwoLabels, TheLossIsTheFormula) {
+  constexpr std::int64_t kSamples = 13;
+  for (const double smoothing : {0.0, 0.1}) {
+    Mixtures mixed(kSamples);
+    TrainStepOptions options = options_of(kSamples, Loss::cross_entropy, LossWeights::none);
+    options.plan.two_labels = true;
+    options.plan.label_smoothing = smoothing;
+    CpuContext context;
+    TrainStep step(context, model(), options);
+    List logits(kSamples * kOutputs);
+    Inference infer(context, model(), step.parameters(), {.max_batch = kSamples, .plan = {.dtype = DType::f64}});
+    infer.run(view(mixed.data.x, {kSamples, kFeatures}), view(logits, {kSamples, kOutputs}));
+    context.synchronize();
+    double loss = 0;
+    double correct = 0;
+    for (std::size_t n = 0; n < kSamples; ++n) {
+      const double* row = logits.data() + n * kOutputs;
+      double sum = 0;
+      int largest = 0;
+      for (int k = 0; k < kOutputs; ++k) {
+        sum += std::exp(row[k]);
+        largest = row[k] > row[largest] ? k : largest;
+      }
+      for (int k = 0; k < kOutputs; ++k) {
+        const double target = mixed.share[n] * (mixed.data.labels[n] == k ? 1 : 0) +
+                              mixed.other_share[n] * (mixed.others[n] == k ? 1 : 0);
+        loss -= ((1 - smoothing) * target + smoothing / kOutputs) * (row[k] - std::log(sum));
+        correct += largest == k ? target : 0;
+      }
+    }
+    step.update(mixed.batch(0, kSamples), kRate);
+    EXPECT_NEAR(step.wait_loss().value, loss / kSamples, 1e-12);
+    EXPECT_NEAR(step.take_trained().correct, correct, 1e-12);
+  }
+}
+
+TEST(TwoLabels, AStepIsThatOfTwoWeightedSamples) {
+  constexpr std::int64_t kSamples = 13;
+  Mixtures mixed(kSamples);
+  TrainStepOptions options = options_of(8, Loss::cross_entropy, LossWeights::none);
+  options.plan.two_labels = true;
+  CpuContext context;
+  TrainStep step(context, model(), options);
+  Data twice(0);
+  List weights;
+  for (std::int64_t i = 0; i < 2 * kSamples; ++i) {
+    const auto n = static_cast<std::size_t>(i / 2);
+    twice.x.insert(twice.x.end(), mixed.data.x.begin() + i / 2 * kFeatures,
+                   mixed.data.x.begin() + (i / 2 + 1) * kFeatures);
+    twice.labels.push_back(i % 2 == 0 ? mixed.data.labels[n] : mixed.others[n]);
+    weights.push_back(i % 2 == 0 ? mixed.share[n] : mixed.other_share[n]);
+  }
+  twice.rows = 2 * kSamples;
+  TrainStep weighted(context, model(), options_of(2 * kSamples, Loss::cross_entropy, LossWeights::sample));
+  for (int i = 0; i < 3; ++i) {
+    step.add(mixed.batch(0, 5));
+    step.update(mixed.batch(5, kSamples), kRate);
+    weighted.update(twice.batch(0, 2 * kSamples, Loss::cross_entropy, view(weights, {2 * kSamples})), kRate);
+  }
+  step.synchronize();
+  weighted.synchronize();
+  expect_near(to_doubles(step.parameters().values()), to_doubles(weighted.parameters().values()), 1e-13, "parameters");
+  // The control: the other label matters.
+  Mixtures wrong(kSamples);
+  wrong.others[4] = (wrong.others[4] + 1) % kOutputs;
+  TrainStep control(context, model(), options);
+  for (int i = 0; i < 3; ++i) {
+    control.add(wrong.batch(0, 5));
+    control.update(wrong.batch(5, kSamples), kRate);
+  }
+  control.synchronize();
+  EXPECT_NE(to_doubles(control.parameters().values()), to_doubles(step.parameters().values()));
+  // An evaluation has one label a sample.
+  step.evaluate(mixed.data.batch(0, 8, Loss::cross_entropy));
+  EXPECT_EQ(step.take_evaluated().samples, 8);
+}
+
+TEST(TwoLabels, WhatIsMissingOrTooMuchIsRefused) {
+  Mixtures mixed(4);
+  CpuContext context;
+  TrainStepOptions options = options_of(4, Loss::cross_entropy, LossWeights::none);
+  TrainStep plain_step(context, model(), options);
+  EXPECT_NE(error_of<ShapeError>([&] { plain_step.update(mixed.batch(0, 4), kRate); }).find("two_labels"),
+            std::string::npos);
+  options.plan.two_labels = true;
+  TrainStep step(context, model(), options);
+  for (const StateField field : {StateField::other_labels, StateField::shares, StateField::other_shares}) {
+    Batch batch = mixed.batch(0, 4);
+    std::erase_if(batch.fields, [&](const FieldView& given) { return given.field == field; });
+    EXPECT_NE(error_of<UsageError>([&] { step.update(batch, kRate); }).find(std::string(name_of(field))),
+              std::string::npos);
+  }
+  mixed.share[2] = kNaN;
+  step.update(mixed.batch(0, 4), kRate);
+  EXPECT_TRUE(std::isnan(step.wait_loss().value));
+  for (const auto& [loss, weights] :
+       {std::pair(Loss::mse, LossWeights::none), std::pair(Loss::cross_entropy, LossWeights::sample)}) {
+    TrainStepOptions bad = options_of(4, loss, weights);
+    bad.plan.two_labels = true;
+    EXPECT_NE(error_of<UsageError>([&] { TrainStep refused(context, model(), bad); }).find("two labels"),
+              std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::nn

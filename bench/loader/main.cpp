@@ -1,0 +1,165 @@
+// bench_loader: images a second that one thread of a loader reads, by what it does to them.
+//
+//   loader/memory/32/none          a copy out of memory; crop_flip: padded by an eighth, cropped and mirrored;
+//                                  resized_part, jitter, erase, mixup, cutmix: that alone; all: all but resized parts
+//   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, the middle cut out
+//   loader/folder/224/part         a random part, mirrored; jitter, all: then that
+//
+// A rank's --workers threads each do as much. A call reads one image; files stay in the system's cache. For figures:
+// --benchmark_repetitions=5
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/nn/data/augmented_images.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+#include "bench/support/runner.hpp"
+#if LOCKSTEP_HAS_IMAGES
+#include "tests/support/image_files.hpp"
+#include "tests/support/temporary_folder.hpp"
+#endif
+
+namespace {
+
+using namespace lockstep;
+using bench::Case;
+using bench::Timed;
+
+/// Reads the samples of epoch 0 one after the other, then those of epoch 1, and so on.
+class Reader {
+ public:
+  explicit Reader(std::unique_ptr<nn::Dataset> set) : set_(std::move(set)) {
+    for (const nn::SampleField& field : set_->fields()) {
+      memory_.emplace_back(field.bytes());
+    }
+    out_.assign(memory_.begin(), memory_.end());
+  }
+  void next() {
+    set_->read_sample_in(read_ / set_->size(), read_ % set_->size(), out_);
+    ++read_;
+  }
+
+ private:
+  std::unique_ptr<nn::Dataset> set_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::span<std::byte>> out_;
+  std::int64_t read_ = 0;
+};
+
+Timed timed(std::unique_ptr<nn::Dataset> set) {
+  const auto reader = std::make_shared<Reader>(std::move(set));
+  Timed timed;
+  timed.work.start = [reader] { reader->next(); };
+  timed.work.start();  // what is made at first use
+  timed.sample_seconds = 1e-4;
+  timed.per_call = {{"images_per_second", 1}};
+  return timed;
+}
+
+struct Named {
+  std::string name;
+  nn::AugmentationOptions options;
+};
+
+std::vector<Named> steps(std::int64_t side) {
+  const nn::JitterOptions jitter{0.4, 0.4, 0.4, 0.1};
+  return {{"none", {}},
+          {"crop_flip", {.pad = side / 8, .flip = true}},
+          {"resized_part", {.crop = nn::CropOptions{}}},
+          {"jitter", {.jitter = jitter}},
+          {"erase", {.erase = 1}},
+          {"mixup", {.mixup = 1}},
+          {"cutmix", {.cutmix = 1}},
+          {"all", {.pad = side / 8, .flip = true, .jitter = jitter, .erase = 0.25, .mixup = 0.2, .cutmix = 1}}};
+}
+
+void add_memory(std::vector<Case>& all, std::int64_t side) {
+  for (const Named& step : steps(side)) {
+    all.push_back({concat("loader/memory/", side, "/", step.name), [side, step] {
+                     constexpr std::int64_t kImages = 64;
+                     Random random(1, RandomUse::test);
+                     std::vector<std::uint8_t> pixels(static_cast<std::size_t>(kImages * side * side * 3));
+                     for (std::uint8_t& value : pixels) {
+                       value = static_cast<std::uint8_t>(random.bits());
+                     }
+                     auto images = std::make_unique<nn::detail::StoredImages>(
+                         nn::DatasetInfo{"random images", kImages, side, side, 10}, 3, std::move(pixels),
+                         std::vector<std::uint8_t>(kImages));
+                     return timed(std::make_unique<nn::AugmentedImages>(std::move(images), step.options));
+                   }});
+  }
+}
+
+#if LOCKSTEP_HAS_IMAGES
+/// Photographs as far as a decoder is concerned: smooth, with texture; colours at half the resolution.
+void put_photos(const std::string& folder) {
+  constexpr int kPhotos = 16;
+  Random random(2, RandomUse::test);
+  for (int i = 0; i < kPhotos; ++i) {
+    const auto value = [&](std::int64_t y, std::int64_t x, int c) {
+      const double waves = 50 * std::sin(0.02 * static_cast<double>(x) + c + i) +
+                           50 * std::cos(0.03 * static_cast<double>(y) - c) +
+                           20 * std::sin(0.7 * static_cast<double>(x + y));
+      return static_cast<int>(128 + waves) + static_cast<int>(random.below(8));
+    };
+    const std::string name = concat(folder, i == 0 ? "/val" : "/train", "/c/", i, ".jpg");
+    std::filesystem::create_directories(std::filesystem::path(name).parent_path());
+    write_file(name, testing::jpeg(testing::pixels(500, 375, 3, value), {.quality = 90, .half_colours = true}));
+  }
+}
+
+void add_folder(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos) {
+  for (const Named& step : steps(0)) {
+    const bool whole = step.name == "none";
+    if (!whole && step.name != "crop_flip" && step.name != "jitter" && step.name != "all") {
+      continue;
+    }
+    all.push_back({concat("loader/folder/224/", whole ? "middle" : (step.name == "crop_flip" ? "part" : step.name)),
+                   [photos, step, whole] {
+                     nn::DataOptions options{.spec = "folder:" + photos->path()};
+                     options.folder.random_crops = !whole;
+                     nn::AugmentationOptions then = step.options;
+                     then.flip = false;  // where it is decoded
+                     return timed(std::make_unique<nn::AugmentedImages>(nn::open_data(options).train, then));
+                   }});
+  }
+}
+#endif
+
+int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& options) {
+  require<UsageError>(session.size() == 1, "bench_loader runs on ", session.size(), " ranks, expected 1");
+  std::vector<Case> all;
+  add_memory(all, 32);
+  add_memory(all, 224);
+  bench::RunContext context{{"threads", "1"}};
+#if LOCKSTEP_HAS_IMAGES
+  const auto photos = std::make_shared<testing::TemporaryFolder>();
+  put_photos(photos->path());
+  add_folder(all, photos);
+#else
+  context.emplace_back("folder", "left out: this build has no libjpeg-turbo and libpng");
+#endif
+  return bench::run_cases(session, options, context, all);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return bench::run_program(argc, argv,
+                            {.name = "bench_loader",
+                             .description = "Images a second that one thread of a loader reads and augments.",
+                             .add_options = [](CLI::App&) {},
+                             .ranks = [](const DeviceRequest&) { return std::nullopt; },
+                             .run = run});
+}

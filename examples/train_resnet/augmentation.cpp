@@ -1,0 +1,90 @@
+#include "augmentation.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace train_resnet {
+
+namespace nn = lockstep::nn;
+using lockstep::require;
+using lockstep::UsageError;
+
+void add_augmentation_options(CLI::App& app, AugmentationFlags& flags) {
+  const auto add_numbers = [&app](const char* name, std::vector<double>& values, const char* what) {
+    app.add_option(name, values, what)
+        ->delimiter(',')
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->group("Augmentation of training images");
+  };
+  const auto add = [&app](const char* name, auto& value, const char* what) {
+    app.add_option(name, value, what)->group("Augmentation of training images");
+  };
+  add_numbers(
+      "--crop-scale", flags.crop_scale,
+      "random parts of LEAST,MOST of the area, resized; else of a folder 0.08,1, of other data padding (--pad)");
+  add_numbers("--crop-ratio", flags.crop_ratio, "width / height of these parts, LEAST,MOST; else 3/4 to 4/3");
+  add_numbers("--color-jitter", flags.color_jitter,
+              "how far brightness, contrast, saturation and hue change: four numbers B,C,S,H as torchvision's "
+              "ColorJitter, e.g. 0.4,0.4,0.4,0.1");
+  add("--random-erase", flags.random_erase, "probability that a rectangle becomes the mean colour, as RandomErasing");
+  add("--mixup", flags.mixup,
+      "alpha of Beta(alpha, alpha), the share of an image in the mixture with another one; 0: none");
+  add("--cutmix", flags.cutmix, "likewise, of the area that a rectangle of another image leaves; with both half each");
+  add("--show-batch", flags.show_batch,
+      "write the first training images, as the network sees them, to this PNG file, and end");
+}
+
+void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, std::int64_t pad,
+                                const nn::TrainingOptions& training) {
+  const auto count = [](const char* name, const std::vector<double>& values, std::size_t expected) {
+    require<UsageError>(values.empty() || values.size() == expected, name, " has ", values.size(),
+                        values.size() == 1 ? " number" : " numbers", ", expected ", expected);
+  };
+  count("--crop-scale", flags.crop_scale, 2);
+  count("--crop-ratio", flags.crop_ratio, 2);
+  count("--color-jitter", flags.color_jitter, 4);
+  require<UsageError>((flags.crop_scale.empty() && flags.crop_ratio.empty()) || pad == -1,
+                      flags.crop_scale.empty() ? "--crop-ratio" : "--crop-scale", " beside --pad ", pad,
+                      ", expected one of the two");
+  require<UsageError>(of_folder || !flags.crop_scale.empty() || flags.crop_ratio.empty(),
+                      "--crop-ratio without --crop-scale, expected both, or --data folder:DIR");
+  nn::AugmentationOptions options = augmentation_of(flags, false, {}, 0);
+  options.crop = crop_of(flags);
+  require_augmentation(options);
+  require<UsageError>(flags.show_batch.empty() || training.evaluate.empty(), "--show-batch is ", flags.show_batch,
+                      " beside --evaluate, expected a run that trains");
+  require<UsageError>(flags.show_batch.empty() || nn::images::available(), "--show-batch is ", flags.show_batch,
+                      ", and this build writes no PNG files: install libjpeg-turbo and libpng and configure with "
+                      "-DLOCKSTEP_IMAGES=ON");
+}
+
+nn::CropOptions crop_of(const AugmentationFlags& flags) {
+  nn::CropOptions crop;
+  std::copy(flags.crop_scale.begin(), flags.crop_scale.end(), crop.area.begin());
+  std::copy(flags.crop_ratio.begin(), flags.crop_ratio.end(), crop.ratio.begin());
+  return crop;
+}
+
+nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
+                                        const lockstep::ops::AugmentDesc& on_device, std::uint64_t seed) {
+  nn::AugmentationOptions options{
+      .erase = flags.random_erase, .mixup = flags.mixup, .cutmix = flags.cutmix, .seed = seed};
+  if (!of_folder && !flags.crop_scale.empty()) {
+    options.crop = crop_of(flags);
+  }
+  options.pad = options.crop ? 0 : on_device.pad;
+  options.flip = on_device.flip;
+  if (!flags.color_jitter.empty()) {
+    options.jitter = {flags.color_jitter[0], flags.color_jitter[1], flags.color_jitter[2], flags.color_jitter[3]};
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    options.fill[c] = nn::images::byte_of(std::clamp(on_device.mean[c], 0.0F, 1.0F));
+  }
+  return options;
+}
+
+}  // namespace train_resnet

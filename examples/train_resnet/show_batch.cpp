@@ -1,0 +1,137 @@
+#include "show_batch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iomanip>
+#include <iostream>
+#include <span>
+#include <sstream>
+#include <vector>
+
+#include <lockstep/nn/data/images/encode.hpp>
+#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+namespace train_resnet {
+
+namespace nn = lockstep::nn;
+using lockstep::Shape;
+using lockstep::TensorView;
+
+namespace {
+
+constexpr std::int64_t kMostColumns = 8;
+constexpr std::int64_t kMostSheet = 8192;  // pixels of a side, unless one image has more
+constexpr std::int64_t kSmallTile = 96;
+constexpr std::int64_t kGap = 2;
+constexpr std::uint8_t kGapColour = 255;
+
+/// A sample of the data set: its fields, one after the other.
+class Sample {
+ public:
+  explicit Sample(const nn::Dataset& set) : set_(set) {
+    for (const nn::SampleField& field : set.fields()) {
+      memory_.emplace_back(field.bytes());
+    }
+    spans_.assign(memory_.begin(), memory_.end());
+  }
+  void read(std::int64_t index) { set_.read_sample_in(0, index, spans_); }
+  [[nodiscard]] std::span<const std::byte> image() const { return memory_[0]; }
+  template <class T>
+  [[nodiscard]] T number(nn::StateField field) const {
+    T value{};
+    for (std::size_t i = 0; i < memory_.size(); ++i) {
+      if (set_.fields()[i].field == field) {
+        std::memcpy(&value, memory_[i].data(), sizeof value);
+      }
+    }
+    return value;
+  }
+  [[nodiscard]] std::string label() const {
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(2);
+    const auto other = number<float>(nn::StateField::other_shares);
+    if (other == 0) {
+      text << number<std::int32_t>(nn::StateField::labels);
+    } else {
+      text << number<float>(nn::StateField::shares) << '*' << number<std::int32_t>(nn::StateField::labels) << '+'
+           << other << '*' << number<std::int32_t>(nn::StateField::other_labels);
+    }
+    return text.str();
+  }
+
+ private:
+  const nn::Dataset& set_;
+  std::vector<std::vector<std::byte>> memory_;
+  std::vector<std::span<std::byte>> spans_;
+};
+
+std::uint8_t byte_of(float value, float mean, float std) {
+  return static_cast<std::uint8_t>(std::clamp((value * std + mean) * 255.0F + 0.5F, 0.0F, 255.0F));
+}
+
+}  // namespace
+
+void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augment,
+                const nn::TrainingOptions& training, int ranks, const std::string& file) {
+  const std::int64_t global =
+      training.batch_per_rank ? *training.batch_per_rank * ranks : training.batch_size.value_or(training.default_batch);
+  const nn::Sampler sampler({.size = train.size(),
+                             .batch_size = global,
+                             .ranks = ranks,
+                             .keep_last = training.keep_last,
+                             .seed = training.seed});
+  const std::int64_t height = train.fields()[0].shape[0];
+  const std::int64_t width = train.fields()[0].shape[1];
+  const std::int64_t longer = std::max(height, width);
+  const std::int64_t enlarged = std::max<std::int64_t>(kSmallTile / longer, 1);
+  const std::int64_t tile = longer * enlarged + kGap;
+  const std::int64_t in_batch = sampler.samples(0);
+  const std::int64_t columns = std::min(std::clamp<std::int64_t>(kMostSheet / tile, 1, kMostColumns),
+                                        static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(in_batch)))));
+  const std::int64_t count = std::min(in_batch, columns * columns);
+  const std::int64_t rows = (count + columns - 1) / columns;
+
+  nn::images::Picture sheet{columns * (width * enlarged + kGap) - kGap, rows * (height * enlarged + kGap) - kGap};
+  sheet.pixels.assign(static_cast<std::size_t>(sheet.width * sheet.height * 3), kGapColour);
+  lockstep::CpuContext context({.threads = 1});
+  lockstep::ops::AugmentDesc seeded = augment;  // as the trainer's
+  seeded.seed = training.seed;
+  Sample sample(train);
+  const nn::Sampler::Order order = sampler.order(0);
+  std::vector<float> seen(static_cast<std::size_t>(height * width * 3));
+  std::vector<std::uint8_t> image(seen.size());
+  std::int64_t id = 0;
+  std::int64_t epoch = 0;
+  std::string labels;
+  for (std::int64_t n = 0; n < count; ++n) {
+    id = order(n);
+    sample.read(id);
+    std::memcpy(image.data(), sample.image().data(), image.size());
+    lockstep::ops::augment(context, seeded, TensorView(std::span(image), {1, height, width, 3}),
+                           TensorView(std::span(&id, 1), {1}), TensorView(std::span(&epoch, 1), Shape{}), {},
+                           TensorView(std::span(seen), {1, height, width, 3}));
+    labels += (n % columns == 0 ? "\n  " : "  ") + sample.label();
+    const std::int64_t top = n / columns * (height * enlarged + kGap);
+    const std::int64_t left = n % columns * (width * enlarged + kGap);
+    for (std::int64_t y = 0; y < height * enlarged; ++y) {
+      std::uint8_t* to = sheet.pixels.data() + ((top + y) * sheet.width + left) * 3;
+      for (std::int64_t x = 0; x < width * enlarged; ++x) {
+        const float* from = seen.data() + (y / enlarged * width + x / enlarged) * 3;
+        for (std::size_t c = 0; c < 3; ++c) {
+          *to++ = byte_of(from[c], augment.mean[c], augment.std[c]);
+        }
+      }
+    }
+  }
+  lockstep::replace_file(file, nn::images::encode_png(sheet));
+  std::cout << file << ": the first " << count << " of " << in_batch
+            << " training images of a batch, as the network sees them in epoch 0; their labels:" << labels << std::endl;
+}
+
+}  // namespace train_resnet

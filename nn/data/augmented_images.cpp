@@ -1,0 +1,348 @@
+#include <lockstep/nn/data/augmented_images.hpp>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/nn/data/images/crop.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+/// Parts of the key of an image's draws. Never renumber.
+enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3, mixture = 4 };
+
+Random random_for(std::uint64_t seed, Draw draw, std::int64_t epoch, std::int64_t index) {
+  constexpr int kIndexBits = 60;
+  return {seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
+          static_cast<std::uint64_t>(index) | static_cast<std::uint64_t>(draw) << kIndexBits};
+}
+
+double between(Random& random, double low, double high) {
+  return low + (high - low) * random.uniform();
+}
+
+/// What a thread keeps between images.
+struct Scratch {
+  images::Picture picture;
+  images::ResampleMemory resample;
+  std::vector<std::uint8_t> bytes;
+  std::vector<std::uint8_t> other;
+  std::vector<float> values;
+};
+Scratch& own_scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+using Image = std::span<std::uint8_t>;  // (H, W, 3)
+
+void resized_part(const images::Extent& size, const CropOptions& crop, Random& random, Image image) {
+  Scratch& scratch = own_scratch();
+  images::Picture& picture = scratch.picture;
+  picture.width = size.width;
+  picture.height = size.height;
+  picture.pixels.assign(image.begin(), image.end());
+  const images::View view = images::random_crop(size, size, crop, random);
+  images::resample(picture, view.x, view.y, size, false, scratch.resample, image);
+}
+
+/// As ops::augment places the image, with its draws.
+void place(const images::Extent& size, std::int64_t pad, bool flip, Random& random, Image image) {
+  std::int64_t row = 0;
+  std::int64_t column = 0;
+  if (pad > 0) {
+    const auto offsets = static_cast<std::uint32_t>(2 * pad + 1);
+    row = static_cast<std::int64_t>(random.below(offsets)) - pad;
+    column = static_cast<std::int64_t>(random.below(offsets)) - pad;
+  }
+  const bool mirror = flip && random.below(2) == 1;
+  if (row == 0 && column == 0 && !mirror) {
+    return;
+  }
+  std::vector<std::uint8_t>& from = own_scratch().bytes;
+  from.assign(image.begin(), image.end());
+  std::uint8_t* to = image.data();
+  for (std::int64_t h = 0; h < size.height; ++h) {
+    const std::int64_t y = h + row;
+    for (std::int64_t w = 0; w < size.width; ++w, to += 3) {
+      const std::int64_t x = (mirror ? size.width - 1 - w : w) + column;
+      if (y >= 0 && y < size.height && x >= 0 && x < size.width) {
+        std::memcpy(to, from.data() + (y * size.width + x) * 3, 3);
+      } else {
+        std::memset(to, 0, 3);
+      }
+    }
+  }
+}
+
+void jitter(const JitterOptions& options, Random& random, Image image) {
+  std::array<int, 4> order{0, 1, 2, 3};
+  for (std::size_t i = order.size(); i-- > 1;) {
+    std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1))]);
+  }
+  const auto factor = [&](double most) { return between(random, std::max(0.0, 1 - most), 1 + most); };
+  const double brightness = factor(options.brightness);
+  const double contrast = factor(options.contrast);
+  const double saturation = factor(options.saturation);
+  const double hue = between(random, -options.hue, options.hue);
+  std::vector<float>& values = own_scratch().values;
+  values.resize(image.size());
+  std::transform(image.begin(), image.end(), values.begin(),
+                 [](std::uint8_t byte) { return static_cast<float>(byte) / 255.0F; });
+  for (const int change : order) {
+    if (change == 0 && options.brightness > 0) {
+      images::adjust_brightness(values, brightness);
+    } else if (change == 1 && options.contrast > 0) {
+      images::adjust_contrast(values, contrast);
+    } else if (change == 2 && options.saturation > 0) {
+      images::adjust_saturation(values, saturation);
+    } else if (change == 3 && options.hue > 0) {
+      images::adjust_hue(values, hue);
+    }
+  }
+  std::transform(values.begin(), values.end(), image.begin(), images::byte_of);
+}
+
+void erase(const images::Extent& size, double probability, const std::array<std::uint8_t, 3>& fill, Random& random,
+           Image image) {
+  constexpr int kTries = 10;
+  constexpr double kLeastArea = 0.02;
+  constexpr double kMostArea = 0.33;
+  const double widest = std::log(10.0 / 3);
+  if (!(random.uniform() < probability)) {
+    return;
+  }
+  const auto area = static_cast<double>(size.width * size.height);
+  for (int i = 0; i < kTries; ++i) {
+    const double part = area * between(random, kLeastArea, kMostArea);
+    const double ratio = std::exp(between(random, -widest, widest));
+    const std::int64_t h = std::llround(std::sqrt(part * ratio));
+    const std::int64_t w = std::llround(std::sqrt(part / ratio));
+    if (h < 1 || w < 1 || h >= size.height || w >= size.width) {
+      continue;
+    }
+    const std::int64_t top = random.below(static_cast<std::uint32_t>(size.height - h + 1));
+    const std::int64_t left = random.below(static_cast<std::uint32_t>(size.width - w + 1));
+    for (std::int64_t y = top; y < top + h; ++y) {
+      for (std::int64_t x = left; x < left + w; ++x) {
+        std::memcpy(image.data() + (y * size.width + x) * 3, fill.data(), 3);
+      }
+    }
+    return;
+  }
+}
+
+/// The logarithm of a number from Gamma(alpha, 1): Marsaglia and Tsang, "A simple method for generating gamma
+/// variables" (2000), with their step from alpha + 1 to alpha, which may be too small for a double.
+double log_gamma_draw(double alpha, Random& random) {
+  const double d = alpha + 1 - 1.0 / 3;
+  const double c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = random.normal();
+    const double root = 1 + c * x;
+    if (root <= 0) {
+      continue;
+    }
+    const double v = root * root * root;
+    if (std::log(1 - random.uniform()) < x * x / 2 + d - d * v + d * std::log(v)) {
+      return std::log(d * v) + std::log(1 - random.uniform()) / alpha;
+    }
+  }
+}
+
+/// Beta(alpha, alpha).
+double beta_draw(double alpha, Random& random) {
+  const double a = log_gamma_draw(alpha, random);
+  const double b = log_gamma_draw(alpha, random);
+  return 1 / (1 + std::exp(b - a));
+}
+
+void require_in(const char* what, double value, double low, double high) {
+  require<UsageError>(value >= low && value <= high, what, " is ", value, ", expected ", low, " to ", high);
+}
+
+std::vector<SampleField> fields_of(const std::unique_ptr<ImageDataset>& images, bool mixes) {
+  require<UsageError>(images != nullptr, "augmented images: no images are given, expected a set of them");
+  std::vector<SampleField> fields(images->fields().begin(), images->fields().end());
+  if (mixes) {
+    fields.push_back({StateField::other_labels, DType::i32, {}});
+    fields.push_back({StateField::shares, DType::f32, {}});
+    fields.push_back({StateField::other_shares, DType::f32, {}});
+  }
+  return fields;
+}
+
+template <class T>
+void put(std::span<std::byte> out, T value) {
+  std::memcpy(out.data(), &value, sizeof value);
+}
+
+Image image_in(std::span<std::byte> out) {
+  return {reinterpret_cast<std::uint8_t*>(out.data()), out.size()};
+}
+
+}  // namespace
+
+void require_augmentation(const AugmentationOptions& o) {
+  constexpr double kMostFactor = 100;
+  constexpr double kLeastAlpha = 0.01;
+  constexpr std::int64_t kMostPad = 4096;
+  if (o.crop) {
+    images::require_crop(*o.crop);
+  }
+  require<UsageError>(o.pad >= 0 && o.pad <= kMostPad, "pad is ", o.pad, ", expected 0 to ", kMostPad);
+  require<UsageError>(!o.crop || o.pad == 0, "pad is ", o.pad, " beside resized parts, expected one of the two");
+  require_in("colour jitter: brightness", o.jitter.brightness, 0, kMostFactor);
+  require_in("colour jitter: contrast", o.jitter.contrast, 0, kMostFactor);
+  require_in("colour jitter: saturation", o.jitter.saturation, 0, kMostFactor);
+  require_in("colour jitter: hue", o.jitter.hue, 0, 0.5);
+  require_in("random erasing: the probability", o.erase, 0, 1);
+  for (const auto& [name, alpha] : {std::pair("mixup", o.mixup), std::pair("cutmix", o.cutmix)}) {
+    require<UsageError>(alpha == 0 || (alpha >= kLeastAlpha && alpha <= kMostFactor), name, ": alpha is ", alpha,
+                        ", expected 0 (none), or ", kLeastAlpha, " to ", kMostFactor);
+  }
+}
+
+std::string text_of(const AugmentationOptions& o) {
+  std::string text;
+  const auto add = [&](const auto&... parts) { text += concat(text.empty() ? "" : ", ", parts...); };
+  if (o.crop) {
+    add("random parts of ", images::text_of(*o.crop));
+  }
+  if (o.pad > 0) {
+    add("padded by ", o.pad, " and cropped");
+  }
+  if (o.flip) {
+    add("mirrored");
+  }
+  if (o.jitter.any()) {
+    add("colour jitter ", o.jitter.brightness, ' ', o.jitter.contrast, ' ', o.jitter.saturation, ' ', o.jitter.hue);
+  }
+  if (o.erase > 0) {
+    add("erased with probability ", o.erase);
+  }
+  if (o.mixup > 0) {
+    add("mixup ", o.mixup);
+  }
+  if (o.cutmix > 0) {
+    add("cutmix ", o.cutmix);
+  }
+  return text;
+}
+
+AugmentedImages::AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options)
+    : Dataset(images != nullptr ? images->name() : "images", images != nullptr ? images->size() : 1,
+              fields_of(images, options.mixes())),
+      images_(std::move(images)),
+      options_(options) {
+  require_augmentation(options_);
+  detail::Hash hash;
+  hash.add(images_->fingerprint());
+  hash.add(options_.seed);
+  const std::string text = text_of(options_);
+  hash.add(std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size()));
+  hash.add(options_.fill);
+  fingerprint_ = hash.value();
+}
+
+void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image image) const {
+  images_->read_in(epoch, index, image);
+  const images::Extent size{images_->width(), images_->height()};
+  const auto random = [&](Draw draw) { return random_for(options_.seed, draw, epoch, index); };
+  if (options_.crop) {
+    Random draws = random(Draw::crop);
+    resized_part(size, *options_.crop, draws, image);
+  }
+  if (options_.pad > 0 || options_.flip) {
+    Random draws = random(Draw::placement);
+    place(size, options_.pad, options_.flip, draws, image);
+  }
+  if (options_.jitter.any()) {
+    Random draws = random(Draw::jitter);
+    jitter(options_.jitter, draws, image);
+  }
+  if (options_.erase > 0) {
+    Random draws = random(Draw::erase);
+    erase(size, options_.erase, options_.fill, draws, image);
+  }
+}
+
+AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64_t index) const {
+  Random random = random_for(options_.seed, Draw::mixture, epoch, index);
+  Mixture mixture;
+  const auto whole = static_cast<std::uint64_t>(size());
+  mixture.other = static_cast<std::int64_t>(
+      std::min(static_cast<std::uint64_t>(random.uniform() * static_cast<double>(whole)), whole - 1));
+  mixture.cut = options_.cutmix > 0 && (options_.mixup == 0 || random.below(2) == 1);
+  const double share = beta_draw(mixture.cut ? options_.cutmix : options_.mixup, random);
+  if (!mixture.cut) {
+    mixture.share = share;
+    return mixture;
+  }
+  // The rectangle has the other's share of each side's square, around any pixel; what lies outside is cut off.
+  const double half = 0.5 * std::sqrt(1 - share);
+  const auto side = [&](std::int64_t extent, std::int64_t& begin, std::int64_t& end) {
+    const std::int64_t middle = random.below(static_cast<std::uint32_t>(extent));
+    const auto reach = static_cast<std::int64_t>(half * static_cast<double>(extent));
+    begin = std::max<std::int64_t>(middle - reach, 0);
+    end = std::min(middle + reach, extent);
+  };
+  side(images_->width(), mixture.left, mixture.right);
+  side(images_->height(), mixture.top, mixture.bottom);
+  const std::int64_t covered = (mixture.right - mixture.left) * (mixture.bottom - mixture.top);
+  mixture.share = 1 - static_cast<double>(covered) / static_cast<double>(images_->width() * images_->height());
+  return mixture;
+}
+
+void AugmentedImages::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+  images_->read(index, image_in(out[0]));
+  put(out[1], images_->label(index));
+  if (options_.mixes()) {
+    put(out[2], images_->label(index));
+    put(out[3], 1.0F);
+    put(out[4], 0.0F);
+  }
+}
+
+void AugmentedImages::read_sample_in(std::int64_t epoch, std::int64_t index,
+                                     std::span<const std::span<std::byte>> out) const {
+  const Image image = image_in(out[0]);
+  read_unmixed(epoch, index, image);
+  put(out[1], images_->label(index));
+  if (!options_.mixes()) {
+    return;
+  }
+  const Mixture mix = mixture(epoch, index);
+  const auto share = static_cast<float>(mix.share);
+  put(out[2], images_->label(mix.other));
+  put(out[3], share);
+  put(out[4], 1 - share);
+  std::vector<std::uint8_t>& other = own_scratch().other;
+  other.resize(image.size());
+  read_unmixed(epoch, mix.other, other);
+  if (mix.cut) {
+    const std::int64_t width = images_->width();
+    for (std::int64_t y = mix.top; y < mix.bottom; ++y) {
+      const std::int64_t begin = (y * width + mix.left) * 3;
+      std::memcpy(image.data() + begin, other.data() + begin, static_cast<std::size_t>((mix.right - mix.left) * 3));
+    }
+    return;
+  }
+  const auto blend = [share](std::uint8_t own, std::uint8_t from) {
+    const float shifted = share * static_cast<float>(own) + (1 - share) * static_cast<float>(from) + 0.5F;
+    return static_cast<std::uint8_t>(shifted);
+  };
+  std::transform(image.begin(), image.end(), other.begin(), image.begin(), blend);
+}
+
+}  // namespace lockstep::nn
