@@ -24,7 +24,7 @@ namespace {
 
 /// Prefixes of environment variables that ranks on other nodes need too.
 constexpr std::array kForAllNodes{
-    "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER"};
+    "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER", "LOCKSTEP_HOST_ALL_REDUCE"};
 /// Keeps a mistyped number from starting so many ranks that the machine is busy for an hour.
 constexpr int kMostRanksPerCore = 64;
 

@@ -12,6 +12,8 @@
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/comm/mpi/detail/mpi_internal.hpp>
+#include <lockstep/comm/mpi/detail/node_window.hpp>
+#include <lockstep/comm/shared/shared_sum.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
@@ -32,6 +34,9 @@ struct Link {
   std::int64_t most_per_call = 0;
   MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
   MPI_Op add_f16 = MPI_OP_NULL;
+  HostAllReduce asked = HostAllReduce::automatic;
+  std::optional<detail::NodeWindow> window;
+  std::optional<SharedSum> shared;  ///< in the window, if the ranks have one
   // Operations of a communicator never run at the same time, so one thread writes; others may read. Plain loads and
   // stores, no locked add: that instruction would wait until the other ranks have what was just written for them.
   std::atomic<std::int64_t> calls = 0;
@@ -65,8 +70,26 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
+/// Collective: the ranks agree on what they do.
+void share_memory(Link& link, HostAllReduce asked) {
+  int least_and_most[] = {static_cast<int>(asked), -static_cast<int>(asked)};
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, least_and_most, 2, MPI_INT, MPI_MIN, link.comm), "MPI_Allreduce");
+  const bool same = least_and_most[0] == -least_and_most[1];
+  link.asked = same ? asked : HostAllReduce::mpi;
+  if (link.asked == HostAllReduce::mpi || link.size == 1) {
+    return;
+  }
+  link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
+  if (link.window->memory() != nullptr) {
+    link.shared.emplace(link.window->memory(), link.rank, link.size);
+  }
+  require<MpiError>(link.shared || link.asked == HostAllReduce::automatic,
+                    "mpi communicator: the ranks cannot share memory: ",
+                    link.window->why_not().empty() ? "they are on several nodes" : link.window->why_not());
+}
+
 /// Takes ownership of comm.
-std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
+std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostAllReduce all_reduce) {
   auto link = std::make_shared<Link>();
   link->comm = comm;
   link->most_per_call = most_per_call;
@@ -79,6 +102,7 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call) {
   auto holder = std::make_unique<std::shared_ptr<Link>>(link);
   check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
   static_cast<void>(holder.release());  // MPI owns it now
+  share_memory(*link, all_reduce);
   return link;
 }
 
@@ -234,7 +258,11 @@ class PieceType {
   MPI_Datatype type_ = MPI_DATATYPE_NULL;
 };
 
-void all_reduce(const Link& link, const TensorView& data) {
+void all_reduce(Link& link, const TensorView& data) {
+  if (link.shared) {
+    link.shared->all_reduce(data);
+    return;
+  }
   in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, at(data, i), n, sum_type(data.dtype), sum_of(link, data.dtype), link.comm),
               "all_reduce of ", n, " x ", data.dtype);
@@ -351,7 +379,7 @@ class MpiCommunicator final : public Communicator {
   void all_reduce(Stream& stream, const TensorView& data) override {
     detail::check_host("all_reduce", stream, data);
     detail::check_summable("all_reduce", data.dtype);
-    run(stream, "all_reduce", data.bytes(), [data](const Link& link) { comm::all_reduce(link, data); });
+    run(stream, "all_reduce", data.bytes(), [data](Link& link) { comm::all_reduce(link, data); });
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
@@ -409,12 +437,16 @@ class MpiCommunicator final : public Communicator {
     enter_mpi("split");
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(link_->comm, color, key, &part), "split");
-    return std::make_unique<MpiCommunicator>(make_link(part, link_->most_per_call), path_, share_);
+    return std::make_unique<MpiCommunicator>(make_link(part, link_->most_per_call, link_->asked), path_, share_);
   }
 
   [[nodiscard]] CommunicatorCounts counts() const override {
     return {.calls = link_->calls.load(std::memory_order_relaxed),
             .bytes = link_->bytes.load(std::memory_order_relaxed)};
+  }
+
+  [[nodiscard]] AllReducePath all_reduce_path() const {
+    return {.shared = link_->shared.has_value(), .problem = link_->window ? link_->window->why_not() : ""};
   }
 
  private:
@@ -509,13 +541,18 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOp
   WorkerShare::wait_until_idle();
   MPI_Comm own = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(make_link(own, most_per_call), path, std::move(share));
+  return std::make_unique<MpiCommunicator>(make_link(own, most_per_call, options.all_reduce), path, std::move(share));
 }
 
 }  // namespace detail
 
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options) {
   return detail::make_mpi_communicator(parent, options, detail::kMostPerCall);
+}
+
+AllReducePath all_reduce_path(Communicator& communicator) {
+  const auto* mpi = dynamic_cast<const MpiCommunicator*>(&communicator.unwrapped());
+  return mpi != nullptr ? mpi->all_reduce_path() : AllReducePath{};
 }
 
 }  // namespace lockstep::comm

@@ -1,12 +1,20 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <mpi.h>
 
 #include <lockstep/comm/communicator.hpp>
 
 namespace lockstep::comm {
+
+/// What adds in all_reduce().
+enum class HostAllReduce {
+  automatic,  ///< shared, where all ranks are on one node and can share memory; else mpi
+  mpi,        ///< MPI_Allreduce
+  shared,     ///< the ranks in memory that they share (comm/shared/shared_sum.hpp); MpiError where they cannot
+};
 
 struct MpiOptions {
   /// A host worker (StateError otherwise), which must not move and must outlive the communicator. By passing it, the
@@ -15,6 +23,14 @@ struct MpiOptions {
   /// GradientReducer::finish() with an inline compute stream). Only thread level SERIALIZED uses the worker: MULTIPLE
   /// needs none, and lower levels allow none.
   Stream* sole_mpi_worker = nullptr;
+  /// The same on all ranks, or all take mpi. Parts that split() makes have it from the whole.
+  HostAllReduce all_reduce = HostAllReduce::automatic;
+};
+
+/// Of a communicator of make_mpi_communicator(), or of one around it.
+struct AllReducePath {
+  bool shared = false;
+  std::string problem;  ///< why ranks of one node do not share memory; empty where they do, or are not meant to
 };
 
 /// Collective over the caller's communicator. It is duplicated (MPI_Comm_dup), and the duplicate gets the error handler
@@ -35,7 +51,13 @@ struct MpiOptions {
 /// rethrows its failure: one thread may mix inline and worker operations freely. A process has one such worker:
 /// StateError for a second one while a communicator made with the first exists.
 ///
+/// Ranks of one node share a window, made here and in split(): all_reduce() adds there, in rank order, and makes no MPI
+/// call. All other operations are MPI's, and so are all_reduce() of ranks on several nodes.
+///
 /// The destructor frees the duplicate (collective); otherwise MPI_Finalize does.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options = {});
+
+/// {} for a communicator that is none of MPI's.
+[[nodiscard]] AllReducePath all_reduce_path(Communicator& communicator);
 
 }  // namespace lockstep::comm

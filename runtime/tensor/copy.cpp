@@ -1,9 +1,5 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 
-#if defined(__x86_64__)
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +8,7 @@
 #include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/detail/copy_loops.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
+#include <lockstep/runtime/memory/past_caches.hpp>
 
 namespace lockstep {
 namespace {
@@ -19,8 +16,7 @@ namespace {
 constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // memcpy per thread
 constexpr std::int64_t kGrainElements = 1 << 14;             // strided or converting elements per thread
 
-/// Copies of this many bytes and more use non-temporal stores: cached stores would evict other data, and would first
-/// read the target's lines, a third of all traffic.
+/// Copies of this many bytes and more go past the caches.
 constexpr std::size_t kStreamBytes = std::size_t{16} << 20;
 
 template <class T>
@@ -107,35 +103,13 @@ void copy_elements(const CpuContext& context, const TensorView& src, const Tenso
   });
 }
 
-/// memcpy with non-temporal stores, on processors where every model has them.
-void stream_bytes(std::byte* dst, const std::byte* src, std::size_t count) {
-#if defined(__x86_64__)
-  const std::size_t head = std::min(count, (0 - reinterpret_cast<std::uintptr_t>(dst)) % sizeof(__m128i));
-  std::memcpy(dst, src, head);
-  std::size_t at = head;
-  for (; at + 4 * sizeof(__m128i) <= count; at += 4 * sizeof(__m128i)) {
-    const auto* from = reinterpret_cast<const __m128i*>(src + at);
-    auto* to = reinterpret_cast<__m128i*>(dst + at);
-    const __m128i values[] = {_mm_loadu_si128(from), _mm_loadu_si128(from + 1), _mm_loadu_si128(from + 2),
-                              _mm_loadu_si128(from + 3)};
-    for (int i = 0; i < 4; ++i) {
-      _mm_stream_si128(to + i, values[i]);
-    }
-  }
-  _mm_sfence();  // before anything tells others that the copy is done
-  std::memcpy(dst + at, src + at, count - at);
-#else
-  std::memcpy(dst, src, count);
-#endif
-}
-
 /// Same type on both sides: only the size of an element matters.
 void copy_same_type(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   if (src.is_contiguous() && dst.is_contiguous()) {
     const std::size_t bytes = src.bytes();
-    const auto move = bytes >= kStreamBytes ? stream_bytes : [](std::byte* to, const std::byte* from, std::size_t n) {
-      std::memcpy(to, from, n);
-    };
+    const auto move = bytes >= kStreamBytes
+                          ? copy_past_caches
+                          : [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); };
     parallel_ranges(context, static_cast<std::int64_t>(bytes), kGrainBytes, [&](std::int64_t begin, std::int64_t end) {
       move(static_cast<std::byte*>(dst.data) + begin, static_cast<const std::byte*>(src.data) + begin,
            static_cast<std::size_t>(end - begin));

@@ -17,6 +17,7 @@
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/detail/mpi_internal.hpp>
+#include <lockstep/comm/mpi/detail/node_window.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -82,7 +83,8 @@ TEST(MpiCommunicator, OperationsOnTheSerialWorkerItself) {
 // Counts beyond what one call takes, with a small limit instead of tensors of 8 GB.
 TEST(MpiCommunicator, SplitsLargeCounts) {
   for (const std::int64_t most : {1, 3, 8}) {
-    const auto comm = detail::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial()}, most);
+    const auto comm = detail::make_mpi_communicator(
+        MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = HostAllReduce::mpi}, most);
     Stream stream = Stream::host_inline();
     cases::check_operations(*comm, stream, {0, 1, 2, 3, 17, 64});
     cases::check_split(*comm, stream);
@@ -116,6 +118,78 @@ TEST(MpiCommunicator, AllRanksGetTheSameBits) {
       EXPECT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(r) * data.size(), data.data(), 4 * data.size()), 0)
           << n << " elements, rank " << r;
     }
+  }
+}
+
+TEST(MpiCommunicator, RanksOfANodeShareMemory) {
+  const auto comm = world();
+  const bool several = comm->size() > 1;
+  EXPECT_EQ(all_reduce_path(*comm).shared, several);
+  EXPECT_EQ(all_reduce_path(*comm).problem, "");
+  const auto half = comm->split(comm->rank() % 2, 0);
+  EXPECT_EQ(all_reduce_path(*half).shared, half->size() > 1);
+  const auto made = [](HostAllReduce how) {
+    return make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = how});
+  };
+  const auto none = made(HostAllReduce::mpi);
+  EXPECT_FALSE(all_reduce_path(*none).shared);
+  EXPECT_FALSE(all_reduce_path(*none->split(0, 0)).shared);
+  EXPECT_EQ(all_reduce_path(*made(HostAllReduce::shared)).shared, several);
+  // Ranks that were told different things do what each can.
+  const auto mixed = made(comm->rank() == 0 ? HostAllReduce::automatic : HostAllReduce::mpi);
+  EXPECT_FALSE(all_reduce_path(*mixed).shared);
+  Stream stream = Stream::host_inline();
+  cases::check_sums(*mixed, stream, DType::f32, 1000);
+}
+
+TEST(MpiCommunicator, SumsInRankOrder) {
+  const auto comm = world();
+  Stream stream = Stream::host_inline();
+  const std::int64_t n = 200001;  // several chunks
+  std::vector<float> data(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    data[i] = 1.0f / static_cast<float>(3 + comm->rank() * 7 + static_cast<int>(i % 101));
+  }
+  std::vector<float> all(data.size() * static_cast<std::size_t>(comm->size()));
+  comm->all_gather(stream, view_of(data), view_of(all));
+  comm->all_reduce(stream, view_of(data));
+  std::int64_t wrong = 0;
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    float expected = all[i];
+    for (int r = 1; r < comm->size(); ++r) {
+      expected += all[static_cast<std::size_t>(r) * data.size() + i];
+    }
+    wrong += expected == data[i] ? 0 : 1;
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(MpiCommunicator, AWindowThatIsTooLargeIsRefusedEverywhere) {
+  constexpr std::size_t kTooLarge = ~std::size_t{0};  // refused before any page is taken
+  const detail::NodeWindow window(MPI_COMM_WORLD, kTooLarge);
+  EXPECT_EQ(window.memory(), nullptr);
+  const auto comm = world();
+  const std::string expected = "rank 0: cannot allocate 18446744073709551615 bytes of shared memory: ";
+  EXPECT_EQ(window.why_not().substr(0, expected.size()), comm->size() > 1 ? expected : "") << window.why_not();
+}
+
+TEST(MpiCommunicator, AWindowIsSharedAndEmpty) {
+  const auto comm = world();
+  if (comm->size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  Stream stream = Stream::host_inline();
+  const detail::NodeWindow window(MPI_COMM_WORLD, 4096);
+  ASSERT_NE(window.memory(), nullptr) << window.why_not();
+  auto* values = static_cast<volatile int*>(window.memory());
+  for (int r = 0; r < 1024; ++r) {
+    EXPECT_EQ(values[r], 0);
+  }
+  comm->barrier(stream);
+  values[comm->rank()] = comm->rank() + 1;
+  comm->barrier(stream);
+  for (int r = 0; r < comm->size(); ++r) {
+    EXPECT_EQ(values[r], r + 1);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -96,6 +97,19 @@ int fail_alone(Session& session, Throw&& fail) {
     session.inline_ops().barrier(stream);
   }
   worker.synchronize();
+  return 0;
+}
+
+/// Rank 1 dies between two all-reduces, while the others wait for it in the second.
+int die_alone(Session& session) {
+  std::vector<float> data(100000, 1.0f);
+  Stream stream = Stream::host_inline();
+  for (int step = 0; step < 20; ++step) {
+    session.grad().all_reduce(stream, view_of(data));
+    if (step == 10 && session.rank() == 1) {
+      std::raise(SIGKILL);
+    }
+  }
   return 0;
 }
 
@@ -216,6 +230,9 @@ int linger(Session& session) {
 int run(const std::string& mode, const std::string& argument, Session& session) {
   if (mode == "differ" || mode == "linger" || mode == "fail_with_record") {
     session.keep_operations(argument);
+  }
+  if (mode == "die") {
+    return die_alone(session);
   }
   if (mode == "differ") {
     return differ(session);

@@ -104,6 +104,28 @@ TEST(Session, OneFailingRankEndsTheJob) {
   }
 }
 
+TEST(Session, ARankThatDiesEndsTheJob) {
+  NEEDS_MPI();
+  for (const char* path : {"shared", "mpi"}) {
+    const Ended o = run(2, "die", std::string("LOCKSTEP_HOST_ALL_REDUCE=") + path);
+    EXPECT_NE(o.code, 0) << o.output;
+    EXPECT_LT(o.seconds, 10) << path;
+    EXPECT_EQ(o.count("ended with"), 0) << o.output;
+  }
+}
+
+TEST(Session, TheEnvironmentChoosesWhatAddsOnTheHost) {
+  NEEDS_MPI();
+  for (const char* path : {"", "auto", "mpi", "shared"}) {
+    const Ended o = run(2, "ok", std::string("LOCKSTEP_HOST_ALL_REDUCE=") + path);
+    EXPECT_EQ(o.code, 0) << o.output;
+    EXPECT_EQ(o.count("cannot share memory"), 0) << o.output;
+  }
+  const Ended o = run(2, "ok", "LOCKSTEP_HOST_ALL_REDUCE=no");
+  EXPECT_EQ(o.code, 2) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi or shared"), 1) << o.output;
+}
+
 /// The text of operation `number` of a communicator, as the record of the operations has it; "none".
 std::string recorded(const Json& record, int rank, const std::string& communicator, std::int64_t number) {
   const std::string source = "record";

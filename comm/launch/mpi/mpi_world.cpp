@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
@@ -93,6 +94,16 @@ int initialise(int& argc, char**& argv) {
   return level;
 }
 
+constexpr const char* kHostAllReduce = "LOCKSTEP_HOST_ALL_REDUCE";
+
+HostAllReduce asked_all_reduce() {
+  const char* value = std::getenv(kHostAllReduce);
+  const std::string_view text = value == nullptr ? "" : value;
+  require<UsageError>(text.empty() || text == "auto" || text == "mpi" || text == "shared", kHostAllReduce, " is '",
+                      text, "', expected auto, mpi or shared");
+  return text == "mpi" ? HostAllReduce::mpi : text == "shared" ? HostAllReduce::shared : HostAllReduce::automatic;
+}
+
 class MpiWorld final : public World {
  public:
   MpiWorld(int& argc, char**& argv) {
@@ -129,7 +140,14 @@ class MpiWorld final : public World {
   }
 
   std::unique_ptr<Communicator> communicator() override {
-    return comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial()});
+    auto made =
+        comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = asked_all_reduce()});
+    if (const std::string problem = all_reduce_path(*made).problem;
+        !problem.empty() && rank == 0 && !std::exchange(told_, true)) {
+      std::fprintf(stderr, "lockstep: ranks of this node cannot share memory, all-reduces are MPI's (%s)\n",
+                   problem.c_str());
+    }
+    return made;
   }
   Stream* serial() override { return serial_ ? &*serial_ : nullptr; }
 
@@ -147,6 +165,7 @@ class MpiWorld final : public World {
 
  private:
   bool owns_mpi_ = false;
+  bool told_ = false;  ///< why the ranks do not share memory
   std::optional<Stream> serial_;
 };
 

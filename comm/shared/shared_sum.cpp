@@ -1,0 +1,376 @@
+#include <lockstep/comm/shared/shared_sum.hpp>
+
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <type_traits>
+
+#include <lockstep/comm/detail/checks.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/memory/past_caches.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+constexpr std::uint64_t kStagedAreas = 3;
+constexpr std::uint64_t kSummedAreas = 2;
+
+constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
+constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
+constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
+/// Over the number of ranks: the most that is exchanged at once.
+constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
+/// Data of this size and more is written past the caches.
+constexpr std::size_t kPastCachesBytes = std::size_t{32} << 20;
+/// What is added at a time.
+constexpr std::size_t kBlockBytes = 16384;
+
+constexpr int kSpins = 200;
+constexpr std::chrono::microseconds kYieldFor(100);
+
+constexpr std::size_t rounded_up(std::size_t n, std::size_t to) {
+  return (n + to - 1) / to * to;
+}
+
+std::size_t chunk_bytes_for(int ranks) {
+  const std::size_t share = kMostChunkBytesOfAll / static_cast<std::size_t>(ranks) / kLineBytes * kLineBytes;
+  return std::clamp(share, kLeastChunkBytes, kMostChunkBytes);
+}
+
+/// Of one rank of a chunk of `count` elements: rank r's part begins at element r * part, if the chunk is that long.
+template <class T>
+std::int64_t part_of(std::int64_t count, int ranks) {
+  const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);
+  return static_cast<std::int64_t>(rounded_up(each, kLineBytes / sizeof(T)));
+}
+
+std::size_t summed_bytes(std::size_t chunk_bytes, int ranks) {
+  return rounded_up((chunk_bytes + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks), kLineBytes) +
+         kLineBytes;
+}
+
+std::size_t area_bytes(std::size_t chunk_bytes, int ranks) {
+  return kStagedAreas * chunk_bytes + kSummedAreas * summed_bytes(chunk_bytes, ranks);
+}
+
+/// Of the ranks of this node, as far as one process can tell: launchers bind each to a core of its own, or none.
+int cores_of_ranks() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  const bool bound = ::sched_getaffinity(0, sizeof cores, &cores) != 0 || CPU_COUNT(&cores) == 1;
+  return bound ? static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)) : CPU_COUNT(&cores);
+}
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+/// Shared by processes, unlike std::atomic's own wait and notify.
+void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is) {
+  static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
+  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, nullptr, nullptr, 0);  // returns at once when it is another
+}
+
+void wake_all(std::atomic<std::uint32_t>& value) {
+  ::syscall(SYS_futex, &value, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+template <class T>
+void copy(T* to, const T* from, std::int64_t n) {
+  std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
+}
+
+template <class T>
+void write(T* to, const T* from, std::int64_t n, bool past_caches) {
+  if (past_caches) {
+    copy_past_caches(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                     static_cast<std::size_t>(n) * sizeof(T));
+  } else {
+    copy(to, from, n);
+  }
+}
+
+/// Brings `bytes` that are read soon into the cache: lines that another core has written come late, and the processor's
+/// own prefetching ends at each page. May reach beyond the end of what there is.
+void fetch(const void* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(kLineBytes)) {
+    __builtin_prefetch(static_cast<const std::byte*>(from) + i);
+  }
+}
+
+template <class T>
+void add(const T* __restrict a, const T* __restrict b, std::int64_t n, T* __restrict sum) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum[i] = detail::add(a[i], b[i]);
+  }
+}
+
+template <class T>
+void add_to(T* __restrict sum, const T* __restrict b, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    sum[i] = detail::add(sum[i], b[i]);
+  }
+}
+
+/// Sums are made here, in the first cache, and copied into the window: stores of single vectors would each fetch a line
+/// that others still hold, where a long memcpy does not (on Zen 5 6 and 35 GB/s).
+template <class T>
+struct Block {
+  static constexpr auto kMost = static_cast<std::int64_t>(kBlockBytes / sizeof(T));
+  alignas(kLineBytes) std::array<T, static_cast<std::size_t>(kMost)> total;
+
+  /// of(r): the n elements of rank r, at most kMost. Returns their sum in rank order.
+  template <class Of>
+  const T* sum(int ranks, const Of& of, std::int64_t n) {
+    constexpr std::int64_t kPieceBytes = 1024;
+    constexpr std::int64_t kPiece = kPieceBytes / static_cast<std::int64_t>(sizeof(T));
+    constexpr std::int64_t kAhead = 2;
+    for (int r = 1; r < ranks; ++r) {
+      for (std::int64_t i = 0; i < n; i += kPiece) {
+        const std::int64_t m = std::min(kPiece, n - i);
+        fetch(of(r) + i + kAhead * kPiece, kPieceBytes);
+        if (r == 1) {
+          fetch(of(0) + i + kAhead * kPiece, kPieceBytes);
+          add(of(0) + i, of(1) + i, m, total.data() + i);
+        } else {
+          add_to(total.data() + i, of(r) + i, m);
+        }
+      }
+    }
+    return total.data();
+  }
+};
+
+}  // namespace
+
+/// Written by its own rank, but for `sleepers`.
+struct alignas(kLineBytes) SharedSum::Line {
+  std::atomic<std::uint32_t> counted;
+  std::atomic<std::uint32_t> sleepers;             ///< not 0: a rank sleeps until `counted` changes
+  std::array<std::atomic<std::uint64_t>, 3> what;  ///< element type and number of an operation, by its first step
+};
+
+std::size_t SharedSum::window_bytes(int ranks) {
+  return static_cast<std::size_t>(ranks) * (kLineBytes + area_bytes(chunk_bytes_for(ranks), ranks));
+}
+
+SharedSum::SharedSum(void* window, int rank, int ranks)
+    : window_(static_cast<std::byte*>(window)),
+      rank_(rank),
+      ranks_(ranks),
+      chunk_bytes_(chunk_bytes_for(ranks)),
+      may_spin_(cores_of_ranks() >= ranks) {
+  static_assert(sizeof(Line) == kLineBytes);
+  require<UsageError>(rank >= 0 && rank < ranks, "shared sum: rank is ", rank, ", expected 0 to ", ranks - 1);
+  step_ = line(rank).counted.load(std::memory_order_relaxed);
+}
+
+SharedSum::Line& SharedSum::line(int rank) const {
+  return reinterpret_cast<Line*>(window_)[rank];
+}
+
+template <class T>
+T* SharedSum::staged(int rank, std::uint64_t step) const {
+  return reinterpret_cast<T*>(window_ + static_cast<std::size_t>(ranks_) * kLineBytes +
+                              static_cast<std::size_t>(rank) * area_bytes(chunk_bytes_, ranks_) +
+                              step % kStagedAreas * chunk_bytes_);
+}
+
+template <class T>
+T* SharedSum::summed(int rank, std::uint64_t step) const {
+  return reinterpret_cast<T*>(staged<std::byte>(rank, 0) + kStagedAreas * chunk_bytes_ +
+                              step % kSummedAreas * summed_bytes(chunk_bytes_, ranks_));
+}
+
+void SharedSum::count() {
+  Line& own = line(rank_);
+  // Both sequentially consistent, as are a sleeper's store and load in the other order: either this rank sees the
+  // sleeper, or the sleeper sees the count.
+  own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
+  if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
+    own.sleepers.store(0, std::memory_order_seq_cst);
+    wake_all(own.counted);
+  }
+}
+
+void SharedSum::wait_for_all() {
+  const auto target = static_cast<std::uint32_t>(step_);
+  for (int i = 1; i < ranks_; ++i) {
+    Line& other = line((rank_ + i) % ranks_);
+    const auto behind = [&](std::memory_order order) {
+      return static_cast<std::int32_t>(other.counted.load(order) - target) < 0;
+    };
+    for (int spin = 0; may_spin_ && spin < kSpins && behind(std::memory_order_acquire); ++spin) {
+      relax();
+    }
+    if (!behind(std::memory_order_acquire)) {
+      continue;
+    }
+    const auto until = std::chrono::steady_clock::now() + kYieldFor;
+    while (behind(std::memory_order_acquire) && std::chrono::steady_clock::now() < until) {
+      ::sched_yield();
+    }
+    while (behind(std::memory_order_acquire)) {
+      other.sleepers.store(1, std::memory_order_seq_cst);
+      const std::uint32_t seen = other.counted.load(std::memory_order_seq_cst);
+      if (static_cast<std::int32_t>(seen - target) < 0) {
+        sleep_while(other.counted, seen);
+      }
+    }
+  }
+}
+
+void SharedSum::announce(std::uint64_t what) {
+  line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);  // count() publishes it
+}
+
+/// Behind the first wait of an operation, whose step is the one before step_.
+void SharedSum::check_same(std::uint64_t what) {
+  for (int r = 0; r < ranks_; ++r) {
+    const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);
+    if (of != what) {
+      broken_ = true;
+      const auto text = [](std::uint64_t w) { return concat(w >> 8, " x ", static_cast<DType>(w & 0xff)); };
+      throw PeerError(concat("all_reduce of ", text(what), " on rank ", rank_, ", and of ", text(of), " on rank ", r,
+                             ", expected the same on all ranks"));
+    }
+  }
+}
+
+/// Of the data of one operation.
+struct SharedSum::Chunks {
+  std::int64_t n;
+  std::int64_t most;  ///< elements of a chunk
+
+  [[nodiscard]] std::int64_t count() const { return (n + most - 1) / most; }
+  [[nodiscard]] std::int64_t begin(std::int64_t chunk) const { return chunk * most; }
+  [[nodiscard]] std::int64_t elements(std::int64_t chunk) const { return std::min(most, n - chunk * most); }
+};
+
+template <class T>
+void SharedSum::each_adds_all(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what) {
+  const std::uint64_t first = step_;
+  Block<T> block;
+  announce(what);
+  for (std::int64_t c = 0; c <= chunks.count(); ++c) {
+    if (c < chunks.count()) {
+      copy(staged<T>(rank_, first + static_cast<std::uint64_t>(c)), data + chunks.begin(c), chunks.elements(c));
+    }
+    if (c > 0) {
+      wait_for_all();
+    }
+    if (c == 1) {
+      check_same(what);
+    }
+    if (c > 0) {
+      T* own = data + chunks.begin(c - 1);
+      const std::int64_t n = chunks.elements(c - 1);
+      for (std::int64_t i = 0; i < n; i += Block<T>::kMost) {
+        const std::int64_t m = std::min(Block<T>::kMost, n - i);
+        const auto of = [&](int r) {
+          return (r == rank_ ? own : staged<T>(r, first + static_cast<std::uint64_t>(c - 1))) + i;
+        };
+        write(own + i, block.sum(ranks_, of, m), m, past_caches);
+      }
+    }
+    if (c < chunks.count()) {
+      count();
+    }
+  }
+}
+
+template <class T>
+void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what) {
+  const std::uint64_t first = step_;
+  const auto step_of = [&](std::int64_t c) { return first + static_cast<std::uint64_t>(c); };
+  struct Range {
+    std::int64_t begin, count;
+  };
+  /// Rank r's part of a chunk, from the chunk's beginning.
+  const auto part = [&](std::int64_t c, int r) {
+    const std::int64_t all = chunks.elements(c);
+    const std::int64_t each = part_of<T>(all, ranks_);
+    const std::int64_t begin = std::min(r * each, all);
+    return Range{begin, std::min(each, all - begin)};
+  };
+  const auto put = [&](std::int64_t c) {
+    const Range own = part(c, rank_);
+    const std::int64_t end = own.begin + own.count;
+    const T* from = data + chunks.begin(c);
+    copy(staged<T>(rank_, step_of(c)), from, own.begin);
+    copy(staged<T>(rank_, step_of(c)) + end, from + end, chunks.elements(c) - end);
+  };
+  Block<T> block;
+  const auto sum = [&](std::int64_t c) {
+    const Range own = part(c, rank_);
+    T* to = data + chunks.begin(c) + own.begin;
+    for (std::int64_t i = 0; i < own.count; i += Block<T>::kMost) {
+      const std::int64_t m = std::min(Block<T>::kMost, own.count - i);
+      const auto of = [&](int r) { return (r == rank_ ? to : staged<T>(r, step_of(c)) + own.begin) + i; };
+      const T* total = block.sum(ranks_, of, m);
+      copy(summed<T>(rank_, step_of(c)) + i, total, m);
+      write(to + i, total, m, past_caches);
+    }
+  };
+  const auto take = [&](std::int64_t c) {
+    for (int i = 1; i < ranks_; ++i) {
+      const int r = (rank_ + i) % ranks_;
+      const Range theirs = part(c, r);
+      write(data + chunks.begin(c) + theirs.begin, summed<T>(r, step_of(c)), theirs.count, past_caches);
+    }
+  };
+
+  announce(what);
+  for (std::int64_t c = 0; c < chunks.count() + 2; ++c) {
+    if (c < chunks.count()) {
+      put(c);
+    }
+    if (c > 0) {
+      wait_for_all();
+    }
+    if (c == 1) {
+      check_same(what);
+    }
+    if (c > 0 && c <= chunks.count()) {
+      sum(c - 1);
+    }
+    if (c > 1) {
+      take(c - 2);
+    }
+    if (c <= chunks.count()) {
+      count();
+    }
+  }
+}
+
+void SharedSum::all_reduce(const TensorView& data) {
+  require<PeerError>(!broken_, "all_reduce: the ranks called different operations before");
+  const std::int64_t n = data.numel();
+  if (n == 0 || ranks_ == 1) {
+    return;
+  }
+  const std::uint64_t what = static_cast<std::uint64_t>(n) << 8 | static_cast<std::uint64_t>(data.dtype);
+  detail::visit_sum(data.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    T* elements = static_cast<T*>(data.data);
+    const Chunks chunks{n, static_cast<std::int64_t>(chunk_bytes_ / sizeof(T))};
+    const bool past_caches = data.bytes() >= kPastCachesBytes;
+    if (data.bytes() <= kOneShotBytes / static_cast<std::size_t>(ranks_)) {
+      each_adds_all(elements, chunks, past_caches, what);
+    } else {
+      each_adds_its_part(elements, chunks, past_caches, what);
+    }
+  });
+}
+
+}  // namespace lockstep::comm
