@@ -29,9 +29,8 @@ function(lockstep_compile_settings target)
   endif()
 endfunction()
 
-# lockstep_compile_for_size(files/json.cpp ...): files that check, plan, or read and write files. Most of what they are is
-# the texts of errors, and they take half the room so; no loop over elements is in them. In a Debug build, and with a
-# sanitizer, they are as the others.
+# lockstep_compile_for_size(files/json.cpp ...): files that plan, or read and write files, of which no step runs anything. They
+# take half the room so. In a Debug build, and with a sanitizer, they are as the others.
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)
@@ -111,7 +110,6 @@ function(add_op name)
     endif()
   endforeach()
   target_sources(lockstep_kernels PRIVATE ${name}.cpp)
-  lockstep_compile_for_size(${name}.cpp)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
 endfunction()
 
