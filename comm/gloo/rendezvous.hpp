@@ -43,9 +43,10 @@ struct RendezvousOptions {
 /// gone, all others know, and the whole job has failed.
 class Rendezvous {
  public:
-  /// Collective. Returns when all ranks have come. RendezvousError, at most a few seconds after timeout_s, naming host,
-  /// port and the ranks that have not come; at once for a port in use, a host without address, ranks that differ in
-  /// `size` or in the version of this protocol, and two processes of one rank. UsageError for options that cannot be.
+  /// Collective. Returns when all ranks have come. RendezvousError, at most a few seconds after timeout_s (rank 0's,
+  /// once it has answered), naming host, port and the ranks that have not come; at once for a port in use, a host that
+  /// is no address, ranks that differ in `size` or in the version of this protocol, two processes of one rank, and a
+  /// rank that has come and ended. UsageError for options that cannot be.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -54,7 +55,7 @@ class Rendezvous {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   /// The numeric address of this host that other ranks reach: the one that reaches rank 0; on rank 0 the one that a
-  /// rank of another host has reached, if there is one.
+  /// rank of another host has reached, if there is one. A loopback address only where nothing else is known.
   [[nodiscard]] const std::string& address() const;
 
   /// Collective, one thread at a time. Every rank's text, in rank order. PeerError when a rank is lost. UsageError for
@@ -72,8 +73,8 @@ class Rendezvous {
   /// Collective: returns when all ranks have called it; nothing may be called afterwards. PeerError when a rank is
   /// lost.
   void finish();
-  /// Tells all ranks that this one ends the job with `code`. Waits at most 2 s for them to be told. The caller then
-  /// ends its process.
+  /// Tells all ranks that this one ends the job with `code`. Waits up to 10 s for rank 0 to take it, which is at once
+  /// unless it is stopped, and up to 2 s for the others to be told. The caller then ends its process.
   void abort(int code) noexcept;
 
  private:
