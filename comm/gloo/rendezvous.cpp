@@ -546,8 +546,11 @@ struct Rendezvous::Impl {
       }
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
+    // On rank 0's host rank 0 is the first, and it is the one that is missing.
+    const bool told = options.local_rank > 0 && options.rank > 1;
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
-                                 options.timeout_s, " s: ", problem, with_origin()));
+                                 options.timeout_s, " s: ", problem, with_origin()),
+                          told);
   }
 
   void meet_as_other() {

@@ -11,7 +11,8 @@
 
 namespace lockstep::comm {
 
-/// The ranks could not meet. told(): rank 0 throws and prints the same text, so this rank need not print it.
+/// The ranks could not meet. told(): rank 0, or another rank of this host, throws and prints the same text, so this
+/// rank need not print it.
 class RendezvousError : public Error {
  public:
   explicit RendezvousError(const std::string& message, bool told = false) : Error(message), told_(told) {}
@@ -29,6 +30,7 @@ struct RendezvousOptions {
   int port = 0;           ///< at which rank 0 listens, 1 to 65535
   std::string origin{};   ///< where host and port are from, for messages: "MASTER_ADDR=a, MASTER_PORT=1"; or empty
   std::string job{};      ///< the same on all ranks; a process of another job is turned away
+  int local_rank = 0;     ///< among the ranks of its host; only the first, and rank 1, say that nobody answers
   bool one_host = false;  ///< all ranks are on rank 0's host: it listens at the address of `host` only
   double timeout_s = 60;  ///< for all ranks to come, from this rank's start on
   /// Called on a thread of the rendezvous when rank `rank` has called abort(code). Not given: as if it had ended.
