@@ -159,7 +159,14 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : 
     impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
   // A rank whose environment is wrong starts MPI too, or the others would wait for it.
-  impl_->world = make_world(argc, argv, impl_->launch, place);
+  try {
+    impl_->world = make_world(argc, argv, impl_->launch, place);
+  } catch (...) {
+    if (impl_->watch) {
+      impl_->watch->end().forget_ranks();
+    }
+    throw;
+  }
   detail::World& world = *impl_->world;
   if (impl_->watch) {
     impl_->watch->end().set_session(this);

@@ -108,8 +108,14 @@ lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
 lines 1 '^4 ranks on 2 nodes, gloo'
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
-# Debian gives each host its own name at 127.0.1.1. The rank of the second host comes first, then its neighbour.
-on node1 sh -c "sed 's/^[^ ]* node1$/127.0.1.1 node1/' /etc/hosts > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
+# Debian gives each host its own name at 127.0.1.1. Of two ranks gloo lets the one with the lower address wait for the
+# other: here the one on the second host calls.
+know() {  # know HOST LINE: its /etc/hosts is this line
+  on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
+}
+for number in 1 2; do on node$number ip address add 192.168.11.$number/24 dev eth0; done
+know node1 '127.0.1.1 node1'
+know node2 '192.168.11.1 node1'
 run 0 "a host's own name" on node1 getent ahostsv4 node1
 lines 3 '^127\.0\.1\.1 '
 run 0 "rank 0's own name is 127.0.1.1" without_mpi 2 "$bin/hello_ranks" --devices cpu
@@ -119,7 +125,7 @@ run 0 "  and its neighbour comes last" without_mpi 2 sh -c "[ \$RANK != 1 ] || s
 lines 1 '^all-reduced sum of the ranks: 6, as expected$'
 run 0 "  or first" without_mpi 2 sh -c "[ \$RANK -lt 2 ] || sleep 1; exec $bin/hello_ranks --devices cpu"
 lines 1 '^all-reduced sum of the ranks: 6, as expected$'
-on node1 umount /etc/hosts
+for host in node1 node2; do on "$host" umount /etc/hosts; done
 run 0 "training on two hosts without MPI" without_mpi 1 "${train[@]}" --out "$work/without"
 lines 1 '^  ranks      2 on 2 nodes, gloo'
 losses "$work/without" > "$work/output"

@@ -146,6 +146,15 @@ TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   EXPECT_EQ(o.count("the process is stopped"), 1) << o.output;
 }
 
+/// What a start leaves behind to which not all ranks came would mislead the next one under the same name.
+TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
+  const auto boards = [] { return run_command("ls /dev/shm | grep -c '^lockstep-' || true").output; };
+  const std::string before = boards();
+  const Ended o = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1 LOCKSTEP_TEST_WATCHDOG=600");
+  EXPECT_EQ(o.count("ended: 2 2 -"), 1) << o.output;
+  EXPECT_EQ(boards(), before);
+}
+
 /// What the watchdog knows of the ranks' operations does not depend on who carries them.
 TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const testing::TemporaryFolder folder;
