@@ -575,7 +575,7 @@ struct Rendezvous::Impl {
     thread = std::thread([this] { watch(); });
   }
 
-  void heard_first(Message said) {
+  void heard_first(const Message& said) {
     switch (said.header.kind) {
       case Kind::gathered: {
         std::optional<std::vector<std::string>> texts = unpacked(said.text, options.size);
@@ -604,8 +604,8 @@ struct Rendezvous::Impl {
     bool open = true;
     for (;;) {
       bool broken = false;
-      while (std::optional<Message> said = inbox.next(broken)) {
-        heard_first(std::move(*said));
+      while (const std::optional<Message> said = inbox.next(broken)) {
+        heard_first(*said);
       }
       if (broken) {
         open = false;
