@@ -28,7 +28,9 @@
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/comm/detail/rank_sums.hpp>
+#include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gloo/detail/gloo_internal.hpp>
+#include <lockstep/comm/gloo/detail/tcp.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
@@ -663,15 +665,20 @@ class GlooCommunicator final : public Communicator {
 
 /// Collective. The device is bound to the address that reaches the other ranks; its thread moves the bytes.
 GlooDevice make_device(Rendezvous& rendezvous) {
-  const std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
+  std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
+  for (std::string& address : addresses) {
+    // Of a rank on rank 0's host, which ranks of other hosts reach at rank 0's address.
+    address = detail::is_loopback(address) ? addresses[0] : address;
+  }
   const auto is_v6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
   for (std::size_t r = 1; r < addresses.size(); ++r) {
-    require<RendezvousError>(is_v6(addresses[r]) == is_v6(addresses[0]), "ranks have addresses of two kinds: rank 0 ",
-                             addresses[0], ", rank ", r, " ", addresses[r],
-                             "; expected IPv4 or IPv6 for all: name rank 0's host by such an address");
+    require<CollectiveError<RendezvousError>>(
+        is_v6(addresses[r]) == is_v6(addresses[0]), "ranks have addresses of two kinds: rank 0 ", addresses[0],
+        ", rank ", r, " ", addresses[r], "; expected IPv4 or IPv6 for all: name rank 0's host by such an address");
   }
   const NoSigpipe for_its_thread_too;
-  return ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(rendezvous.address().c_str()));
+  return ::gloo::transport::tcp::CreateDevice(
+      ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
 }  // namespace

@@ -24,14 +24,15 @@ using detail::Clock;
 using detail::Descriptor;
 
 constexpr std::string_view kMagic = "lockstep";
-constexpr std::uint32_t kVersion = 1;  ///< of everything below that travels
+constexpr std::string_view kAnswers = "LOCKSTEP";  ///< rank 0's: no rank takes what it said itself for an answer
+constexpr std::uint32_t kVersion = 1;              ///< of everything below that travels
 constexpr int kNoRank = -1;
 constexpr int kPrinted = 1;                       ///< the code of a refusal that rank 0 reports too
 constexpr std::chrono::milliseconds kAgain{100};  ///< between two attempts to connect
 constexpr std::chrono::seconds kHello{5};         ///< for a connection to say who it is
 constexpr std::chrono::seconds kSend{10};         ///< for a rank to take a message; a stopped one has room for many
 constexpr std::chrono::seconds kTold{2};          ///< for others to be told of an abort
-constexpr std::chrono::seconds kVerdict{5};       ///< beyond rank 0's time
+constexpr std::chrono::seconds kVerdict{5};       ///< for rank 0's verdict, beyond its time
 constexpr std::size_t kMostStrangers = 64;        ///< connections that have not said who they are
 constexpr std::size_t kMostText = 4096;
 
@@ -51,7 +52,7 @@ static_assert(sizeof(Hello) == 96);
 struct Answer {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
-  std::uint32_t none = 0;
+  std::uint32_t left_s = 0;  ///< of rank 0's time, rounded up
 };
 static_assert(sizeof(Answer) == 16);
 
@@ -80,15 +81,22 @@ std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// Takes a T from the front of `in`; nothing while it has not come as a whole.
+/// The T at the front of `in`; nothing while it has not come as a whole.
 template <class T>
-std::optional<T> take(std::string& in) {
+std::optional<T> front_of(std::string_view in) {
   if (in.size() < sizeof(T)) {
     return std::nullopt;
   }
   T value;
   std::memcpy(&value, in.data(), sizeof value);
-  in.erase(0, sizeof value);
+  return value;
+}
+
+/// front_of(), and takes it out of `in`.
+template <class T>
+std::optional<T> take(std::string& in) {
+  const std::optional<T> value = front_of<T>(in);
+  in.erase(0, value ? sizeof(T) : 0);
   return value;
 }
 
@@ -110,16 +118,12 @@ class Inbox {
 
   /// The next message, or nothing yet; `broken` for one that is larger than any may be.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
-    if (bytes.size() < sizeof(Header)) {
+    const std::optional<Header> header = front_of<Header>(bytes);
+    broken = header && header->bytes > most_;
+    if (!header || broken || bytes.size() < sizeof(Header) + header->bytes) {
       return std::nullopt;
     }
-    Message found;
-    std::memcpy(&found.header, bytes.data(), sizeof found.header);
-    broken = found.header.bytes > most_;
-    if (broken || bytes.size() < sizeof(Header) + found.header.bytes) {
-      return std::nullopt;
-    }
-    found.text = bytes.substr(sizeof(Header), found.header.bytes);
+    Message found{.header = *header, .text = bytes.substr(sizeof(Header), header->bytes)};
     bytes.erase(0, sizeof(Header) + found.header.bytes);
     return found;
   }
@@ -137,15 +141,15 @@ std::string packed(const std::vector<std::string>& texts) {
 }
 
 /// packed() again; nothing when it is not that of so many texts.
-std::optional<std::vector<std::string>> unpacked(std::string all, int size) {
+std::optional<std::vector<std::string>> unpacked(std::string_view all, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) {
-    const std::optional<std::uint64_t> length = take<std::uint64_t>(all);
-    if (!length || *length > all.size()) {
+    const std::optional<std::uint64_t> length = front_of<std::uint64_t>(all);
+    if (!length || *length > all.size() - sizeof *length) {
       return std::nullopt;
     }
-    texts.push_back(all.substr(0, *length));
-    all.erase(0, *length);
+    texts.emplace_back(all.substr(sizeof *length, *length));
+    all.remove_prefix(sizeof *length + *length);
   }
   return all.empty() ? std::optional(std::move(texts)) : std::nullopt;
 }
@@ -224,6 +228,7 @@ struct Rendezvous::Impl {
   // Other ranks.
   Descriptor server;
   Inbox inbox{0};
+  Clock::time_point verdict{};  ///< by when rank 0 has said whether all have met
   std::mutex send_mutex;
 
   std::thread thread;
@@ -279,6 +284,11 @@ struct Rendezvous::Impl {
     }
   }
 
+  /// To a connection that is no member yet, so that nobody is lost with it.
+  static void tell_stranger(Member& stranger, std::string_view text) {
+    static_cast<void>(detail::send_all(stranger.socket.get(), text, Clock::now() + kSend));
+  }
+
   void send_to_all(const std::string& text) {
     for (auto& [rank, member] : members) {
       send_to(member, text);
@@ -287,18 +297,29 @@ struct Rendezvous::Impl {
 
   void member_gone(Member& member) {
     member.socket.reset();
+    const std::string text = concat(member.who, " has ended");
+    if (!met) {
+      refuse_all(concat(text, " before all ranks came", with_origin()));
+      return;
+    }
     bool tell = false;
-    change([&] { tell = met && lost.empty() && !ended; });
+    change([&] { tell = lost.empty() && !ended; });
     if (!member.bye && tell) {
-      const std::string text = concat(member.who, " has ended");
       tell_lost(text);
       send_to_all(message(Kind::lost, text));
     }
   }
 
+  /// Ends the meeting; only the first reason counts.
   void refuse_all(const std::string& text) {
-    send_to_all(message(Kind::refused, text, 0, kPrinted));
-    change([&] { refused = text; });
+    bool first = false;
+    change([&] {
+      first = refused.empty();
+      refused = first ? text : refused;
+    });
+    if (first) {
+      send_to_all(message(Kind::refused, text, 0, kPrinted));
+    }
   }
 
   /// Takes a stranger that has said who it is, or turns it away. False: it is done with.
@@ -310,20 +331,21 @@ struct Rendezvous::Impl {
     if (std::string_view(hello->magic.data(), hello->magic.size()) != kMagic) {
       return false;
     }
-    Answer greeting{.version = kVersion};
-    std::copy(kMagic.begin(), kMagic.end(), greeting.magic.begin());
-    send_to(stranger, std::string(bytes_of(greeting)));
+    const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
+    Answer greeting{.version = kVersion, .left_s = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0))};
+    std::copy(kAnswers.begin(), kAnswers.end(), greeting.magic.begin());
+    tell_stranger(stranger, bytes_of(greeting));
     const std::string host(hello->host.data(), ::strnlen(hello->host.data(), hello->host.size() - 1));
     stranger.who = concat("rank ", hello->rank, " (host ", host, ", pid ", hello->pid, ")");
     stranger.host = host;
     stranger.pid = hello->pid;
     const auto fail = [&](const std::string& text) {
-      send_to(stranger, message(Kind::refused, text, 0, kPrinted));
+      tell_stranger(stranger, message(Kind::refused, text, 0, kPrinted));
       refuse_all(text);
       return false;
     };
     if (hello->version == kVersion && hello->job != job()) {  // this job goes on
-      send_to(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
+      tell_stranger(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
     if (hello->version != kVersion) {
@@ -339,7 +361,9 @@ struct Rendezvous::Impl {
                          there->second.host, " and pid ", hello->pid, " on host ", host));
     }
     const std::string own = detail::own_address(stranger.socket.get());
-    if (address.empty() || own != detail::peer_address(stranger.socket.get())) {
+    // A host may have its own name at 127.0.1.1, which ranks of other hosts do not reach.
+    const bool of_another_host = own != detail::peer_address(stranger.socket.get());
+    if (address.empty() || (!detail::is_loopback(own) && (of_another_host || detail::is_loopback(address)))) {
       address = own;
     }
     members[hello->rank] = std::move(stranger);
@@ -510,10 +534,11 @@ struct Rendezvous::Impl {
         bool there = detail::send_all(made.socket.get(), bytes_of(hello), deadline());
         while (there && in.size() < sizeof(Answer) && detail::wait_readable(made.socket.get(), deadline())) {
           there = detail::receive_more(made.socket.get(), in);
-          require<RendezvousError>(kMagic.starts_with(std::string_view(in).substr(0, kMagic.size())), place(),
+          require<RendezvousError>(kAnswers.starts_with(std::string_view(in).substr(0, kAnswers.size())), place(),
                                    " answers, but is not rank 0 of lockstep", with_origin());
         }
-        if (take<Answer>(in)) {
+        if (const std::optional<Answer> answered = take<Answer>(in)) {
+          verdict = Clock::now() + std::chrono::seconds(answered->left_s) + kVerdict;
           address = detail::own_address(made.socket.get());
           server = std::move(made.socket);
           return;
@@ -521,14 +546,16 @@ struct Rendezvous::Impl {
       }
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
+    // On rank 0's host rank 0 is the first, and it is the one that is missing.
+    const bool told = options.local_rank > 0 && options.rank > 1;
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
-                                 options.timeout_s, " s: ", problem, with_origin()));
+                                 options.timeout_s, " s: ", problem, with_origin()),
+                          told);
   }
 
   void meet_as_other() {
     inbox = Inbox((Rendezvous::kMostBytes + sizeof(std::uint64_t)) * static_cast<std::size_t>(options.size));
     call();
-    const Clock::time_point until = Clock::now() + (deadline() - started) + kVerdict;
     for (;;) {
       bool broken = false;
       if (const std::optional<Message> said = inbox.next(broken)) {
@@ -540,7 +567,7 @@ struct Rendezvous::Impl {
         break;
       }
       const bool heard =
-          !broken && detail::wait_readable(server.get(), until) && detail::receive_more(server.get(), inbox.bytes);
+          !broken && detail::wait_readable(server.get(), verdict) && detail::receive_more(server.get(), inbox.bytes);
       require<RendezvousError>(heard, "rank 0 at ", place(), " has ended, or says nothing, before all ranks came",
                                with_origin());
     }
@@ -548,10 +575,10 @@ struct Rendezvous::Impl {
     thread = std::thread([this] { watch(); });
   }
 
-  void heard_first(Message said) {
+  void heard_first(const Message& said) {
     switch (said.header.kind) {
       case Kind::gathered: {
-        std::optional<std::vector<std::string>> texts = unpacked(std::move(said.text), options.size);
+        std::optional<std::vector<std::string>> texts = unpacked(said.text, options.size);
         if (!texts) {
           tell_lost("rank 0 sent what is no answer");
         } else {
@@ -577,8 +604,8 @@ struct Rendezvous::Impl {
     bool open = true;
     for (;;) {
       bool broken = false;
-      while (std::optional<Message> said = inbox.next(broken)) {
-        heard_first(std::move(*said));
+      while (const std::optional<Message> said = inbox.next(broken)) {
+        heard_first(*said);
       }
       if (broken) {
         open = false;

@@ -11,7 +11,8 @@
 
 namespace lockstep::comm {
 
-/// The ranks could not meet. told(): rank 0 throws and prints the same text, so this rank need not print it.
+/// The ranks could not meet. told(): rank 0, or another rank of this host, throws and prints the same text, so this
+/// rank need not print it.
 class RendezvousError : public Error {
  public:
   explicit RendezvousError(const std::string& message, bool told = false) : Error(message), told_(told) {}
@@ -29,6 +30,7 @@ struct RendezvousOptions {
   int port = 0;           ///< at which rank 0 listens, 1 to 65535
   std::string origin{};   ///< where host and port are from, for messages: "MASTER_ADDR=a, MASTER_PORT=1"; or empty
   std::string job{};      ///< the same on all ranks; a process of another job is turned away
+  int local_rank = 0;     ///< among the ranks of its host; only the first, and rank 1, say that nobody answers
   bool one_host = false;  ///< all ranks are on rank 0's host: it listens at the address of `host` only
   double timeout_s = 60;  ///< for all ranks to come, from this rank's start on
   /// Called on a thread of the rendezvous when rank `rank` has called abort(code). Not given: as if it had ended.
@@ -43,9 +45,10 @@ struct RendezvousOptions {
 /// gone, all others know, and the whole job has failed.
 class Rendezvous {
  public:
-  /// Collective. Returns when all ranks have come. RendezvousError, at most a few seconds after timeout_s, naming host,
-  /// port and the ranks that have not come; at once for a port in use, a host without address, ranks that differ in
-  /// `size` or in the version of this protocol, and two processes of one rank. UsageError for options that cannot be.
+  /// Collective. Returns when all ranks have come. RendezvousError, at most a few seconds after timeout_s (rank 0's,
+  /// once it has answered), naming host, port and the ranks that have not come; at once for a port in use, a host that
+  /// is no address, ranks that differ in `size` or in the version of this protocol, two processes of one rank, and a
+  /// rank that has come and ended. UsageError for options that cannot be.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -54,7 +57,7 @@ class Rendezvous {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   /// The numeric address of this host that other ranks reach: the one that reaches rank 0; on rank 0 the one that a
-  /// rank of another host has reached, if there is one.
+  /// rank of another host has reached, if there is one. A loopback address only where nothing else is known.
   [[nodiscard]] const std::string& address() const;
 
   /// Collective, one thread at a time. Every rank's text, in rank order. PeerError when a rank is lost. UsageError for
@@ -72,8 +75,8 @@ class Rendezvous {
   /// Collective: returns when all ranks have called it; nothing may be called afterwards. PeerError when a rank is
   /// lost.
   void finish();
-  /// Tells all ranks that this one ends the job with `code`. Waits at most 2 s for them to be told. The caller then
-  /// ends its process.
+  /// Tells all ranks that this one ends the job with `code`. Waits up to 10 s for rank 0 to take it, which is at once
+  /// unless it is stopped, and up to 2 s for the others to be told. The caller then ends its process.
   void abort(int code) noexcept;
 
  private:

@@ -147,12 +147,17 @@ std::optional<Launch> read_torchrun(const Environment& environment) {
   return launch;
 }
 
+bool is_lightning(const Environment& environment) noexcept {
+  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
+  return missing("RANK") && std::none_of(kLightningSet.begin(), kLightningSet.end(), missing);
+}
+
 /// The form of torchrun's variables that Lightning reads, or nothing.
 std::optional<Launch> read_lightning(const Environment& environment) {
-  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
-  if (!missing("RANK") || std::any_of(kLightningSet.begin(), kLightningSet.end(), missing)) {
+  if (!is_lightning(environment)) {
     return std::nullopt;
   }
+  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
   const char* node = missing("NODE_RANK") ? "GROUP_RANK" : "NODE_RANK";
   Launch launch{.source = LaunchSource::lightning,
                 .origin = shown(environment, {node, "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"})};
@@ -162,8 +167,8 @@ std::optional<Launch> read_lightning(const Environment& environment) {
   launch.node = number(environment, node).value_or(0);
   require_launch(
       launch.local_size || *launch.node == 0, launch.origin,
-      " without RANK and LOCAL_WORLD_SIZE: expected one of them, the number of this rank or that of ranks on "
-      "each node (Lightning's devices)");
+      " without RANK and LOCAL_WORLD_SIZE: expected --devices with the number of ranks on each node (cpu:4, 4), or one "
+      "of these variables, the number of this rank or that of ranks on each node");
   const std::int64_t rank = std::int64_t{*launch.node} * launch.local_size.value_or(0) + launch.local_rank.value_or(0);
   require_launch(rank < launch.size, launch.origin, ": rank ", rank, " of ", launch.size,
                  ", expected NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK < WORLD_SIZE");
@@ -289,6 +294,10 @@ Launch detect_launch(const Environment& environment, const GivenPlace& given) {
   return launch;
 }
 
+bool lacks_local_size(const Environment& environment) noexcept {
+  return is_lightning(environment) && find(environment, "LOCAL_WORLD_SIZE") == nullptr;
+}
+
 std::string attempt_text(const Attempt& attempt) {
   return concat(attempt.job, ' ', attempt.number, ' ', attempt.devices.empty() ? "-" : attempt.devices);
 }
@@ -379,10 +388,12 @@ MeetingPlace meeting_place(const Environment& environment) {
   const std::string* job = find(environment, "TORCHELASTIC_RUN_ID");
   const std::optional<int> master = number(environment, "MASTER_PORT");
   const std::optional<int> own = number(environment, "LOCKSTEP_PORT");
+  const std::string known = shown(environment, {"MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_PORT"});
   require_launch(
-      host != nullptr && (master || own), shown(environment, {"MASTER_ADDR", "MASTER_PORT"}),
-      host == nullptr ? " without MASTER_ADDR" : " without MASTER_PORT",
-      ": ranks that meet without MPI need both, the host of rank 0 and a free port there; torchrun sets them");
+      host != nullptr && (master || own), known, known.empty() ? "" : " ",
+      host == nullptr ? "without MASTER_ADDR" : "without MASTER_PORT",
+      ": ranks that meet without MPI need MASTER_ADDR and MASTER_PORT (or LOCKSTEP_PORT), the host of rank 0 "
+      "and a free port there; torchrun sets them");
   const bool next = !own && agent != nullptr && (*agent == "True" || *agent == "1");
   MeetingPlace place{.host = *host, .port = own ? *own : *master + (next ? 1 : 0)};
   place.origin = shown(environment, {"MASTER_ADDR", own ? "LOCKSTEP_PORT" : "MASTER_PORT"}) +

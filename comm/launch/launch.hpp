@@ -60,8 +60,8 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///
 ///   lightning torchrun's without RANK: LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and on nodes after the
 ///   first
-///             NODE_RANK (or GROUP_RANK) and LOCAL_WORLD_SIZE, the ranks of each node. The rank is NODE_RANK *
-///             LOCAL_WORLD_SIZE + LOCAL_RANK
+///             NODE_RANK (or GROUP_RANK) and LOCAL_WORLD_SIZE, the ranks of each node, which a program may have
+///             from its --devices (missing_local_size()). The rank is NODE_RANK * LOCAL_WORLD_SIZE + LOCAL_RANK
 ///
 ///   slurm     a task of a step (srun): SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS. A
 ///             batch script is not a task; processes that mpirun or torchrun start there inherit its variables
@@ -73,6 +73,9 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 /// two MPI launchers, or RANK and WORLD_SIZE with MPI or a step. Beside MPI or a step torchrun's variables may be
 /// incomplete, as scripts set them for other programs.
 [[nodiscard]] Launch detect_launch(const Environment& environment, const GivenPlace& given = {});
+
+/// Whether this is Lightning's form without LOCAL_WORLD_SIZE.
+[[nodiscard]] bool lacks_local_size(const Environment& environment) noexcept;
 
 /// How ranks find each other, and exchange host tensors.
 enum class Backend : unsigned char { automatic, mpi, gloo };

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <variant>
@@ -23,8 +24,17 @@ namespace lockstep::comm {
 namespace {
 
 /// Prefixes of environment variables that ranks on other nodes need too.
-constexpr std::array kForAllNodes{
-    "OMP_", "GOMP_", "CUDA_", "NCCL_", "UCX_", "LD_LIBRARY_PATH", "LOCKSTEP_CLAIM_FOLDER", "LOCKSTEP_HOST_ALL_REDUCE"};
+constexpr std::array kForAllNodes{"OMP_",
+                                  "GOMP_",
+                                  "CUDA_",
+                                  "NCCL_",
+                                  "UCX_",
+                                  "LD_LIBRARY_PATH",
+                                  "LOCKSTEP_CLAIM_FOLDER",
+                                  "LOCKSTEP_HOST_ALL_REDUCE",
+                                  "MASTER_",
+                                  "LOCKSTEP_PORT",
+                                  "LOCKSTEP_MEET_SECONDS"};
 /// Keeps a mistyped number from starting so many ranks that the machine is busy for an hour.
 constexpr int kMostRanksPerCore = 64;
 
@@ -212,6 +222,15 @@ Launcher parse_launcher(std::string_view text) {
   return Launcher::none;
 }
 
+std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment) {
+  if (!lacks_local_size(environment) || std::holds_alternative<DeviceRequest::Automatic>(devices.form()) ||
+      std::holds_alternative<DeviceRequest::AllGpus>(devices.form())) {
+    return std::nullopt;
+  }
+  const int ranks = ranks_of_node(devices, environment, {});
+  return ranks > 0 ? std::optional(ranks) : std::nullopt;
+}
+
 std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Environment& environment,
                                          const StartSite& site) {
   require_start(request.nodes >= 0, "--nodes is ", request.nodes, ", expected at least 0");
@@ -241,11 +260,15 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   require_start(request.launcher != Launcher::srun || slurm,
                 "--launcher is srun, but there is no allocation of SLURM "
                 "(SLURM_JOB_ID); expected to be run by sbatch or salloc");
-  require_start(
-      request.backend != Backend::gloo || (has(environment, "MASTER_ADDR") && has(environment, "MASTER_PORT")),
-      "--backend is gloo, and devices '", request.devices.text(),
-      "' asks for several ranks, which this program starts with mpirun or srun: expected MASTER_ADDR and "
-      "MASTER_PORT; or start the ranks with torchrun --no-python");
+  if (request.backend == Backend::gloo) {
+    try {
+      (void)meeting_place(environment);
+    } catch (UsageError& e) {
+      e.annotate(concat("--backend is gloo, and devices '", request.devices.text(),
+                        "' asks for several ranks, which this program starts with mpirun or srun"));
+      throw;
+    }
+  }
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
@@ -262,6 +285,14 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
 }
 
 namespace {
+
+/// Gives this process LOCAL_WORLD_SIZE where the command line says it in the environment's place.
+void complete_environment(const RanksRequest& request) {
+  const std::optional<int> ranks = missing_local_size(request.devices, process_environment());
+  if (ranks) {
+    ::setenv("LOCAL_WORLD_SIZE", concat(*ranks).c_str(), 0);
+  }
+}
 
 /// The plan for this machine, checked; empty when this process is to be the only rank.
 std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment& environment) {
@@ -390,6 +421,9 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
       try {
         const std::optional<RanksRequest> asked = request();
         backend = asked ? asked->backend : backend;
+        if (asked) {
+          complete_environment(*asked);
+        }
       } catch (const Error&) {  // `body` reports it
       }
     }

@@ -53,6 +53,11 @@ struct SelfStart {
   std::string note{};                  ///< what was allowed without a request, and why; or empty
 };
 
+/// The ranks of each node that `devices` names, for a rank in Lightning's form without LOCAL_WORLD_SIZE, which
+/// Lightning does not set: its own `devices` is this number. Empty for any other process, and where `devices` names
+/// none ("auto", "gpu", "cpu"). run_program() makes it this process's LOCAL_WORLD_SIZE.
+[[nodiscard]] std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment);
+
 /// The launcher's command line. Empty when this process is to be the only rank or is already one of several.
 ///
 /// Ranks per node: cpu:4 means four, "3" three, usable:2 two, a list one per entry; gpu and auto mean one per GPU (in a

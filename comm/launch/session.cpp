@@ -97,6 +97,22 @@ int rank_without_session() noexcept {
   }
 }
 
+/// Whether this process prints an error that other processes, which it does not know of, find too. Variables for ranks
+/// that meet without MPI are those of a host, so one rank of each host does.
+bool speaks_without_session(Backend backend) noexcept {
+  try {
+    const Environment environment = process_environment();
+    if (likely_rank(environment) <= 0) {
+      return true;
+    }
+    const Launch launch = detect_launch(environment);
+    const bool of_torch = launch.source == LaunchSource::torchrun || launch.source == LaunchSource::lightning;
+    return (of_torch || backend == Backend::gloo) && launch.local_rank == 0;
+  } catch (...) {
+    return false;
+  }
+}
+
 constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
 constexpr const char* kUnknown = "an exception that is not a std::exception";
 
@@ -114,6 +130,7 @@ struct Session::Impl {
   bool noted = false;  ///< noted() was called
   int uncaught = std::uncaught_exceptions();
   bool agreed_to_fail = false;  ///< every rank is on its way out
+  bool closed = false;          ///< close() was called
 
   /// `communicator` with its operations on the board, if there is one.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
@@ -142,7 +159,14 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : 
     impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
   // A rank whose environment is wrong starts MPI too, or the others would wait for it.
-  impl_->world = make_world(argc, argv, impl_->launch, place);
+  try {
+    impl_->world = make_world(argc, argv, impl_->launch, place);
+  } catch (...) {
+    if (impl_->watch) {
+      impl_->watch->end().forget_ranks();
+    }
+    throw;
+  }
   detail::World& world = *impl_->world;
   if (impl_->watch) {
     impl_->watch->end().set_session(this);
@@ -182,6 +206,9 @@ void Session::end_watch() noexcept {
 }
 
 void Session::close() {
+  if (std::exchange(impl_->closed, true)) {
+    return;
+  }
   end_watch();
   impl_->worker.reset();
   impl_->grad.reset();
@@ -191,6 +218,9 @@ void Session::close() {
 }
 
 Session::~Session() {
+  if (impl_->closed) {
+    return;
+  }
   end_watch();
   if (std::uncaught_exceptions() > impl_->uncaught && !impl_->agreed_to_fail) {
     return;  // the other ranks do not know of the failure: do not wait for them
@@ -339,6 +369,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
     try {
       const int code = body(session, argc, argv);
       detail::require_output_written();
+      session.close();
       return code;
     } catch (const AgreedFailure& e) {
       return e.code();
@@ -360,13 +391,15 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
   } catch (const AgreedFailure& e) {
     return e.code();
   } catch (const UsageError& e) {
-    // Processes that do not know of each other find the same error: one of them prints it.
-    if (rank_without_session() <= 0) {
+    if (speaks_without_session(backend)) {
       print_error(-1, e.what());
     }
     return e.code();
   } catch (const Error& e) {
-    print_error(rank_without_session(), e.what());
+    const bool together = dynamic_cast<const FoundTogether*>(&e) != nullptr;
+    if (!together || rank_without_session() <= 0) {
+      print_error(together ? -1 : rank_without_session(), e.what());
+    }
     return e.code();
   } catch (const std::exception& e) {
     print_error(rank_without_session(), e.what());

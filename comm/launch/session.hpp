@@ -52,8 +52,8 @@ class Session {
   /// different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank
   /// 1", at its next look (at least once a second).
   Session(int& argc, char**& argv, double watchdog_s = 0, Backend backend = Backend::automatic);
-  ~Session();  ///< finalises MPI, or waits for all ranks, unless the process is going down by an exception on this rank
-               ///< only
+  /// close(), unless the process is going down by an exception on this rank only. What close() throws is only printed.
+  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -88,6 +88,10 @@ class Session {
   /// phase must not communicate after it has failed.
   void agree(const std::function<void()>& phase);
 
+  /// Collective: finalises MPI, or waits for all ranks to end. Afterwards only the destructor and abort() may be
+  /// called. PeerError when a rank is lost before it ends.
+  void close();
+
   /// For a failure that the other ranks do not know of: prints "lockstep: error: [rank R: ]text" and ends the job with
   /// `code` (MPI_Abort; with gloo all ranks are told; in a world of one the process ends). Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
@@ -96,7 +100,6 @@ class Session {
 
  private:
   struct Impl;
-  void close();
   void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
 };

@@ -113,6 +113,12 @@ void JobEnd::save_operations() noexcept {
   }
 }
 
+void JobEnd::forget_ranks() noexcept {
+  if (board_) {
+    board_->remove();
+  }
+}
+
 void JobEnd::write_operations() noexcept {
   try {
     const std::lock_guard lock(mutex_);

@@ -132,6 +132,43 @@ TEST(SelfStart, ANumberThatCannotBeMeantIsRefused) {
   EXPECT_TRUE(plan_self_start(elsewhere, {}, small)) << "the nodes may have more cores than this one";
 }
 
+TEST(SelfStart, RanksThatMeetWithoutMpiNeedAPlace) {
+  RanksRequest request = ask("cpu:2");
+  request.backend = Backend::gloo;
+  for (const Environment& place : {Environment{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}},
+                                   Environment{{"MASTER_ADDR", "a"}, {"LOCKSTEP_PORT", "1"}}}) {
+    EXPECT_EQ(joined(plan_self_start(request, place, kSite)), "mpirun -np 2 --bind-to none");
+  }
+  for (const Environment& none : {Environment{}, Environment{{"MASTER_ADDR", "a"}}, Environment{{"MASTER_PORT", "1"}},
+                                  Environment{{"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}}) {
+    const std::string text = error_of<UsageError>([&] { (void)plan_self_start(request, none, kSite); });
+    for (const char* part : {"--backend is gloo", "'cpu:2'", "MASTER_"}) {
+      expect_holds(text, part);
+    }
+  }
+}
+
+TEST(SelfStart, LightningsRanksOfANodeAreThoseOfDevices) {
+  const Environment second{
+      {"NODE_RANK", "1"}, {"LOCAL_RANK", "1"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "1"}};
+  const auto ranks = [&](const char* devices, const Environment& environment) {
+    return missing_local_size(DeviceRequest::parse(devices), environment).value_or(0);
+  };
+  for (const char* devices : {"cpu:2", "2", "1,3", "usable:2"}) {
+    EXPECT_EQ(ranks(devices, second), 2) << devices;
+  }
+  for (const char* devices : {"auto", "gpu", "cpu", "usable"}) {
+    EXPECT_EQ(ranks(devices, second), 0) << devices;
+  }
+  Environment known = second;
+  known["LOCAL_WORLD_SIZE"] = "2";
+  EXPECT_EQ(detect_launch(known).rank, 3);
+  EXPECT_EQ(ranks("cpu:2", known), 0);
+  known["RANK"] = "3";
+  EXPECT_EQ(ranks("cpu:2", known), 0);
+  EXPECT_EQ(ranks("cpu:2", {}), 0);
+}
+
 TEST(SelfStart, SeveralNodes) {
   RanksRequest request = ask("cpu:2");
   request.nodes = 3;
@@ -140,6 +177,16 @@ TEST(SelfStart, SeveralNodes) {
   EXPECT_EQ(joined(plan_self_start(request, {{"OMP_NUM_THREADS", "2"}, {"HOME", "/"}, {"UCX_TLS", "tcp"}}, kSite)),
             "mpirun --hostfile hosts -np 6 --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH -x OMP_NUM_THREADS -x UCX_TLS "
             "--bind-to none");
+  EXPECT_EQ(joined(plan_self_start(request,
+                                   {{"LOCKSTEP_MEET_SECONDS", "9"},
+                                    {"LOCKSTEP_PORT", "4711"},
+                                    {"LOCKSTEP_TEST", "1"},
+                                    {"MASTER_ADDR", "a"},
+                                    {"MASTER_PORT", "4710"}},
+                                   kSite)),
+            "mpirun --hostfile hosts -np 6 --map-by ppr:2:node -x LOCKSTEP_STARTED_WITH -x LOCKSTEP_MEET_SECONDS -x "
+            "LOCKSTEP_PORT -x MASTER_ADDR -x MASTER_PORT --bind-to none")
+      << "where ranks meet without MPI";
   RanksRequest too_many = ask("cpu:2147483647");
   too_many.hostfile = "hosts";
   too_many.nodes = 2;

@@ -193,6 +193,9 @@ TEST(ProgressBoard, ItsPlaceIsTheLaunchers) {
   EXPECT_FALSE(here->one_node);
   EXPECT_NE(here->job, detail::board_place(launch, {{"PMIX_NAMESPACE", "78"}})->job);
   EXPECT_EQ(detail::board_place(launch, {})->job, detail::board_place(launch, {})->job) << "children of one launcher";
+  EXPECT_NE(detail::board_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "0"}})->job,
+            detail::board_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})->job)
+      << "torchrun's second start";
   EXPECT_FALSE(detail::board_place({}, {})) << "alone";
   EXPECT_FALSE(detail::board_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
 }

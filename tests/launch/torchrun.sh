@@ -46,7 +46,11 @@ check "train_resnet ends with 0" ranks 2 "${train[@]}" --out "$work/torchrun"
 check "  with two ranks" has '^  ranks      2 on 1 node, gloo '
 check "the same without torchrun" alone 2 "${train[@]}" --out "$work/here"
 check "  gives the same weights" cmp "$work/torchrun/last/model.safetensors" "$work/here/last/model.safetensors"
-fails() { ! ranks 3 "$@"; }
+fails() {  # by itself: not because it hangs until the time is over
+  local status=0
+  ranks 3 "$@" || status=$?
+  [ "$status" != 0 ] && [ "$status" != 124 ]
+}
 check "a rank that gives up ends the job" fails "$failing" abort
 check "  once" [ "$(grep -c '^lockstep: error: rank 1: gave up' "$work/output")" = 1 ]
 [ "$failures" = 0 ] || exit 1

@@ -74,25 +74,27 @@ gone session_program
 gone orted
 [ "$gloo" = 1 ] || finish
 
-# without_mpi RANKS COMMAND...: so many ranks on each host, with torchrun's variables. Its status is that of the first rank
+# without_mpi RANKS COMMAND...: so many ranks on each host, with torchrun's variables, or Lightning's where lightning=1. Its status is that of the first rank
 # in the order of ranks that did not end with 0.
 port=29500
 without_mpi() {
-  local each=$1 rank host node=0 pids=() status=0 own
+  local each=$1 rank host node=0 pids=() status=0 own=() ended
   shift
   port=$((port + 1))
   for host in node1 node2; do
     for ((rank = node * each; rank < (node + 1) * each; rank++)); do
-      on "$host" env RANK="$rank" WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank - node * each)) LOCAL_WORLD_SIZE="$each" \
-        GROUP_RANK="$node" MASTER_ADDR="${address:-node1}" MASTER_PORT="$port" "$@" &
+      own=(RANK="$rank" LOCAL_WORLD_SIZE="$each" GROUP_RANK="$node")
+      if [ -n "${lightning:-}" ]; then own=(NODE_RANK="$node"); fi
+      on "$host" env "${own[@]}" WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank - node * each)) \
+        MASTER_ADDR="${address:-node1}" MASTER_PORT="$port" "$@" &
       pids+=($!)
     done
     node=$((node + 1))
   done
   for rank in "${!pids[@]}"; do
-    own=0
-    wait "${pids[rank]}" || own=$?
-    if [ "$status" = 0 ]; then status=$own; fi
+    ended=0
+    wait "${pids[rank]}" || ended=$?
+    if [ "$status" = 0 ]; then status=$ended; fi
   done
   return "$status"
 }
@@ -103,6 +105,27 @@ lines 1 '^rank 1 of 4  node1  local 1 of 2 '
 lines 1 '^rank 2 of 4  node2  local 0 of 2 '
 lines 1 '^rank 3 of 4  node2  local 1 of 2 '
 lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+lightning=1 run 0 "the same in Lightning's form" without_mpi 2 "$bin/hello_ranks" --devices cpu:2
+lines 1 '^4 ranks on 2 nodes, gloo'
+lines 1 '^rank 3 of 4  node2  local 1 of 2 '
+# Debian gives each host its own name at 127.0.1.1. Of two ranks gloo lets the one with the lower address wait for the
+# other: here the one on the second host calls.
+know() {  # know HOST LINE: its /etc/hosts is this line
+  on "$1" sh -c "echo '$2' > $work/private/hosts && mount --bind $work/private/hosts /etc/hosts"
+}
+for number in 1 2; do on node$number ip address add 192.168.11.$number/24 dev eth0; done
+know node1 '127.0.1.1 node1'
+know node2 '192.168.11.1 node1'
+run 0 "a host's own name" on node1 getent ahostsv4 node1
+lines 3 '^127\.0\.1\.1 '
+run 0 "rank 0's own name is 127.0.1.1" without_mpi 2 "$bin/hello_ranks" --devices cpu
+lines 1 '^4 ranks on 2 nodes, gloo'
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+run 0 "  and its neighbour comes last" without_mpi 2 sh -c "[ \$RANK != 1 ] || sleep 1; exec $bin/hello_ranks --devices cpu"
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+run 0 "  or first" without_mpi 2 sh -c "[ \$RANK -lt 2 ] || sleep 1; exec $bin/hello_ranks --devices cpu"
+lines 1 '^all-reduced sum of the ranks: 6, as expected$'
+for host in node1 node2; do on "$host" umount /etc/hosts; done
 run 0 "training on two hosts without MPI" without_mpi 1 "${train[@]}" --out "$work/without"
 lines 1 '^  ranks      2 on 2 nodes, gloo'
 losses "$work/without" > "$work/output"

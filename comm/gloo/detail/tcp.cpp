@@ -42,6 +42,19 @@ struct Resolved {
   bool hopeless = false;
 };
 
+std::string reason(int number) {
+  std::string text = std::strerror(number);
+  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
+    text[0] = static_cast<char>(text[0] - 'A' + 'a');
+  }
+  return text;
+}
+
+/// Whether it can only be meant as a numeric address.
+bool is_numeric(const std::string& host) {
+  return host.find(':') != std::string::npos || host.find_first_not_of("0123456789.") == std::string::npos;
+}
+
 Resolved resolve(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -50,7 +63,10 @@ Resolved resolve(const std::string& host, int port, int flags) {
   const std::string service = concat(port);
   const int rc = ::getaddrinfo(host.empty() ? nullptr : host.c_str(), service.c_str(), &hints, &list);
   if (rc != 0) {
-    return {.problem = concat("the name has no address: ", ::gai_strerror(rc)), .hopeless = rc != EAI_AGAIN};
+    const int number = errno;
+    const bool of_machine = rc == EAI_SYSTEM || rc == EAI_MEMORY;
+    return {.problem = concat("the name has no address: ", rc == EAI_SYSTEM ? reason(number) : ::gai_strerror(rc)),
+            .hopeless = is_numeric(host) && !of_machine && rc != EAI_AGAIN};
   }
   return {.list = Addresses(list)};
 }
@@ -68,14 +84,6 @@ void set_up(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (kIdleSeconds + kProbes * kProbeSeconds) * 1000);
 }
 
-std::string reason(int number) {
-  std::string text = std::strerror(number);
-  if (!text.empty() && text[0] >= 'A' && text[0] <= 'Z') {
-    text[0] = static_cast<char>(text[0] - 'A' + 'a');
-  }
-  return text;
-}
-
 /// poll() for one descriptor. False when the deadline has passed.
 bool wait_for(int socket, short events, Clock::time_point deadline) {
   for (;;) {
@@ -89,6 +97,15 @@ bool wait_for(int socket, short events, Clock::time_point deadline) {
       return false;
     }
   }
+}
+
+/// One end of a connection, by getsockname() or getpeername().
+template <class Get>
+sockaddr_storage end_of(int socket, Get&& get) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  get(socket, reinterpret_cast<sockaddr*>(&address), &length);
+  return address;
 }
 
 std::string shown(const sockaddr_storage& address) {
@@ -146,6 +163,11 @@ Connected connect_to(const std::string& host, int port, Clock::time_point deadli
         }
       }
     }
+    if (problem == 0 && has_called_itself(made.get())) {
+      problem = ECONNREFUSED;
+      const linger none{.l_onoff = 1, .l_linger = 0};  // else the port would be taken for a minute
+      ::setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
+    }
     if (problem == 0) {
       set_up(made.get());
       return {.socket = std::move(made)};
@@ -189,17 +211,21 @@ Descriptor accept_from(int listener) {
 }
 
 std::string own_address(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  return shown(address);
+  return shown(end_of(socket, ::getsockname));
 }
 
 std::string peer_address(int socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  ::getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length);
-  return shown(address);
+  return shown(end_of(socket, ::getpeername));
+}
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1";
+}
+
+bool has_called_itself(int socket) {
+  const sockaddr_storage own = end_of(socket, ::getsockname);
+  const sockaddr_storage peer = end_of(socket, ::getpeername);
+  return std::memcmp(&own, &peer, sizeof own) == 0;
 }
 
 bool send_all(int socket, std::string_view bytes, Clock::time_point deadline) {

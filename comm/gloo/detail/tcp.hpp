@@ -35,6 +35,7 @@ struct Connected {
 };
 
 /// One attempt at each address of `host`, each for at most 3 s and not beyond the deadline. The socket does not block.
+/// Hopeless is only a host that is no name and no address, such as 10.0.0.300: a name may get its address later.
 [[nodiscard]] Connected connect_to(const std::string& host, int port, Clock::time_point deadline);
 
 /// Listens at the first address of `host` that this machine has, or, without a host, at all addresses of the machine,
@@ -51,6 +52,11 @@ struct Listening {
 /// The numeric addresses of both ends of a connection ("10.0.0.1", "fd00::1"); IPv4 inside IPv6 is shown as IPv4.
 [[nodiscard]] std::string own_address(int socket);
 [[nodiscard]] std::string peer_address(int socket);
+/// Whether only processes of one host reach each other at this numeric address.
+[[nodiscard]] bool is_loopback(std::string_view address);
+/// Whether both ends are one socket: the kernel may take the port that is called as the caller's own where nobody
+/// listens. connect_to() takes such a connection for a refusal.
+[[nodiscard]] bool has_called_itself(int socket);
 
 /// Sends all of it. False when the other end is gone or the deadline has passed. No SIGPIPE.
 [[nodiscard]] bool send_all(int socket, std::string_view bytes, Clock::time_point deadline);

@@ -151,6 +151,10 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
+  // torchrun's agent starts ranks again under the same parent, place and port.
+  for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
+    place.job += concat(' ', variable(environment, name));
+  }
   return place;
 }
 

@@ -30,6 +30,8 @@ class JobEnd {
   void keep_operations(const std::string& path);
   /// For the end of a job by an error. One rank of the node writes, the first.
   void save_operations() noexcept;
+  /// The ranks have not met: the next start of this job is not to find what this one has left.
+  void forget_ranks() noexcept;
 
  private:
   [[noreturn]] void leave(int code) noexcept;

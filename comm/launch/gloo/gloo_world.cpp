@@ -35,6 +35,7 @@ std::shared_ptr<Rendezvous> meet(const Launch& launch, const MeetingPlace& place
         .port = place.port,
         .origin = place.origin,
         .job = place.job,
+        .local_rank = launch.local_rank.value_or(0),
         .one_host = launch.local_size.value_or(0) == launch.size,
         .timeout_s = place.timeout_s,
         .on_abort = [](int /*rank*/, int code) { std::_Exit(code); },

@@ -1,6 +1,7 @@
 // A program of ranks of which one is lost: lost_rank MODE RANK.
 //   die           between two operations, while the others are in one
 //   die_sending   in the middle of large sums on the communication stream
+//   die_at_end    when the others have nothing left to do
 //   stop          is stopped; the watchdog of the others waits 2 s
 
 #include <chrono>
@@ -36,6 +37,9 @@ int run(comm::Session& session, const std::string& mode, int lost) {
   } else if (session.rank() == lost) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     ::raise(mode == "stop" ? SIGSTOP : SIGKILL);
+  }
+  if (mode == "die_at_end") {
+    return 0;
   }
   for (;;) {
     if (mode == "die_sending") {
