@@ -16,6 +16,8 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
+#include "cli/spellings.hpp"
+
 namespace lockstep::cli {
 
 namespace {
@@ -131,11 +133,15 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
   } catch (const CLI::CallForVersion&) {
     return lockstep::build_description() + "\n";
   } catch (const CLI::ExtrasError&) {  // CLI11's own text names them from last to first
-    std::string unknown;
-    for (const std::string& argument : app.remaining()) {
-      unknown += " " + argument;
+    const std::vector<std::string> unknown = app.remaining();
+    std::string text = "unknown on the command line:";
+    for (const std::string& argument : unknown) {
+      text += " " + argument;
     }
-    throw UsageError("unknown on the command line:" + unknown + " (--help lists the options)");
+    const std::string here = spelled_here(app, unknown);
+    throw UsageError(text + (here.empty() ? " (--help lists the options)"
+                                          : " (write " + here + "; --help lists the options, docs/coming_from.md has words of " +
+                                                "other programs)"));
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }

@@ -1,5 +1,7 @@
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -70,6 +72,16 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
+/// Collective. Whether the processors of the ranks, all of one node, suffice for one each: launchers bind a rank to one,
+/// to several that it shares with others, or not at all.
+bool each_has_a_core(MPI_Comm comm, int ranks) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  ::sched_getaffinity(0, sizeof cores, &cores);  // with more than 1,024 processors nothing is known
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
+  return CPU_COUNT(&cores) >= ranks;
+}
+
 /// Collective: the ranks agree on what they do.
 void share_memory(Link& link, HostAllReduce asked) {
   int least_and_most[] = {static_cast<int>(asked), -static_cast<int>(asked)};
@@ -81,7 +93,14 @@ void share_memory(Link& link, HostAllReduce asked) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    link.shared.emplace(link.window->memory(), link.rank, link.size);
+    // What the program has sent by MPI may wait for MPI's calls on this rank, which MPI_Allreduce would make.
+    const auto progress = [comm = link.comm] {
+      int found = 0;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
+    };
+    const bool cores = each_has_a_core(link.comm, link.size);
+    link.shared.emplace(link.window->memory(), link.rank, link.size,
+                        SharedSumOptions{.each_has_a_core = cores, .idle = progress});
   }
   require<MpiError>(link.shared || link.asked == HostAllReduce::automatic,
                     "mpi communicator: the ranks cannot share memory: ",

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <random>
@@ -45,6 +47,22 @@ std::string because(std::string_view what, int reason) {
   return concat(what, ": ", std::strerror(reason));
 }
 
+/// The error, or 0. A signal would interrupt the kernel each time, and a limit of file sizes, which counts here too, is a
+/// signal of its own.
+int allocate(int file, std::size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
+    return EFBIG;
+  }
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_BLOCK, &all, &before);
+  const int error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return error;
+}
+
 void* map(int file, std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   return memory == MAP_FAILED ? nullptr : memory;
@@ -82,7 +100,7 @@ NodeWindow::NodeWindow(MPI_Comm comm, std::size_t bytes) : bytes_(bytes) {
     place = {.pid = ::getpid(), .file = own.get(), .token = std::uint64_t{std::random_device()()} << 32 | 1};
     if (own.get() < 0) {
       problem = because("memfd_create", errno);
-    } else if (const int error = ::posix_fallocate(own.get(), 0, static_cast<off_t>(bytes)); error != 0) {
+    } else if (const int error = allocate(own.get(), bytes); error != 0) {
       problem = because(concat("cannot allocate ", bytes, " bytes of shared memory"), error);
     } else if ((memory_ = map(own.get(), bytes)) == nullptr) {
       problem = because("mmap", errno);

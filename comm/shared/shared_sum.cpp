@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -35,6 +37,9 @@ constexpr std::size_t kBlockBytes = 16384;
 
 constexpr int kSpins = 200;
 constexpr std::chrono::microseconds kYieldFor(100);
+/// Of one sleep: where something else has to go on, and where nothing has.
+constexpr std::chrono::milliseconds kSleepBeside(1);
+constexpr std::chrono::milliseconds kSleep(100);
 
 constexpr std::size_t rounded_up(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
@@ -61,14 +66,6 @@ std::size_t area_bytes(std::size_t chunk_bytes, int ranks) {
   return kStagedAreas * chunk_bytes + kSummedAreas * summed_bytes(chunk_bytes, ranks);
 }
 
-/// Of the ranks of this node, as far as one process can tell: launchers bind each to a core of its own, or none.
-int cores_of_ranks() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  const bool bound = ::sched_getaffinity(0, sizeof cores, &cores) != 0 || CPU_COUNT(&cores) == 1;
-  return bound ? static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN)) : CPU_COUNT(&cores);
-}
-
 void relax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -76,9 +73,11 @@ void relax() {
 }
 
 /// Shared by processes, unlike std::atomic's own wait and notify.
-void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is) {
+void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chrono::milliseconds most) {
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
-  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, nullptr, nullptr, 0);  // returns at once when it is another
+  timespec time{};
+  time.tv_nsec = static_cast<long>(std::chrono::nanoseconds(most).count());  // below a second
+  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);  // returns at once when it is another
 }
 
 void wake_all(std::atomic<std::uint32_t>& value) {
@@ -153,10 +152,10 @@ struct Block {
 
 }  // namespace
 
-/// Written by its own rank, but for `sleepers`.
+/// Written by its own rank, but for `sleepers`, which a rank that was killed in its sleep leaves too high: wakes for nobody.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
-  std::atomic<std::uint32_t> sleepers;             ///< not 0: a rank sleeps until `counted` changes
+  std::atomic<std::uint32_t> sleepers;             ///< ranks that sleep until `counted` changes; each counts itself
   std::array<std::atomic<std::uint64_t>, 3> what;  ///< element type and number of an operation, by its first step
 };
 
@@ -164,12 +163,12 @@ std::size_t SharedSum::window_bytes(int ranks) {
   return static_cast<std::size_t>(ranks) * (kLineBytes + area_bytes(chunk_bytes_for(ranks), ranks));
 }
 
-SharedSum::SharedSum(void* window, int rank, int ranks)
+SharedSum::SharedSum(void* window, int rank, int ranks, SharedSumOptions options)
     : window_(static_cast<std::byte*>(window)),
       rank_(rank),
       ranks_(ranks),
       chunk_bytes_(chunk_bytes_for(ranks)),
-      may_spin_(cores_of_ranks() >= ranks) {
+      options_(std::move(options)) {
   static_assert(sizeof(Line) == kLineBytes);
   require<UsageError>(rank >= 0 && rank < ranks, "shared sum: rank is ", rank, ", expected 0 to ", ranks - 1);
   step_ = line(rank).counted.load(std::memory_order_relaxed);
@@ -194,11 +193,11 @@ T* SharedSum::summed(int rank, std::uint64_t step) const {
 
 void SharedSum::count() {
   Line& own = line(rank_);
-  // Both sequentially consistent, as are a sleeper's store and load in the other order: either this rank sees the
-  // sleeper, or the sleeper sees the count.
+  // Both sequentially consistent, as are a sleeper's addition and load in the other order: either this rank sees the
+  // sleeper, or the sleeper sees the count. This rank only reads `sleepers`: what it would take back might be a later
+  // sleeper's.
   own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
-    own.sleepers.store(0, std::memory_order_seq_cst);
     wake_all(own.counted);
   }
 }
@@ -210,7 +209,7 @@ void SharedSum::wait_for_all() {
     const auto behind = [&](std::memory_order order) {
       return static_cast<std::int32_t>(other.counted.load(order) - target) < 0;
     };
-    for (int spin = 0; may_spin_ && spin < kSpins && behind(std::memory_order_acquire); ++spin) {
+    for (int spin = 0; options_.each_has_a_core && spin < kSpins && behind(std::memory_order_acquire); ++spin) {
       relax();
     }
     if (!behind(std::memory_order_acquire)) {
@@ -220,13 +219,21 @@ void SharedSum::wait_for_all() {
     while (behind(std::memory_order_acquire) && std::chrono::steady_clock::now() < until) {
       ::sched_yield();
     }
-    while (behind(std::memory_order_acquire)) {
-      other.sleepers.store(1, std::memory_order_seq_cst);
+    if (!behind(std::memory_order_acquire)) {
+      continue;
+    }
+    other.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    for (;;) {
       const std::uint32_t seen = other.counted.load(std::memory_order_seq_cst);
-      if (static_cast<std::int32_t>(seen - target) < 0) {
-        sleep_while(other.counted, seen);
+      if (static_cast<std::int32_t>(seen - target) >= 0) {
+        break;
+      }
+      sleep_while(other.counted, seen, options_.idle ? kSleepBeside : kSleep);
+      if (options_.idle) {
+        options_.idle();
       }
     }
+    other.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 }
 

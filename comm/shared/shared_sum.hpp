@@ -2,10 +2,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::comm {
+
+struct SharedSumOptions {
+  bool each_has_a_core = false;  ///< no rank takes the core of another one by looking
+  /// Called again and again, at least every millisecond, by a rank that waits for longer than 100 us, so that something
+  /// else goes on meanwhile. Must not throw.
+  std::function<void()> idle{};
+};
 
 /// All-reduces of ranks that see the same memory, a window: processes of one node or threads. It makes no call of MPI
 /// and knows nothing of how the window came to be.
@@ -35,10 +43,11 @@ class SharedSum {
 
   /// `window`: window_bytes(ranks) bytes, 0 before the first rank begins, aligned to 64 bytes. It outlives this object.
   /// One object for each rank; UsageError unless 0 <= rank < ranks.
-  SharedSum(void* window, int rank, int ranks);
+  SharedSum(void* window, int rank, int ranks, SharedSumOptions options = {});
 
   /// data = the sum over the ranks; contiguous, on the CPU, of a type that can be summed. Blocks. Ranks that call it
-  /// with different types or sizes all get a PeerError; afterwards every call on the window is a PeerError.
+  /// with different types or sizes all get a PeerError; afterwards every call on the window is a PeerError. A tensor
+  /// without elements takes no part in that.
   void all_reduce(const TensorView& data);
 
  private:
@@ -63,7 +72,7 @@ class SharedSum {
   int rank_;
   int ranks_;
   std::size_t chunk_bytes_;
-  bool may_spin_;           ///< each rank has a core
+  SharedSumOptions options_;
   bool broken_ = false;     ///< the ranks called different operations
   std::uint64_t step_ = 0;  ///< how often this rank has counted; its line has the lower half
 };

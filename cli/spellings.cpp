@@ -1,0 +1,103 @@
+#include "cli/spellings.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::cli {
+namespace {
+
+struct Word {
+  std::string_view theirs;  ///< without dashes in front, '-' for '_'
+  std::string_view ours;
+};
+
+constexpr std::array<Word, 26> kOptions{{{"accelerator", "--devices"},
+                                         {"accumulate-grad-batches", "--accumulate"},
+                                         {"ckpt-path", "--resume"},
+                                         {"default-root-dir", "--out"},
+                                         {"gpus", "--devices"},
+                                         {"gradient-clip-val", "--clip-norm"},
+                                         {"learning-rate", "--lr"},
+                                         {"log-every-n-steps", "--log-every"},
+                                         {"max-epochs", "--epochs"},
+                                         {"max-steps", "--steps"},
+                                         {"nnodes", "--nodes"},
+                                         {"nproc-per-node", "--devices"},
+                                         {"num-epochs", "--epochs"},
+                                         {"num-gpus", "--devices"},
+                                         {"num-nodes", "--nodes"},
+                                         {"num-workers", "--workers"},
+                                         {"optim-args.lr", "--lr"},
+                                         {"optim-args.weight-decay", "--weight-decay"},
+                                         {"precision", "--dtype"},
+                                         {"pretrained", "--init"},
+                                         {"resume-from-checkpoint", "--resume"},
+                                         {"resume-interrupted", "--resume"},
+                                         {"sync-batchnorm", "--sync-batch-norm"},
+                                         {"train-batch-size", "--batch-size"},
+                                         {"wd", "--weight-decay"},
+                                         {"weights", "--init"}}};
+
+/// Words for values, of an option here.
+struct ValueWord {
+  std::string_view option;
+  std::string_view theirs;
+  std::string_view ours;
+};
+constexpr std::array<ValueWord, 11> kValues{{{"--devices", "cuda", "gpu"},
+                                             {"--dtype", "32", "fp32"},
+                                             {"--dtype", "32-true", "fp32"},
+                                             {"--dtype", "64", "f64"},
+                                             {"--dtype", "64-true", "f64"},
+                                             {"--dtype", "16", "fp16"},
+                                             {"--dtype", "16-mixed", "fp16"},
+                                             {"--dtype", "bf16-mixed", "bf16"},
+                                             {"--resume", "last", "auto"},
+                                             {"--resume", "true", "auto"},
+                                             {"--resume", "True", "auto"}}};
+
+std::string option_of(const CLI::App& app, std::string name) {
+  name.erase(0, name.find_first_not_of('-'));
+  std::ranges::replace(name, '_', '-');
+  const auto* const word = std::ranges::find(kOptions, name, &Word::theirs);
+  const std::string option = word != kOptions.end() ? std::string(word->ours) : "--" + name;
+  return !name.empty() && app.get_option_no_throw(option) != nullptr ? option : "";
+}
+
+std::string value_of(const std::string& option, const std::string& value) {
+  for (const ValueWord& word : kValues) {
+    if (word.option == option && word.theirs == value) {
+      return std::string(word.ours);
+    }
+  }
+  return value;
+}
+
+}  // namespace
+
+std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown) {
+  std::string here;
+  for (std::size_t i = 0; i < unknown.size(); ++i) {
+    const std::size_t equals = unknown[i].find('=');
+    const std::string option = option_of(app, unknown[i].substr(0, equals));
+    if (option.empty() || (equals == std::string::npos && !unknown[i].starts_with('-'))) {
+      continue;  // a word alone may be anything
+    }
+    here += (here.empty() ? "" : " ") + option;
+    if (app.get_option_no_throw(option)->get_items_expected_max() == 0) {
+      continue;  // a flag
+    }
+    if (equals != std::string::npos) {
+      here += " " + value_of(option, unknown[i].substr(equals + 1));
+    } else if (i + 1 < unknown.size() && !unknown[i + 1].starts_with('-')) {
+      here += " " + value_of(option, unknown[++i]);
+    }
+  }
+  return here;
+}
+
+}  // namespace lockstep::cli
