@@ -168,6 +168,9 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : 
     throw;
   }
   detail::World& world = *impl_->world;
+  if (problem.empty()) {
+    problem = world.problem;
+  }
   if (impl_->watch) {
     impl_->watch->end().set_session(this);
     impl_->watch->watchdog().begin("comparing the programs of the ranks");

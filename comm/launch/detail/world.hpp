@@ -24,6 +24,7 @@ class World {
   int node = 0;
   int nodes = 1;
   std::string description;
+  std::string problem;  ///< what is wrong with this rank's environment; the Session tells all ranks
 
   /// A new communicator over all ranks; collective.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;

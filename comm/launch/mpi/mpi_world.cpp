@@ -133,6 +133,11 @@ class MpiWorld final : public World {
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
+    try {
+      all_reduce_ = asked_all_reduce();
+    } catch (const UsageError& e) {
+      problem = e.what();
+    }
     // A program that initialised MPI itself may call it; a program that left that to its Session makes no MPI calls.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
@@ -140,8 +145,7 @@ class MpiWorld final : public World {
   }
 
   std::unique_ptr<Communicator> communicator() override {
-    auto made =
-        comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = asked_all_reduce()});
+    auto made = comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = all_reduce_});
     if (const std::string problem = all_reduce_path(*made).problem;
         !problem.empty() && rank == 0 && !std::exchange(told_, true)) {
       std::fprintf(stderr, "lockstep: ranks of this node cannot share memory, all-reduces are MPI's (%s)\n",
@@ -165,6 +169,7 @@ class MpiWorld final : public World {
 
  private:
   bool owns_mpi_ = false;
+  HostAllReduce all_reduce_ = HostAllReduce::automatic;
   bool told_ = false;  ///< why the ranks do not share memory
   std::optional<Stream> serial_;
 };
