@@ -473,6 +473,30 @@ TEST(AugmentedImages, BadOptionsAreRefused) {
             "cutmix 1");
 }
 
+TEST(AugmentedImages, EveryDigitIsToldApart) {
+  const AugmentationOptions plain{
+      .crop = CropOptions{}, .jitter = {0.4, 0.4, 0.4, 0.1}, .erase = 0.5, .mixup = 0.4, .cutmix = 1};
+  const AugmentedImages set(images_of(2, 3, 3), plain);
+  constexpr double kLittle = 1e-9;
+  std::vector<AugmentationOptions> others(11, plain);
+  others[0].crop->area[0] += kLittle;
+  others[1].crop->area[1] -= kLittle;
+  others[2].crop->ratio[0] += kLittle;
+  others[3].crop->ratio[1] += kLittle;
+  others[4].jitter.brightness += kLittle;
+  others[5].jitter.contrast += kLittle;
+  others[6].jitter.saturation += kLittle;
+  others[7].jitter.hue += kLittle;
+  others[8].erase += kLittle;
+  others[9].mixup += kLittle;
+  others[10].cutmix += kLittle;
+  for (const AugmentationOptions& other : others) {
+    EXPECT_NE(text_of(other), text_of(plain));
+    EXPECT_NE(AugmentedImages(images_of(2, 3, 3), other).fingerprint(), set.fingerprint()) << text_of(other);
+  }
+  EXPECT_EQ(AugmentedImages(images_of(2, 3, 3), plain).fingerprint(), set.fingerprint());
+}
+
 TEST(PngFile, IsThePictureThatWasWritten) {
   if (!images::available()) {
     EXPECT_THROW((void)images::encode_png({1, 1, 1, {0, 0, 0}}), UnsupportedError);
