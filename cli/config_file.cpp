@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -42,19 +43,21 @@ std::string recipe_path(const std::string& name) {
   }
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path folder =
-      (fs::read_symlink("/proc/self/exe", error).parent_path() / LOCKSTEP_RECIPES).lexically_normal();
-  const fs::path path = folder / (name + ".toml");
-  if (fs::is_regular_file(path, error)) {
-    return path.string();
-  }
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".toml") {
-      names.push_back(entry.path().stem().string());
+  const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::set<std::string> names;
+  // That of a build and of most installations, then that of installations with other folders.
+  for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
+    const fs::path folder = (programs / from_programs).lexically_normal();
+    const fs::path path = folder / (name + ".toml");
+    if (fs::is_regular_file(path, error)) {
+      return path.string();
+    }
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".toml") {
+        names.insert(entry.path().stem().string());
+      }
     }
   }
-  std::sort(names.begin(), names.end());
   std::string known;
   for (const std::string& each : names) {
     known += each + ", ";

@@ -17,8 +17,9 @@ class Session;
 /// An option on the command line takes precedence over the file.
 ///
 /// `--recipe NAME` of training programs: such a file under the name of the run that it describes, NAME.toml in
-/// share/lockstep/recipes of the build or installation that the program is of, or a path (with a '/'). The command line
-/// and --config, which may name a recipe, too, take precedence over it.
+/// ../share/lockstep/recipes beside the program's folder, else where the installation keeps such files (CMake's
+/// DATADIR), or a path (with a '/'). The command line and --config, which may name a recipe, too, take precedence over
+/// it.
 namespace lockstep::cli {
 
 /// The content of a file. Empty name: no file was asked for.

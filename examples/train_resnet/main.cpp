@@ -193,8 +193,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   }
   if (!o.augmentation.show_batch.empty()) {
     session.agree([&] {
+      const nn::ResolvedTraining resolved =
+          nn::resolve(o.training, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       if (session.rank() == 0) {
-        train_resnet::show_batch(*recipe.train, recipe.augment, o.training, session.size(), o.augmentation.show_batch);
+        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(),
+                                 o.augmentation.show_batch);
       }
     });
     return exit_code::kFinished;

@@ -77,15 +77,13 @@ std::uint8_t byte_of(float value, float mean, float std) {
 
 }  // namespace
 
-void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augment,
-                const nn::TrainingOptions& training, int ranks, const std::string& file) {
-  const std::int64_t global =
-      training.batch_per_rank ? *training.batch_per_rank * ranks : training.batch_size.value_or(training.default_batch);
+void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augment, const nn::TrainerOptions& run,
+                int ranks, const std::string& file) {
   const nn::Sampler sampler({.size = train.size(),
-                             .batch_size = global,
+                             .batch_size = run.global_batch,
                              .ranks = ranks,
-                             .keep_last = training.keep_last,
-                             .seed = training.seed});
+                             .keep_last = run.keep_last,
+                             .seed = run.seed});
   const std::int64_t height = train.fields()[0].shape[0];
   const std::int64_t width = train.fields()[0].shape[1];
   const std::int64_t longer = std::max(height, width);
@@ -101,7 +99,7 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
   sheet.pixels.assign(static_cast<std::size_t>(sheet.width * sheet.height * 3), kGapColour);
   lockstep::CpuContext context({.threads = 1});
   lockstep::ops::AugmentDesc seeded = augment;  // as the trainer's
-  seeded.seed = training.seed;
+  seeded.seed = run.seed;
   Sample sample(train);
   const nn::Sampler::Order order = sampler.order(0);
   std::vector<float> seen(static_cast<std::size_t>(height * width * 3));

@@ -14,6 +14,7 @@
 #include <lockstep/nn/data/images/crop.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -226,16 +227,17 @@ std::string text_of(const AugmentationOptions& o) {
     add("mirrored");
   }
   if (o.jitter.any()) {
-    add("colour jitter ", o.jitter.brightness, ' ', o.jitter.contrast, ' ', o.jitter.saturation, ' ', o.jitter.hue);
+    add("colour jitter ", exact_text(o.jitter.brightness), ' ', exact_text(o.jitter.contrast), ' ',
+        exact_text(o.jitter.saturation), ' ', exact_text(o.jitter.hue));
   }
   if (o.erase > 0) {
-    add("erased with probability ", o.erase);
+    add("erased with probability ", exact_text(o.erase));
   }
   if (o.mixup > 0) {
-    add("mixup ", o.mixup);
+    add("mixup ", exact_text(o.mixup));
   }
   if (o.cutmix > 0) {
-    add("cutmix ", o.cutmix);
+    add("cutmix ", exact_text(o.cutmix));
   }
   return text;
 }

@@ -57,8 +57,8 @@ struct AugmentationOptions {
 
 /// UsageError naming the value and what was expected.
 void require_augmentation(const AugmentationOptions& options);
-/// What it does, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased with 0.25". Without
-/// the seed and the fill. Empty: nothing.
+/// What it does, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased with probability
+/// 0.25", with all digits. Without the seed and the fill. Empty: nothing.
 [[nodiscard]] std::string text_of(const AugmentationOptions& options);
 
 /// The images of another set, which it owns, augmented in every epoch. Fields: images and labels; of a set that mixes

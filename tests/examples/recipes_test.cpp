@@ -1,4 +1,5 @@
 // --recipe: every recipe of examples/recipes plans, what is given beside it wins, and what it asks for is what trains.
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -48,27 +49,79 @@ void expect_words(const Ended& ended, const std::vector<std::string>& words) {
   }
 }
 
-// 16 steps an epoch. Rates, epochs and schedules are those of the sources that the recipes name.
-TEST_F(Recipes, EachOnePlans) {
-  const std::map<std::string, std::vector<std::string>> expected{
+/// What is known of a recipe.
+struct Expected {
+  std::vector<std::string> header;
+  std::int64_t side = 0;                       ///< of images
+  std::int64_t top_k = 0;                      ///< of config.json
+  std::map<std::string, std::string> options;  ///< of config.json, among others
+};
+
+// 16 steps an epoch. All values are those of the sources that the recipes name.
+TEST_F(Recipes, EachOneIsWhatTrains) {
+  const std::string tenth = "0.10000000000000001";  // with 17 digits
+  const std::map<std::string, Expected> expected{
       {"cifar-resnet20",
-       {"resnet20, ", "164 epochs, 2624 steps", "sgd, learning rate 0.1 (step, warm-up 0 steps), momentum 0.9",
-        "weight decay 0.0001"}},
-      {"resnet50-v1", {"resnet50, ", "90 epochs, ", "learning rate 0.1 (step, warm-up 0 steps), momentum 0.9"}},
+       {{"resnet20, ", "164 epochs, 2624 steps", "sgd, learning rate 0.1 (step, warm-up 0 steps), momentum 0.9",
+         "weight decay 0.0001"},
+        32,
+        0,
+        {{"milestones", "1312 1968"},
+         {"gamma", tenth},
+         {"keep_last", "1"},
+         {"label_smoothing", "0"},
+         {"decay_norm_and_bias", "1"},
+         {"pad", "4"},
+         {"flip", "1"}}}},
+      {"resnet50-v1",
+       {{"resnet50, ", "90 epochs, ", "learning rate 0.1 (step, warm-up 0 steps), momentum 0.9"},
+        224,
+        5,
+        {{"milestones", "480 960"},
+         {"gamma", tenth},
+         {"keep_last", "1"},
+         {"label_smoothing", "0"},
+         {"decay_norm_and_bias", "1"}}}},
       {"resnet50-v2",
-       {"resnet50, ", "600 epochs, ", "learning rate 0.5 (cosine, warm-up 80 steps from 0.01), momentum 0.9",
-        "weight decay 2e-05\n             norm decay 0\n",
-        "average    of the weights, decay 0.99890773 every 32, copied for 80"}},
+       {{"resnet50, ", "600 epochs, ", "learning rate 0.5 (cosine, warm-up 80 steps from 0.01), momentum 0.9",
+         "weight decay 2e-05\n             norm decay 0\n",
+         "average    of the weights, decay 0.99890773 every 32, copied for 80"},
+        176,
+        5,
+        {{"keep_last", "1"},
+         {"label_smoothing", tenth},
+         {"decay_norm_and_bias", "1"},
+         {"two_labels", "1"},
+         {"pictures", "padded by 4 and cropped, mirrored, erased with probability 0.1, mixup 0.2, cutmix 1"}}}},
       {"resnet50-lars",
-       {"resnet50, ", "42 epochs, ", "lars, learning rate 10 (polynomial of power 2 to 0.0001, warm-up 80 steps)",
-        "trust coefficient 0.001, weight decay 0.0002"}}};
+       {{"resnet50, ", "42 epochs, ", "lars, learning rate 10 (polynomial of power 2 to 0.0001, warm-up 80 steps)",
+         "trust coefficient 0.001, weight decay 0.0002"},
+        224,
+        0,
+        {{"keep_last", "0"},
+         {"label_smoothing", tenth},
+         {"decay_norm_and_bias", "0"},
+         {"epsilon", "1.0000000000000001e-30"}}}}};
   std::size_t found = 0;
   for (const fs::directory_entry& entry : fs::directory_iterator(RECIPES)) {
     const std::string name = entry.path().stem().string();
     ASSERT_EQ(expected.count(name), 1U) << name << " is not tested";
+    const Expected& one = expected.at(name);
     const Ended ended = run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4");
-    expect_words(ended, expected.at(name));
+    expect_words(ended, one.header);
     expect_words(ended, {"  recipe     " + name + "\n"});
+    // The rest, of a run with a model that needs no time.
+    const Ended trained = run("--recipe " + name + " --model mlp --steps 1 --batch-size 4 --out " + path(name));
+    ASSERT_EQ(trained.code, 0) << trained.output;
+    const std::string file = path(name) + "/config.json";
+    const Json config = read_json(file);
+    EXPECT_EQ(config.get<std::int64_t>("height", file), one.side) << name;
+    EXPECT_EQ(config.get<std::int64_t>("width", file), one.side) << name;
+    EXPECT_EQ(config.get<std::int64_t>("top_k", file), one.top_k) << name;
+    const Json& options = config.member("options", file);
+    for (const auto& [option, value] : one.options) {
+      EXPECT_EQ(options.get<std::string>(option, file), value) << name << ": " << option;
+    }
     ++found;
   }
   EXPECT_EQ(found, expected.size());

@@ -988,6 +988,28 @@ TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
       << resumed.output;
 }
 
+TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
+  const std::string tiny = kTiny + "--model mlp --hidden 4 --steps 1 ";
+  const std::string other = " --mean 0.1,0.2,0.3 --std 0.2,0.2,0.2 ";
+  ASSERT_EQ(train_resnet(0, tiny + other + out("other")).code, 0);
+  const std::string begun = tiny + "--random-erase 1 --init " + path("other/last");
+  const auto option_of = [&](const std::string& run, const std::string& name) {
+    const std::string file = path(run) + "/config.json";
+    return read_json(file).member("options", file).get<std::string>(name, file);
+  };
+  ASSERT_EQ(train_resnet(0, tiny + "--random-erase 1" + out("plain")).code, 0);
+  const Ended ended = train_resnet(0, begun + out("begun"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_NE(ended.output.find("which --mean and --std can give"), std::string::npos) << ended.output;
+  for (const char* name : {"mean", "training_data"}) {  // --init leaves both; the fill is in the data's fingerprint
+    EXPECT_EQ(option_of("begun", name), option_of("plain", name)) << name;
+  }
+  ASSERT_EQ(train_resnet(0, begun + other + out("given")).code, 0);
+  for (const char* name : {"mean", "training_data"}) {
+    EXPECT_NE(option_of("given", name), option_of("plain", name)) << name;
+  }
+}
+
 TEST_F(TrainResNet, BadRandomPictures) {
   expect_refused(train_resnet(0, "--color-jitter 0.4"), {"--color-jitter", "1 number,", "expected 4"});
   expect_refused(train_resnet(0, "--color-jitter 0.4,0.4,nan,0"), {"saturation", "nan", "0 to 100"});
@@ -1106,6 +1128,13 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
     EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);
     EXPECT_EQ(testing::get_file(path("two.png")), testing::get_file(path("mixed.png")));
   }
+  // The batch is the run's: of all micro-batches, by its rules.
+  const Ended parts = train_resnet(0, kTiny + "--batch-per-rank 4 --accumulate 4 --show-batch " + path("parts.png"));
+  EXPECT_EQ(parts.code, 0) << parts.output;
+  EXPECT_NE(parts.output.find("the first 16 of 16 training images of a batch"), std::string::npos) << parts.output;
+  expect_refused(
+      train_resnet(0, kTiny + "--batch-per-rank 9223372036854775807 --accumulate 2 --show-batch " + path("x.png")),
+      {"9223372036854775807 x 2", "2^63"});
   expect_refused(train_resnet(kMpi ? 2 : 0, "--show-batch /nowhere/there/x.png"), {"/nowhere/there/x.png"});
 }
 
@@ -1114,7 +1143,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
   const std::string data = kSmallFolder + "--data folder:" + path("data") + " --crop-scale 0.3,0.9 " + kRandomPictures;
   const Ended one = train_resnet(0, data + " --workers 1" + out("one"));
   ASSERT_EQ(one.code, 0) << one.output;
-  for (const char* words : {"random parts to train on, 30 to 90 % of the area, ratios 0.75 to 1.33333",
+  for (const char* words : {"random parts to train on, 0.3 to 0.9 of the area, ratios 0.75 to 1.3333",
                             "training images: colour jitter 0.4 0.4 0.4 0.1, erased"}) {
     EXPECT_NE(one.output.find(words), std::string::npos) << words << "\n" << one.output;
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn::images {
 namespace {
@@ -61,8 +62,8 @@ void require_crop(const CropOptions& options) {
 }
 
 std::string text_of(const CropOptions& options) {
-  return concat(100 * options.area[0], " to ", 100 * options.area[1], " % of the area, ratios ", options.ratio[0],
-                " to ", options.ratio[1]);
+  return concat(exact_text(options.area[0]), " to ", exact_text(options.area[1]), " of the area, ratios ",
+                exact_text(options.ratio[0]), " to ", exact_text(options.ratio[1]));
 }
 
 View mirrored(const View& view, std::int64_t width) {

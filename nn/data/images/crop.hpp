@@ -24,7 +24,7 @@ struct View {
 
 /// UsageError naming what is out of range.
 void require_crop(const CropOptions& options);
-/// "8 to 100 % of the area, ratios 0.75 to 1.33333"
+/// "0.08 to 1 of the area, ratios 0.75 to 1.3333333333333333": all digits, for the identity of a run
 [[nodiscard]] std::string text_of(const CropOptions& options);
 
 /// The same part from its right end. width: of the image.

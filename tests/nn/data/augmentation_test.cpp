@@ -225,25 +225,63 @@ TEST(AugmentedImages, RandomPartsAreResized) {
   EXPECT_EQ(image_of(whole, 0, 5), image);
 }
 
-TEST(AugmentedImages, FactorsCoverTheirRange) {
-  constexpr std::int64_t kSamples = 2000;
-  const AugmentedImages set(images_of(kSamples, 1, 1, 100), {.jitter = {.brightness = 0.4}, .seed = 2});
-  double sum = 0;
-  int least = 255;
-  int most = 0;
-  for (std::int64_t id = 0; id < kSamples; ++id) {
-    const int value = image_of(set, 0, id)[0];
-    least = std::min(least, value);
-    most = std::max(most, value);
-    sum += value;
+/// So many times the same image, of two pixels side by side.
+std::unique_ptr<ImageDataset> copies_of(std::int64_t size, const Bytes& two_pixels) {
+  Bytes pixels;
+  for (std::int64_t i = 0; i < size; ++i) {
+    pixels.insert(pixels.end(), two_pixels.begin(), two_pixels.end());
   }
-  EXPECT_EQ(least, 60);
-  EXPECT_EQ(most, 140);
-  EXPECT_NEAR(sum / kSamples, 100, 4 * 0.4 / std::sqrt(3) * 100 / std::sqrt(kSamples));
+  return std::make_unique<detail::StoredImages>(DatasetInfo{"copies", size, 1, 2, 2}, 3, std::move(pixels),
+                                                Bytes(static_cast<std::size_t>(size)));
+}
+
+/// `value` of many jittered copies of an image is uniform between `low` and `high`, and comes near both.
+template <class Value>
+void expect_uniform(const JitterOptions& jitter, const Bytes& two_pixels, double low, double high, const Value& value) {
+  constexpr std::int64_t kSamples = 2000;
+  const AugmentedImages set(copies_of(kSamples, two_pixels), {.jitter = jitter, .seed = 2});
+  double sum = 0;
+  double least = high;
+  double most = low;
+  for (std::int64_t id = 0; id < kSamples; ++id) {
+    const double found = value(image_of(set, 0, id));
+    least = std::min(least, found);
+    most = std::max(most, found);
+    sum += found;
+  }
+  const double near = 0.5 + 0.01 * (high - low);  // bytes are rounded; e^-20 for so many samples that all miss it
+  EXPECT_TRUE(least >= low - 0.5 - 1e-3 && least <= low + near) << least << ", expected " << low;
+  EXPECT_TRUE(most <= high + 0.5 + 1e-3 && most >= high - near) << most << ", expected " << high;
+  EXPECT_NEAR(sum / kSamples, (low + high) / 2, 4 * (high - low) / std::sqrt(12.0 * kSamples));
+}
+
+// Each change alone has the range of its own option: the others are 0.
+TEST(AugmentedImages, FactorsCoverTheirRange) {
+  const auto byte = [](std::size_t at) { return [at](const Bytes& image) { return static_cast<double>(image[at]); }; };
+  for (std::size_t at = 0; at < 6; ++at) {
+    expect_uniform({.brightness = 0.4}, Bytes(6, 100), 60, 140, byte(at));
+  }
+  // Away from the mean of the image, which is grey 100.
+  for (std::size_t at = 0; at < 6; ++at) {
+    const bool dark = at < 3;
+    expect_uniform({.contrast = 0.4}, {50, 50, 50, 150, 150, 150}, dark ? 30 : 130, dark ? 70 : 170, byte(at));
+  }
+  // Away from the pixel's own grey, as torchvision weighs it.
+  const Bytes coloured{200, 100, 50, 10, 10, 10};
+  const double grey = 0.2989 * 200 + 0.587 * 100 + 0.114 * 50;
+  for (std::size_t at = 0; at < 3; ++at) {
+    const double far = 0.6 * std::abs(coloured[at] - grey);
+    expect_uniform({.saturation = 0.6}, coloured, coloured[at] - far, coloured[at] + far, byte(at));
+    expect_uniform({.saturation = 0.6}, coloured, 10, 10, byte(3 + at));
+  }
+  // Red becomes yellow after a sixth of the circle, with green from 0 to 255, and magenta on the other way round.
+  expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, -0.6 * 255, 0.6 * 255,
+                 [](const Bytes& image) { return static_cast<double>(image[1] - image[2]); });
+  expect_uniform({.hue = 0.1}, {255, 0, 0, 10, 10, 10}, 255, 255, byte(0));
   // Contrast, saturation and hue leave a grey image alone.
-  const AugmentedImages grey(images_of(9, 5, 3, 100), {.jitter = {0, 0.9, 0.9, 0.5}, .seed = 2});
+  const AugmentedImages unchanged(images_of(9, 5, 3, 100), {.jitter = {0, 0.9, 0.9, 0.5}, .seed = 2});
   for (std::int64_t id = 0; id < 9; ++id) {
-    EXPECT_EQ(image_of(grey, 0, id), Bytes(45, 100));
+    EXPECT_EQ(image_of(unchanged, 0, id), Bytes(45, 100));
   }
 }
 
@@ -251,13 +289,7 @@ TEST(AugmentedImages, TheOrderOfColoursIsRandom) {
   // Half black, half white. With more brightness and less contrast, brightness first leaves (1 - c) / 2 and (1 + c) / 2
   // of white, whose sum is white; the other order leaves more.
   constexpr std::int64_t kSamples = 2000;
-  Bytes pixels;
-  for (std::int64_t i = 0; i < kSamples; ++i) {
-    pixels.insert(pixels.end(), {0, 0, 0, 255, 255, 255});
-  }
-  const AugmentedImages set(std::make_unique<detail::StoredImages>(DatasetInfo{"halves", kSamples, 1, 2, 2}, 3, pixels,
-                                                                   Bytes(static_cast<std::size_t>(kSamples))),
-                            {.jitter = {0.9, 0.9, 0, 0}, .seed = 2});
+  const AugmentedImages set(copies_of(kSamples, {0, 0, 0, 255, 255, 255}), {.jitter = {0.9, 0.9, 0, 0}, .seed = 2});
   int seen = 0;
   int brightness_first = 0;
   for (std::int64_t id = 0; id < kSamples; ++id) {
@@ -471,6 +503,30 @@ TEST(AugmentedImages, BadOptionsAreRefused) {
   EXPECT_EQ(text_of(everything()),
             "padded by 2 and cropped, mirrored, colour jitter 0.4 0.4 0.4 0.1, erased with probability 0.5, mixup 0.4, "
             "cutmix 1");
+}
+
+TEST(AugmentedImages, EveryDigitIsToldApart) {
+  const AugmentationOptions plain{
+      .crop = CropOptions{}, .jitter = {0.4, 0.4, 0.4, 0.1}, .erase = 0.5, .mixup = 0.4, .cutmix = 1};
+  const AugmentedImages set(images_of(2, 3, 3), plain);
+  constexpr double kLittle = 1e-9;
+  std::vector<AugmentationOptions> others(11, plain);
+  others[0].crop->area[0] += kLittle;
+  others[1].crop->area[1] -= kLittle;
+  others[2].crop->ratio[0] += kLittle;
+  others[3].crop->ratio[1] += kLittle;
+  others[4].jitter.brightness += kLittle;
+  others[5].jitter.contrast += kLittle;
+  others[6].jitter.saturation += kLittle;
+  others[7].jitter.hue += kLittle;
+  others[8].erase += kLittle;
+  others[9].mixup += kLittle;
+  others[10].cutmix += kLittle;
+  for (const AugmentationOptions& other : others) {
+    EXPECT_NE(text_of(other), text_of(plain));
+    EXPECT_NE(AugmentedImages(images_of(2, 3, 3), other).fingerprint(), set.fingerprint()) << text_of(other);
+  }
+  EXPECT_EQ(AugmentedImages(images_of(2, 3, 3), plain).fingerprint(), set.fingerprint());
 }
 
 TEST(PngFile, IsThePictureThatWasWritten) {
