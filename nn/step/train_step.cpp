@@ -458,7 +458,7 @@ struct TrainStep::Impl {
 
   /// Enqueues what the moving average takes of the weights behind the update that was enqueued last.
   void take_average() {
-    const double share = options.average.weight(steps_before + steps);
+    const double share = options.average.weight(steps_before + steps, scheduled_before + steps);
     if (share == 0) {
       return;
     }
@@ -658,6 +658,7 @@ struct TrainStep::Impl {
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
   std::int64_t steps_before = 0;            ///< of the run, for the moving average
+  std::int64_t scheduled_before = 0;        ///< the same by the schedule
   std::vector<ops::ArenaPiece> own_pieces;  ///< ParameterSet::state_pieces()
   bool averaged = false;                    ///< between begin_average() and end_average()
   std::vector<double> kept_buffers;         ///< meanwhile
@@ -742,11 +743,13 @@ void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
   impl_->pipeline.flush();
   impl_->steps = steps;
   impl_->steps_before = 0;
+  impl_->scheduled_before = 0;
   impl_->ids = microbatches;
 }
 
-void TrainStep::average_behind(std::int64_t updates) {
+void TrainStep::average_behind(std::int64_t updates, std::int64_t scheduled) {
   impl_->steps_before = updates - impl_->steps;
+  impl_->scheduled_before = scheduled - impl_->steps;
 }
 
 void TrainStep::begin_average() {

@@ -174,8 +174,9 @@ class TrainStep {
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Continues the counts of a saved state (nn/step/state_file.hpp). StateError between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
-  /// For the moving average, `updates` of the run came before this step's first one; continue_from() says 0.
-  void average_behind(std::int64_t updates);
+  /// For the moving average, `updates` of the run came before the next one, and `scheduled` of its schedule
+  /// (MovingAverageOptions::weight()); without this call both are steps().
+  void average_behind(std::int64_t updates, std::int64_t scheduled);
 
   /// Computes loss and accuracy of a batch; take_evaluated() returns their sums. Batch norm uses the statistics of
   /// evaluation, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
