@@ -137,6 +137,26 @@ TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
   EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
 }
 
+// What excludes an option of the recipe takes its place, either way round; within one file it stays a mistake.
+TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
+  const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
+  const Ended undecayed = run(small + "resnet50-v2 --no-decay-norm");
+  expect_words(undecayed, {"  recipe     resnet50-v2\n", "weight decay 2e-05\n"});
+  EXPECT_EQ(undecayed.output.find("norm decay 0"), std::string::npos) << undecayed.output;
+  expect_words(run(small + "resnet50-lars --norm-weight-decay 1e-4"),
+               {"weight decay 0.0002\n             norm decay "});
+  expect_words(run(small + "resnet50-lars --bias-weight-decay 0"), {"             bias decay 0\n"});
+  const std::string crops = file("crops.toml", "crop-scale = [0.5, 1.0]\ncrop-ratio = [1.0, 1.0]\n");
+  expect_words(run("--dry-run --batch-size 16 --recipe cifar-resnet20 --crop-scale 0.3,1"),
+               {"  recipe     cifar-resnet20\n", "training images: "});
+  const Ended padded = run("--dry-run --batch-size 16 --pad 2 --recipe " + crops);
+  expect_words(padded, {"  recipe     " + crops});
+  EXPECT_EQ(padded.output.find("training images: "), std::string::npos) << padded.output;
+  expect_words(run("--dry-run --batch-size 16 --recipe " + crops), {"training images: "});
+  expect_refused(run("--dry-run --recipe " + file("both.toml", "no-decay-norm = true\nnorm-weight-decay = 0.1\n")),
+                 {"--norm-weight-decay", "--no-decay-norm"});
+}
+
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("bad.toml", "epochs = 3\nepoch = 4\n")),
                  {"bad.toml:2: epoch is no option"});
