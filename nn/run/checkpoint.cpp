@@ -185,6 +185,7 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep) {
+  trainer.train_step().require_not_averaged("save_checkpoint()");
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
   const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
@@ -259,6 +260,7 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
 
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
+  trainer.train_step().require_not_averaged("resume_checkpoint()");
   const CheckpointState saved = read_checkpoint_state(dir);
   const std::string path = existing_folder(dir) + "/" + kStateFile;
   Position position;

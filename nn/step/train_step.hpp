@@ -185,11 +185,13 @@ class TrainStep {
   /// From now on evaluate() computes with the moving average and its statistics, which take the place of the parameters
   /// and of the averaged statistics until end_average(); these wait in the memory of the gradients and on the host.
   /// Both wait for the device; with zero1 begin_average() is collective. StateError without an average, between add()
-  /// and update(), and for a step in between.
+  /// and update(), and for a step, broadcast(), or saving or loading a state in between. Where begin_average() throws,
+  /// all is as before; not after an error of the communicator.
   void begin_average();
   void end_average();
-  [[nodiscard]] Metrics take_evaluated();  ///< sums of this rank since the last call; waits
-  [[nodiscard]] Metrics take_trained();    ///< the same for training steps
+  void require_not_averaged(const char* call) const;  ///< that StateError, naming the call
+  [[nodiscard]] Metrics take_evaluated();             ///< sums of this rank since the last call; waits
+  [[nodiscard]] Metrics take_trained();               ///< the same for training steps
   /// This rank's sums over one of the last eight steps: one, or one for each virtual rank; empty when they have not
   /// arrived. Does not wait. Until the next call of the step; throws as loss().
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);

@@ -311,12 +311,13 @@ TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
 TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
   const auto failures = with_trainers(
       1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
-      [&](Trainer& trainer, comm::Communicator&) {
+      [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         for (int i = 0; i < 4; ++i) {
           trainer.step();
         }
         TrainStep& step = trainer.train_step();
+        save_state(path("state"), step);
         (void)trainer.evaluate();
         const ParameterSet& set = trainer.parameters();
         const std::vector<double> values = to_doubles(set.values());
@@ -327,6 +328,22 @@ TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
         EXPECT_EQ(error_of<StateError>([&] { trainer.step(); }),
                   "train step: a step between begin_average() and end_average()");
         EXPECT_EQ(error_of<StateError>([&] { step.begin_average(); }), "train step: begin_average() a second time");
+        const auto refused = [](const std::string& call) {
+          return "train step: " + call + " between begin_average() and end_average()";
+        };
+        RunProgress progress;
+        EXPECT_EQ(error_of<StateError>([&] { step.broadcast(); }), refused("broadcast()"));
+        EXPECT_EQ(error_of<StateError>([&] { step.continue_from(1, 1); }), refused("continue_from()"));
+        EXPECT_EQ(error_of<StateError>([&] { save_state(path("no"), step); }), refused("save_state()"));
+        EXPECT_EQ(error_of<StateError>([&] { (void)load_state(path("state"), step); }), refused("load_state()"));
+        EXPECT_EQ(error_of<StateError>(
+                      [&] { save_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress); }),
+                  refused("save_checkpoint()"));
+        EXPECT_EQ(error_of<StateError>([&] {
+                    (void)resume_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress);
+                  }),
+                  refused("resume_checkpoint()"));
+        EXPECT_FALSE(std::filesystem::exists(path("no")));
         step.end_average();
         EXPECT_EQ(to_doubles(set.values()), values);
         EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
