@@ -137,6 +137,18 @@ TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
   EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
 }
 
+TEST_F(Recipes, TheHeaderSaysWhatCounts) {
+  const std::string small = "--dry-run --batch-size 16 --lr-end 0.01 --lr 0.1 --warmup-steps 0 --schedule ";
+  for (const char* schedule : {"constant", "step"}) {
+    expect_words(run(small + schedule), {std::string("(") + schedule + ", warm-up 0 steps)"});
+  }
+  expect_words(run(small + "cosine"), {"(cosine to 0.01, warm-up 0 steps)"});
+  // --ema 0 switches a recipe's average off, with all that belongs to it.
+  const Ended ended = run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0");
+  expect_words(ended, {"  recipe     resnet50-v2\n"});
+  EXPECT_EQ(ended.output.find("of the weights, decay"), std::string::npos) << ended.output;
+}
+
 // What excludes an option of the recipe takes its place, either way round; within one file it stays a mistake.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
@@ -171,6 +183,9 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
                  {"no parameter has a name like 'layer9.*'"});
   expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});
   expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
+  for (const char* option : {"--ema-every 2", "--ema-warmup 0", "--ema-ramp"}) {
+    expect_refused(run(std::string("--dry-run ") + option), {"--ema-every, --ema-warmup and --ema-ramp need --ema"});
+  }
   expect_refused(run("--dry-run --milestones 3,2"), {"--milestones is 2", "ascend"});
   expect_refused(run("--dry-run --warmup constant"), {"--warmup is constant", "--warmup-factor"});
   expect_refused(run("--dry-run --warmup-epochs 1 --warmup-steps 3"), {"--warmup-epochs", "--warmup-steps"});
