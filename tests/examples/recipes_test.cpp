@@ -219,9 +219,31 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   std::ostringstream loss;
   loss << "test loss " << saved.progress.metrics.at("ema_test_loss");
   expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")), {loss.str()});
+  // Of the checkpoint both are evaluated: the average decides which one best/ is.
+  std::ostringstream both;
+  both << "ema " << loss.str();
+  std::ostringstream weights;
+  weights << "\ntest loss " << saved.progress.test_loss.value_or(-1);
+  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run")), {weights.str(), both.str()});
   const Ended resumed = run(options + "--epochs 3 --resume auto --out " + path("run"));
   expect_words(resumed, {"resuming", "ema_test_accuracy"});
   EXPECT_EQ(resumed.output.find("'ema'"), std::string::npos) << resumed.output;
+}
+
+TEST_F(Recipes, AFileOfACheckpointSaysWhichModelItIs) {
+  const std::string data = "--image-size 12 --batch-size 16 ";
+  expect_words(run(data + "--epochs 1 --model mlp --hidden 8 --ema 0.5 --out " + path("run")), {"finished: "});
+  const nn::RunProgress saved = nn::read_checkpoint_state(path("run/last")).progress;
+  std::ostringstream average;
+  average << "\ntest loss " << saved.metrics.at("ema_test_loss");
+  std::ostringstream weights;
+  weights << "\ntest loss " << saved.test_loss.value_or(-1);
+  const Ended ended = run(data + "--evaluate " + path("run/last/ema.safetensors"));
+  expect_words(ended, {average.str()});
+  expect_words(run(data + "--evaluate " + path("run/last/model.safetensors")), {weights.str()});
+  EXPECT_EQ(ended.count("test loss"), 1) << ended.output;
+  fs::copy_file(path("run/last/ema.safetensors"), path("ema.safetensors"));
+  expect_refused(run(data + "--evaluate " + path("ema.safetensors")), {"the file is of another model"});
 }
 
 }  // namespace
