@@ -28,9 +28,15 @@ bool given(const std::string& option, const std::vector<std::string>& arguments)
   });
 }
 
-/// Two ways to say one thing: where one of them is given, the other one of a file beneath does not count.
-constexpr std::array<std::array<std::string_view, 2>, 3> kAlternatives{
-    {{"--batch-size", "--batch-per-rank"}, {"--warmup-steps", "--warmup-epochs"}, {"--no-decay-norm", "--decay-norm"}}};
+/// Ways to say one thing, or things that exclude each other, two by two: where one of them is given, the other one of a
+/// file beneath does not count.
+constexpr std::array<std::array<std::string_view, 2>, 7> kAlternatives{{{"--batch-size", "--batch-per-rank"},
+                                                                        {"--warmup-steps", "--warmup-epochs"},
+                                                                        {"--no-decay-norm", "--decay-norm"},
+                                                                        {"--no-decay-norm", "--norm-weight-decay"},
+                                                                        {"--no-decay-norm", "--bias-weight-decay"},
+                                                                        {"--pad", "--crop-scale"},
+                                                                        {"--pad", "--crop-ratio"}}};
 
 /// Whether an option of a file stands behind what these arguments say.
 bool overruled(const std::string& option, const std::vector<std::string>& arguments) {
@@ -139,9 +145,10 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
       text += " " + argument;
     }
     const std::string here = spelled_here(app, unknown);
-    throw UsageError(text + (here.empty() ? " (--help lists the options)"
-                                          : " (write " + here + "; --help lists the options, docs/coming_from.md has words of " +
-                                                "other programs)"));
+    throw UsageError(text + (here.empty()
+                                 ? " (--help lists the options)"
+                                 : " (write " + here + "; --help lists the options, docs/coming_from.md has words of " +
+                                       "other programs)"));
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }

@@ -14,7 +14,7 @@ class Session;
 ///   epochs = 20
 ///   nesterov = true
 ///
-/// An option on the command line takes precedence over the file.
+/// An option on the command line takes precedence over the file, also over what excludes it: --pad over crop-scale.
 ///
 /// `--recipe NAME` of training programs: such a file under the name of the run that it describes, NAME.toml in
 /// ../share/lockstep/recipes beside the program's folder, else where the installation keeps such files (CMake's

@@ -50,8 +50,9 @@ void add_average(CLI::App& app, nn::TrainingOptions& o) {
     app.add_option(name, value, text)->group("Training");
   };
   add("--ema", o.ema, "decay of a moving average of the weights, which is evaluated and kept too; 0: none");
-  add("--ema-every", o.ema_every, "updates from one averaging to the next");
-  add("--ema-warmup", o.ema_warmup, "updates in which the average is the weights; -1: those of the warm-up");
+  add("--ema-every", o.ema_every, "updates from one averaging to the next, over the whole run");
+  add("--ema-warmup", o.ema_warmup,
+      "updates whose averagings, and the first behind them, copy the weights; -1: those of the warm-up");
   app.add_flag("--ema-ramp", o.ema_ramp, "behind these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th")
       ->group("Training");
 }

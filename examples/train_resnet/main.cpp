@@ -50,7 +50,7 @@ std::vector<std::int64_t> sizes_in(const std::string& text) {
 /// The model that a checkpoint names, for the images of `request`, which gets its name and sizes. The checkpoint's
 /// state.json may be damaged: nothing is planned for a model that its tensors cannot be of. DataError naming the file.
 nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, nn::ModelRequest& request) {
-  const std::string folder = find_folder(checkpoint);
+  const std::string folder = find_folder(nn::checkpoint_folder(checkpoint));
   std::optional<nn::Model> model;
   try {
     const auto hidden = saved.options.find("hidden");

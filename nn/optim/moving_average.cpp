@@ -8,15 +8,14 @@
 
 namespace lockstep::nn {
 
-double MovingAverageOptions::weight(std::int64_t update) const {
+double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled) const {
   if (!on() || update < 1 || (update - 1) % every != 0) {
     return 0;
   }
-  const std::int64_t copied = std::max<std::int64_t>(copied_updates, 1);
-  if (update <= copied) {
+  const std::int64_t behind = (scheduled - 1 - copied_updates) / every;  // 1 for the first that averages
+  if (behind <= 0) {
     return 1;
   }
-  const std::int64_t behind = (update - 1) / every - (copied - 1) / every;  // 1 for the first that averages
   return 1 - (ramp ? std::min(decay, 1 - std::pow(1 + static_cast<double>(behind), -2.0 / 3)) : decay);
 }
 

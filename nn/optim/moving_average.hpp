@@ -14,16 +14,21 @@ namespace lockstep::nn {
 /// not to the newest. The average lies in the ParameterSet, in checkpoints (each rank's statistics, too) and, as a
 /// model file of its own, beside the model's (nn/step/state_file.hpp). Updates that an optimizer skips count.
 struct MovingAverageOptions {
-  double decay = 0;        ///< 0 <= decay < 1; 0: no average
-  std::int64_t every = 1;  ///< updates from one averaging to the next; the first update is one
-  /// So many updates, and the first, are copied: the average is the weights, as torchvision has it while its learning
-  /// rate warms up.
+  double decay = 0;  ///< 0 <= decay < 1; 0: no average
+  /// Updates from one averaging to the next, over the whole run; the first update is one. torchvision counts them anew
+  /// in each epoch.
+  std::int64_t every = 1;
+  /// Every averaging of so many updates, and the first one behind them, copies the weights: torchvision's while its
+  /// learning rate warms up, timm's update_after_step.
   std::int64_t copied_updates = 0;
   bool ramp = false;  ///< the n-th averaging behind these has a decay of at most 1 - (1 + n)^(-2/3) (timm)
 
   [[nodiscard]] bool on() const { return decay > 0; }
   /// The share of the weights behind an update of the run, counted from 1: 1 copies them, 0 leaves the average alone.
-  [[nodiscard]] double weight(std::int64_t update) const;
+  /// scheduled: the update's number for copied_updates and ramp, which is another one where the run has gone on with
+  /// batches of another size (Trainer::learning_rate()).
+  [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
+  [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };
 
 /// UsageError for values out of range.

@@ -8,6 +8,7 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -185,6 +187,7 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep) {
+  trainer.train_step().require_not_averaged("save_checkpoint()");
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
   const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
@@ -209,6 +212,17 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                                     : "waiting for rank 0's checkpoint after step");
   save_state(dir, trainer.context(), trainer.parameters(), control,
              {.files = {{kStateFile, state.text(2) + "\n"}}, .keep = keep});
+}
+
+std::string checkpoint_folder(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path file(path);
+  if (!std::filesystem::is_regular_file(file, ignored)) {
+    return path;
+  }
+  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  const bool of_checkpoint = file.filename() == kModelFile || file.filename() == kAverageFile;
+  return of_checkpoint && file_exists(folder + "/" + kStateFile) ? folder : "";
 }
 
 CheckpointState read_checkpoint_state(const std::string& dir) {
@@ -259,6 +273,7 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
 
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
+  trainer.train_step().require_not_averaged("resume_checkpoint()");
   const CheckpointState saved = read_checkpoint_state(dir);
   const std::string path = existing_folder(dir) + "/" + kStateFile;
   Position position;

@@ -63,6 +63,9 @@ struct CheckpointState {
   RunProgress progress;
 };
 [[nodiscard]] CheckpointState read_checkpoint_state(const std::string& dir);
+/// The folder of the checkpoint that a path is of: the path, unless it is a file; of a model.safetensors or
+/// ema.safetensors beside a state.json its folder; empty for another file.
+[[nodiscard]] std::string checkpoint_folder(const std::string& path);
 
 /// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
 /// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact: with virtual ranks on

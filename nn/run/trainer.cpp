@@ -282,6 +282,15 @@ struct Trainer::Impl {
                                      : partition_of(batch.valid, options.accumulate, number);
   }
 
+  /// The next step's place in the schedule, counted from 0.
+  [[nodiscard]] std::int64_t scheduled() const {
+    if (options.schedule_by_updates) {
+      return position.step;
+    }
+    return position.epoch * train_sampler.batches() + position.skipped / train_sampler.options().batch_size +
+           position.batch;
+  }
+
   const Batch& next_batch() {
     if (recorder == nullptr) {
       return loader->next();
@@ -378,6 +387,7 @@ void Trainer::step() {
     s.open_loader();
   }
   const double rate = learning_rate();
+  s.step.average_behind(s.position.step, s.scheduled());
   s.doing("reading the batch of step", s.position.step + 1);
   const Batch& batch = s.next_batch();
   const std::int64_t last = s.microbatches - 1;
@@ -451,13 +461,7 @@ Position Trainer::continued(const Position& saved, std::int64_t global_batch) co
 }
 
 double Trainer::learning_rate() const {
-  const Position& at = impl_->position;
-  const Sampler& sampler = impl_->train_sampler;
-  if (impl_->options.schedule_by_updates) {
-    return impl_->options.schedule.at(at.step);
-  }
-  return impl_->options.schedule.at(at.epoch * sampler.batches() + at.skipped / sampler.options().batch_size +
-                                    at.batch);
+  return impl_->options.schedule.at(impl_->scheduled());
 }
 
 std::int64_t Trainer::skipped_updates() {
@@ -590,7 +594,6 @@ void Trainer::restore(const Position& position, const std::vector<double>& own_b
   copy(s.context, TensorView(std::span<double>(host), statistics.shape), statistics);
   s.step.synchronize();
   s.position = position;
-  s.step.average_behind(position.step);
   s.samples_seen = samples_seen;
   s.open_loader();
 }

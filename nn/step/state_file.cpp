@@ -575,6 +575,7 @@ void save_state(const std::string& folder, TrainStep& step, const Metadata& meta
 
 void save_state(const std::string& folder, TrainStep& step, comm::Communicator& control, const Metadata& metadata) {
   require_ranks(step, control.size());
+  step.require_not_averaged("save_state()");
   require<UsageError>(metadata.count(kSteps) == 0 && metadata.count(kMicrobatches) == 0, "metadata: the names '",
                       kSteps, "' and '", kMicrobatches, "' are taken, expected others");
   step.synchronize();
@@ -612,6 +613,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step) {
 
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control) {
   require_ranks(step, control.size());
+  step.require_not_averaged("load_state()");
   StateFolder saved(folder, step.context(), step.parameters(), 0);
   const std::optional<std::int64_t> steps = take_count(saved.metadata(), kSteps, folder);
   const std::optional<std::int64_t> microbatches = take_count(saved.metadata(), kMicrobatches, folder);

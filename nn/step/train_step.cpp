@@ -458,7 +458,7 @@ struct TrainStep::Impl {
 
   /// Enqueues what the moving average takes of the weights behind the update that was enqueued last.
   void take_average() {
-    const double share = options.average.weight(steps_before + steps);
+    const double share = options.average.weight(steps_before + steps, scheduled_before + steps);
     if (share == 0) {
       return;
     }
@@ -476,25 +476,40 @@ struct TrainStep::Impl {
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !averaged, "train step: begin_average() ",
                         averaged ? "a second time" : "between add() and update()");
-    averaged = true;
+    // What is overwritten is kept first.
     const TensorView values = parameters.values().slice(0, 0, parameters.trainable_numel());
-    const TensorView state = parameters.state(ParameterSet::kAverage);
-    ops::strided_copy(context, values, parameters.gradients());
-    for (const auto& [begin, end] : own_pieces) {
-      ops::strided_copy(context, parameters.state_range(state, begin, end), values.slice(0, begin, end));
-    }
-    for (auto bucket = static_cast<int>(division.shards.size()) - 1; bucket >= 0; --bucket) {
-      shard_updated(bucket);
-    }
-    reducer.finish_gather();
-    parameters.round_weights(context);
     const TensorView buffers = parameters.evaluation_buffer_arena();
     if (buffers.numel() > 0) {
       synchronize();  // before a copy to the host, which does not look after the communicator
       kept_buffers.resize(static_cast<std::size_t>(buffers.numel()));
       copy_now(context, buffers, TensorView(std::span<double>(kept_buffers), buffers.shape));
-      ops::strided_copy(context, parameters.average_buffer_arena(), buffers);
     }
+    ops::strided_copy(context, values, parameters.gradients());
+    averaged = true;
+    try {
+      const TensorView state = parameters.state(ParameterSet::kAverage);
+      for (const auto& [begin, end] : own_pieces) {
+        ops::strided_copy(context, parameters.state_range(state, begin, end), values.slice(0, begin, end));
+      }
+      for (auto bucket = static_cast<int>(division.shards.size()) - 1; bucket >= 0; --bucket) {
+        shard_updated(bucket);
+      }
+      reducer.finish_gather();
+      parameters.round_weights(context);
+      if (buffers.numel() > 0) {
+        ops::strided_copy(context, parameters.average_buffer_arena(), buffers);
+      }
+    } catch (...) {
+      try {
+        end_average();
+      } catch (...) {  // the first error is what the caller gets
+      }
+      throw;
+    }
+  }
+
+  void require_not_averaged(const char* call) const {
+    require<StateError>(!averaged, "train step: ", call, " between begin_average() and end_average()");
   }
 
   void end_average() {
@@ -509,7 +524,7 @@ struct TrainStep::Impl {
   }
 
   void add(const Batch& batch, bool last, double rate) {
-    require<StateError>(!averaged, "train step: a step between begin_average() and end_average()");
+    require_not_averaged("a step");
     const Rows rows = rows_of(batch, plans.train.layout());
     require<UsageError>(options.count_samples == (batch.global_valid == 0), "the batch says global_valid ",
                         batch.global_valid, ", expected ",
@@ -658,6 +673,7 @@ struct TrainStep::Impl {
   Choices choices;             ///< of all plans
   std::int64_t steps = 0;
   std::int64_t steps_before = 0;            ///< of the run, for the moving average
+  std::int64_t scheduled_before = 0;        ///< the same by the schedule
   std::vector<ops::ArenaPiece> own_pieces;  ///< ParameterSet::state_pieces()
   bool averaged = false;                    ///< between begin_average() and end_average()
   std::vector<double> kept_buffers;         ///< meanwhile
@@ -739,14 +755,17 @@ std::size_t TrainStep::tree_bytes() const {
 }
 void TrainStep::continue_from(std::int64_t steps, std::int64_t microbatches) {
   require<StateError>(impl_->added == 0, "train step: continue_from() between add() and update()");
+  impl_->require_not_averaged("continue_from()");
   impl_->pipeline.flush();
   impl_->steps = steps;
   impl_->steps_before = 0;
+  impl_->scheduled_before = 0;
   impl_->ids = microbatches;
 }
 
-void TrainStep::average_behind(std::int64_t updates) {
+void TrainStep::average_behind(std::int64_t updates, std::int64_t scheduled) {
   impl_->steps_before = updates - impl_->steps;
+  impl_->scheduled_before = scheduled - impl_->steps;
 }
 
 void TrainStep::begin_average() {
@@ -754,6 +773,9 @@ void TrainStep::begin_average() {
 }
 void TrainStep::end_average() {
   impl_->end_average();
+}
+void TrainStep::require_not_averaged(const char* call) const {
+  impl_->require_not_averaged(call);
 }
 
 void TrainStep::evaluate(const Batch& batch) {
@@ -790,6 +812,7 @@ int TrainStep::steps_under_way() const {
 
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
+  s.require_not_averaged("broadcast()");
   for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
     using Kind = ParameterSet::Persistent::Kind;
     const bool own =

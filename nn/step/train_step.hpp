@@ -174,8 +174,9 @@ class TrainStep {
   [[nodiscard]] std::size_t tree_bytes() const;
   /// Continues the counts of a saved state (nn/step/state_file.hpp). StateError between add() and update().
   void continue_from(std::int64_t steps, std::int64_t microbatches);
-  /// For the moving average, `updates` of the run came before this step's first one; continue_from() says 0.
-  void average_behind(std::int64_t updates);
+  /// For the moving average, `updates` of the run came before the next one, and `scheduled` of its schedule
+  /// (MovingAverageOptions::weight()); without this call both are steps().
+  void average_behind(std::int64_t updates, std::int64_t scheduled);
 
   /// Computes loss and accuracy of a batch; take_evaluated() returns their sums. Batch norm uses the statistics of
   /// evaluation, which average_statistics() and save_state() write (nn/step/state_file.hpp): call one of them before.
@@ -184,11 +185,13 @@ class TrainStep {
   /// From now on evaluate() computes with the moving average and its statistics, which take the place of the parameters
   /// and of the averaged statistics until end_average(); these wait in the memory of the gradients and on the host.
   /// Both wait for the device; with zero1 begin_average() is collective. StateError without an average, between add()
-  /// and update(), and for a step in between.
+  /// and update(), and for a step, broadcast(), or saving or loading a state in between. Where begin_average() throws,
+  /// all is as before; not after an error of the communicator.
   void begin_average();
   void end_average();
-  [[nodiscard]] Metrics take_evaluated();  ///< sums of this rank since the last call; waits
-  [[nodiscard]] Metrics take_trained();    ///< the same for training steps
+  void require_not_averaged(const char* call) const;  ///< that StateError, naming the call
+  [[nodiscard]] Metrics take_evaluated();             ///< sums of this rank since the last call; waits
+  [[nodiscard]] Metrics take_trained();               ///< the same for training steps
   /// This rank's sums over one of the last eight steps: one, or one for each virtual rank; empty when they have not
   /// arrived. Does not wait. Until the next call of the step; throws as loss().
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);

@@ -137,6 +137,38 @@ TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
   EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
 }
 
+TEST_F(Recipes, TheHeaderSaysWhatCounts) {
+  const std::string small = "--dry-run --batch-size 16 --lr-end 0.01 --lr 0.1 --warmup-steps 0 --schedule ";
+  for (const char* schedule : {"constant", "step"}) {
+    expect_words(run(small + schedule), {std::string("(") + schedule + ", warm-up 0 steps)"});
+  }
+  expect_words(run(small + "cosine"), {"(cosine to 0.01, warm-up 0 steps)"});
+  // --ema 0 switches a recipe's average off, with all that belongs to it.
+  const Ended ended = run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0");
+  expect_words(ended, {"  recipe     resnet50-v2\n"});
+  EXPECT_EQ(ended.output.find("of the weights, decay"), std::string::npos) << ended.output;
+}
+
+// What excludes an option of the recipe takes its place, either way round; within one file it stays a mistake.
+TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
+  const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
+  const Ended undecayed = run(small + "resnet50-v2 --no-decay-norm");
+  expect_words(undecayed, {"  recipe     resnet50-v2\n", "weight decay 2e-05\n"});
+  EXPECT_EQ(undecayed.output.find("norm decay 0"), std::string::npos) << undecayed.output;
+  expect_words(run(small + "resnet50-lars --norm-weight-decay 1e-4"),
+               {"weight decay 0.0002\n             norm decay "});
+  expect_words(run(small + "resnet50-lars --bias-weight-decay 0"), {"             bias decay 0\n"});
+  const std::string crops = file("crops.toml", "crop-scale = [0.5, 1.0]\ncrop-ratio = [1.0, 1.0]\n");
+  expect_words(run("--dry-run --batch-size 16 --recipe cifar-resnet20 --crop-scale 0.3,1"),
+               {"  recipe     cifar-resnet20\n", "training images: "});
+  const Ended padded = run("--dry-run --batch-size 16 --pad 2 --recipe " + crops);
+  expect_words(padded, {"  recipe     " + crops});
+  EXPECT_EQ(padded.output.find("training images: "), std::string::npos) << padded.output;
+  expect_words(run("--dry-run --batch-size 16 --recipe " + crops), {"training images: "});
+  expect_refused(run("--dry-run --recipe " + file("both.toml", "no-decay-norm = true\nnorm-weight-decay = 0.1\n")),
+                 {"--norm-weight-decay", "--no-decay-norm"});
+}
+
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("bad.toml", "epochs = 3\nepoch = 4\n")),
                  {"bad.toml:2: epoch is no option"});
@@ -151,6 +183,9 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
                  {"no parameter has a name like 'layer9.*'"});
   expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});
   expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
+  for (const char* option : {"--ema-every 2", "--ema-warmup 0", "--ema-ramp"}) {
+    expect_refused(run(std::string("--dry-run ") + option), {"--ema-every, --ema-warmup and --ema-ramp need --ema"});
+  }
   expect_refused(run("--dry-run --milestones 3,2"), {"--milestones is 2", "ascend"});
   expect_refused(run("--dry-run --warmup constant"), {"--warmup is constant", "--warmup-factor"});
   expect_refused(run("--dry-run --warmup-epochs 1 --warmup-steps 3"), {"--warmup-epochs", "--warmup-steps"});
@@ -184,9 +219,31 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   std::ostringstream loss;
   loss << "test loss " << saved.progress.metrics.at("ema_test_loss");
   expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")), {loss.str()});
+  // Of the checkpoint both are evaluated: the average decides which one best/ is.
+  std::ostringstream both;
+  both << "ema " << loss.str();
+  std::ostringstream weights;
+  weights << "\ntest loss " << saved.progress.test_loss.value_or(-1);
+  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run")), {weights.str(), both.str()});
   const Ended resumed = run(options + "--epochs 3 --resume auto --out " + path("run"));
   expect_words(resumed, {"resuming", "ema_test_accuracy"});
   EXPECT_EQ(resumed.output.find("'ema'"), std::string::npos) << resumed.output;
+}
+
+TEST_F(Recipes, AFileOfACheckpointSaysWhichModelItIs) {
+  const std::string data = "--image-size 12 --batch-size 16 ";
+  expect_words(run(data + "--epochs 1 --model mlp --hidden 8 --ema 0.5 --out " + path("run")), {"finished: "});
+  const nn::RunProgress saved = nn::read_checkpoint_state(path("run/last")).progress;
+  std::ostringstream average;
+  average << "\ntest loss " << saved.metrics.at("ema_test_loss");
+  std::ostringstream weights;
+  weights << "\ntest loss " << saved.test_loss.value_or(-1);
+  const Ended ended = run(data + "--evaluate " + path("run/last/ema.safetensors"));
+  expect_words(ended, {average.str()});
+  expect_words(run(data + "--evaluate " + path("run/last/model.safetensors")), {weights.str()});
+  EXPECT_EQ(ended.count("test loss"), 1) << ended.output;
+  fs::copy_file(path("run/last/ema.safetensors"), path("ema.safetensors"));
+  expect_refused(run(data + "--evaluate " + path("ema.safetensors")), {"the file is of another model"});
 }
 
 }  // namespace

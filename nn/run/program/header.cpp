@@ -62,7 +62,8 @@ std::string schedule_text(const Schedule& schedule) {
   if (schedule.kind == Schedule::Kind::polynomial) {
     out << " of power " << schedule.power;
   }
-  if (schedule.end > 0) {
+  const bool ends = schedule.kind == Schedule::Kind::cosine || schedule.kind == Schedule::Kind::polynomial;
+  if (ends && schedule.end > 0) {
     out << " to " << schedule.end;
   }
   out << ", ";

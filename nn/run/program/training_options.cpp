@@ -101,9 +101,12 @@ void require_recipe(const TrainingOptions& o) {
   need(std::isfinite(epochs) && epochs >= 0 && epochs <= 1e9, "--warmup-epochs", epochs, "at least 0");
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  need(o.ema >= 0 && o.ema < 1, "--ema", o.ema, "0 <= value < 1");
+  const double ema = o.ema.value_or(0);
+  need(ema >= 0 && ema < 1, "--ema", ema, "0 <= value < 1");
   at_least<std::int64_t>("--ema-every", o.ema_every, 1);
   at_least<std::int64_t>("--ema-warmup", o.ema_warmup, -1);
+  require<UsageError>(o.ema || (o.ema_every == 1 && o.ema_warmup == -1 && !o.ema_ramp),
+                      "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
     need(!value || !o.no_decay_norm, option, value.value_or(0), "none beside --no-decay-norm");
@@ -384,7 +387,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
     t.schedule.milestones.resize(o.milestones.size());
     std::transform(o.milestones.begin(), o.milestones.end(), t.schedule.milestones.begin(), steps_of);
   }
-  t.average = {.decay = o.ema,
+  t.average = {.decay = o.ema.value_or(0),
                .every = o.ema_every,
                .copied_updates = o.ema_warmup >= 0 ? o.ema_warmup : t.schedule.warmup_steps,
                .ramp = o.ema_ramp};

@@ -37,9 +37,9 @@ struct TrainingOptions {
   std::string warmup = "linear";          ///< parse_warmup()
   std::optional<double> warmup_factor{};  ///< Schedule::warmup_factor; given unless linear
   std::optional<double> warmup_epochs{};  ///< instead of warmup_steps
-  double ema = 0;                         ///< MovingAverageOptions::decay; 0: no average
-  std::int64_t ema_every = 1;
-  std::int64_t ema_warmup = -1;  ///< updates that are copied; -1: those of the warm-up
+  std::optional<double> ema{};            ///< MovingAverageOptions::decay; none or 0: no average
+  std::int64_t ema_every = 1;             ///< this and what follows: only where ema is given
+  std::int64_t ema_warmup = -1;           ///< updates that are copied; -1: those of the warm-up
   bool ema_ramp = false;
   double momentum = 0.9;
   bool nesterov = false;

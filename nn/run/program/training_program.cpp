@@ -120,8 +120,8 @@ struct TrainingProgram::Impl {
       if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !goes_on_here()) {
         RunFiles::require_no_checkpoints(o.out);
       }
-      const std::string& source = o.evaluate.empty() ? resume_from : o.evaluate;
-      if (!source.empty() && !(source == o.evaluate && std::filesystem::is_regular_file(source))) {
+      const std::string source = o.evaluate.empty() ? resume_from : checkpoint_folder(o.evaluate);
+      if (!source.empty()) {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
     });
@@ -379,17 +379,37 @@ struct TrainingProgram::Impl {
   }
 
   int evaluate(const Recipe& recipe, RunObserver* observer) {
+    RunObserver nobody;
+    evaluate_model(o.evaluate, "", recipe.metrics, observer != nullptr ? *observer : nobody);
+    if (const std::string average = average_beside(); !average.empty()) {
+      evaluate_model(average, "ema ", {}, nobody);
+    }
+    require_printed();
+    return exit_code::kFinished;
+  }
+
+  /// The moving average in the checkpoint that is evaluated, as rank 0 finds it; empty: there is none.
+  [[nodiscard]] std::string average_beside() {
+    std::string average;
+    session.agree([&] {
+      const std::string file = concat(o.evaluate, '/', kAverageFile);
+      average = first && file_exists(file) ? file : "";
+    });
+    return comm::broadcast_text(session.control(), average);
+  }
+
+  /// Prints what the test set says of the model at `path`, behind `label`.
+  void evaluate_model(const std::string& path, const char* label, const std::vector<RunMetric>& metrics,
+                      RunObserver& observer) {
     session.agree([&] {
       doing("reading the checkpoint");
-      naming_others(o.evaluate, [&] { load_model(o.evaluate, place.context(), trainer->parameters()); });
+      naming_others(path, [&] { load_model(path, place.context(), trainer->parameters()); });
       doing("waiting for other ranks");
     });
     session.agree([&] { trainer->require_same_state(); });
-    RunObserver nobody;
-    const EvaluationEvent test =
-        run_evaluation(*trainer, session.control(), recipe.metrics, observer != nullptr ? *observer : nobody);
+    const EvaluationEvent test = run_evaluation(*trainer, session.control(), metrics, observer);
     if (first) {
-      std::cout << "test loss " << test.loss;
+      std::cout << label << "test loss " << test.loss;
       if (!trainer->evaluation_plan().layout().regression) {
         std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
         if (o.top_k > 0) {
@@ -402,8 +422,6 @@ struct TrainingProgram::Impl {
       }
       std::cout << '\n' << std::flush;
     }
-    require_printed();
-    return exit_code::kFinished;
   }
 
   RunProgress load(const Model& model) {

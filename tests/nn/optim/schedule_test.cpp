@@ -1,5 +1,6 @@
 // The learning rate as a function of the step, groups of parameters, and the share of a moving average, against closed
 // formulas.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -92,7 +93,8 @@ TEST(MovingAverage, ShareOfEachUpdate) {
   EXPECT_EQ(plain.weight(1), 1) << "the first is a copy, as torch.optim.swa_utils.AveragedModel's";
   EXPECT_EQ(plain.weight(2), 1 - 0.99);
   const MovingAverageOptions sparse{.decay = 0.9, .every = 4, .copied_updates = 6};
-  const std::vector<double> expected{0, 1, 0, 0, 0, 1, 0, 0, 0, 1 - 0.9, 0, 0, 0, 1 - 0.9};  // from update 0 on
+  // From update 0 on. As with torchvision's n_averaged = 0, the first averaging behind the copied ones is a copy, too.
+  const std::vector<double> expected{0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1 - 0.9};
   for (std::size_t update = 0; update < expected.size(); ++update) {
     EXPECT_EQ(sparse.weight(static_cast<std::int64_t>(update)), expected[update]) << update;
   }
@@ -102,6 +104,26 @@ TEST(MovingAverage, ShareOfEachUpdate) {
   EXPECT_NEAR(ramp.weight(8), 0.25, 1e-15);
   EXPECT_NEAR(ramp.weight(31), std::pow(31.0, -2.0 / 3), 1e-15);
   EXPECT_EQ(ramp.weight(33), 1 - 0.9);
+  // timm's train.py calls update(model, step=UPDATE): get_decay() of that step.
+  const auto decay_of_timm = [](std::int64_t step, std::int64_t update_after_step, double decay, bool use_warmup) {
+    step = std::max<std::int64_t>(0, step - update_after_step - 1);
+    if (step <= 0) {
+      return 0.0;
+    }
+    return use_warmup ? std::min(1 - std::pow(1 + static_cast<double>(step), -2.0 / 3), decay) : decay;
+  };
+  for (const std::int64_t after : {0, 1, 5}) {
+    for (const bool warms_up : {false, true}) {
+      const MovingAverageOptions ours{.decay = 0.9, .copied_updates = after, .ramp = warms_up};
+      for (std::int64_t update = 1; update < 50; ++update) {
+        EXPECT_NEAR(ours.weight(update), 1 - decay_of_timm(update, after, 0.9, warms_up), 1e-15)
+            << update << " after " << after;
+      }
+    }
+  }
+  // Of a run that has gone on with smaller batches, update 9 may be number 20 of the schedule.
+  EXPECT_EQ(sparse.weight(9, 20), 1 - 0.9);
+  EXPECT_EQ(sparse.weight(20, 9), 0) << "updates decide when";
   EXPECT_EQ(text_of(sparse), "0.9 every 4, copied for 6");
   EXPECT_EQ(text_of(ramp), "0.9, ramp");
   const auto refused = [](const MovingAverageOptions& o) {

@@ -34,22 +34,22 @@ class MovingAverage : public TrainerTest {
   }
 };
 
-/// torch.optim.swa_utils.AveragedModel as torchvision's ExponentialMovingAverage uses it: decay * average + (1 - decay)
-/// * value, a copy at first and while the rate warms up.
-struct Reference {
-  void take(const std::vector<double>& values, std::int64_t update, const MovingAverageOptions& o) {
-    if ((update - 1) % o.every != 0) {
-      return;
-    }
-    if (average.empty() || update <= o.copied_updates) {
+/// torch.optim.swa_utils.AveragedModel with torchvision's function of the average: decay * average + (1 - decay) *
+/// value; the first of n_averaged is a copy.
+struct AveragedModel {
+  double decay = 0;
+  std::vector<double> average{};
+  int n_averaged = 0;
+  void update_parameters(const std::vector<double>& values) {
+    if (n_averaged == 0) {
       average = values;
-      return;
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        average[i] = decay * average[i] + (1 - decay) * values[i];
+      }
     }
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      average[i] = o.decay * average[i] + (1 - o.decay) * values[i];
-    }
+    ++n_averaged;
   }
-  std::vector<double> average;
 };
 
 double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
@@ -61,34 +61,119 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
   return largest;
 }
 
-TEST_F(MovingAverage, IsTheRecurrenceInF64) {
-  for (const MovingAverageOptions& average :
-       {MovingAverageOptions{.decay = 0.7}, MovingAverageOptions{.decay = 0.9, .every = 3, .copied_updates = 4}}) {
+// The loop of torchvision's references/classification/train.py, of 6 batches an epoch.
+TEST_F(MovingAverage, IsTorchvisionsInF64) {
+  struct Loop {
+    double decay;
+    std::int64_t steps;          // --model-ema-steps
+    std::int64_t warmup_epochs;  // --lr-warmup-epochs
+  };
+  constexpr std::int64_t kBatches = 6;
+  for (const Loop& loop : {Loop{0.7, 1, 0}, Loop{0.9, 1, 1}, Loop{0.9, 3, 1}}) {
     const auto failures = with_trainers(
-        1, [&](TrainerOptions& o, int) { o.average = average; },
+        1,
+        [&](TrainerOptions& o, int) {
+          o.average = {.decay = loop.decay, .every = loop.steps, .copied_updates = loop.warmup_epochs * kBatches};
+        },
         [&](Trainer& trainer, comm::Communicator&) {
           trainer.start();
+          ASSERT_EQ(trainer.batches_per_epoch(), kBatches);
           const ParameterSet& set = trainer.parameters();
-          Reference weights, statistics, wrong;
-          MovingAverageOptions other = average;
-          other.decay = 0.8;
-          for (std::int64_t update = 1; update <= 12; ++update) {
-            trainer.step();
-            trainer.train_step().synchronize();
-            weights.take(to_doubles(set.values()), update, average);
-            statistics.take(to_doubles(set.buffer_arena()), update, average);
-            wrong.take(to_doubles(set.values()), update, other);
-            const std::vector<double> ours = to_doubles(set.state(ParameterSet::kAverage));
-            EXPECT_LE(largest_difference(ours, weights.average), 1e-6) << update;
-            EXPECT_LE(largest_difference(to_doubles(set.average_statistics().reshape({set.buffer_arena().numel()})),
-                                         statistics.average),
-                      1e-6)
-                << update;
-            EXPECT_TRUE(update < 8 || largest_difference(ours, wrong.average) > 1e-4) << "a control: another decay";
+          AveragedModel weights{.decay = loop.decay};
+          AveragedModel statistics{.decay = loop.decay};
+          AveragedModel wrong{.decay = 0.8};
+          for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+            for (std::int64_t i = 0; i < kBatches; ++i) {
+              trainer.step();
+              trainer.train_step().synchronize();
+              if (i % loop.steps == 0) {
+                weights.update_parameters(to_doubles(set.values()));
+                statistics.update_parameters(to_doubles(set.buffer_arena()));
+                wrong.update_parameters(to_doubles(set.values()));
+                if (epoch < loop.warmup_epochs) {
+                  weights.n_averaged = statistics.n_averaged = wrong.n_averaged = 0;
+                }
+              }
+              EXPECT_LE(largest_difference(to_doubles(set.state(ParameterSet::kAverage)), weights.average), 1e-6)
+                  << "epoch " << epoch << ", batch " << i;
+              EXPECT_LE(largest_difference(to_doubles(set.average_statistics().reshape({set.buffer_arena().numel()})),
+                                           statistics.average),
+                        1e-6)
+                  << "epoch " << epoch << ", batch " << i;
+            }
           }
+          EXPECT_GT(largest_difference(weights.average, wrong.average), 1e-4) << "a control: another decay";
         });
     EXPECT_EQ(failures, comm::none_failed(1));
   }
+}
+
+// 3 batches of 20 are an epoch, and 7 of 10: the copies of the first epoch end where the samples are.
+TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
+  const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
+    const auto failures = with_trainers(
+        1,
+        [&](TrainerOptions& o, int) {
+          o.global_batch = batch;
+          o.average = {.decay = 0.9, .copied_updates = 70 / batch};
+        },
+        [&](Trainer& trainer, comm::Communicator& control) {
+          trainer.start();
+          RunProgress progress;
+          if (!from.empty()) {
+            (void)resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
+          }
+          body(trainer, control);
+        });
+    EXPECT_EQ(failures, comm::none_failed(1));
+  };
+  const auto save = [](const std::string& folder, Trainer& trainer, comm::Communicator& control) {
+    RunProgress progress;
+    progress.position = trainer.position();
+    progress.samples_seen = trainer.samples_seen();
+    save_checkpoint(folder, trainer, control, nn::identity_of(trainer), progress);
+  };
+  run_from("", 20, [&](Trainer& trainer, comm::Communicator& control) {
+    for (int step = 1; step <= 6; ++step) {
+      trainer.step();
+      if (step == 2 || step == 6) {
+        save(path(step == 2 ? "early" : "late"), trainer, control);
+      }
+    }
+  });
+  // What a step makes of the average: a copy of the weights, or nine tenths of it and one of them.
+  const auto expect_step = [](Trainer& trainer, bool copied) {
+    const ParameterSet& set = trainer.parameters();
+    AveragedModel reference{.decay = 0.9, .average = to_doubles(set.state(ParameterSet::kAverage)), .n_averaged = 1};
+    trainer.step();
+    trainer.train_step().synchronize();
+    const std::vector<double> values = to_doubles(set.values());
+    reference.update_parameters(values);
+    const std::vector<double> ours = to_doubles(set.state(ParameterSet::kAverage));
+    EXPECT_LE(largest_difference(ours, copied ? values : reference.average), copied ? 0 : 1e-6)
+        << trainer.position().step;
+    EXPECT_GT(largest_difference(ours, copied ? reference.average : values), 1e-5) << "a control: the other one";
+  };
+  run_from(path("late"), 10, [&](Trainer& trainer, comm::Communicator&) {
+    EXPECT_EQ(trainer.position().step, 6) << "less than the 7 updates that are copied";
+    const ParameterSet& set = trainer.parameters();
+    EXPECT_NE(to_doubles(set.state(ParameterSet::kAverage)), to_doubles(set.values())) << "it was read";
+    expect_step(trainer, false);
+  });
+  run_from(path("early"), 10, [&](Trainer& trainer, comm::Communicator& control) {
+    for (int step = 0; step < 4; ++step) {  // three of the epoch, and the first behind it
+      expect_step(trainer, true);
+    }
+    expect_step(trainer, false);
+    save(path("within"), trainer, control);
+    expect_step(trainer, false);
+    save(path("whole"), trainer, control);
+  });
+  run_from(path("within"), 10, [&](Trainer& trainer, comm::Communicator& control) {
+    expect_step(trainer, false);
+    save(path("part"), trainer, control);
+  });
+  expect_same_files("whole", "part");
 }
 
 TEST_F(MovingAverage, ChangesNothingElse) {
@@ -216,8 +301,8 @@ TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
         const std::vector<double> before = to_doubles(set.values());
         trainer.step();
         trainer.train_step().synchronize();
-        Reference reference{before};
-        reference.take(to_doubles(set.values()), 9, {.decay = 0.9});
+        AveragedModel reference{.decay = 0.9, .average = before, .n_averaged = 1};
+        reference.update_parameters(to_doubles(set.values()));
         EXPECT_LE(largest_difference(to_doubles(set.state(ParameterSet::kAverage)), reference.average), 1e-6);
       });
   EXPECT_EQ(failures, comm::none_failed(1));
@@ -226,12 +311,13 @@ TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
 TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
   const auto failures = with_trainers(
       1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
-      [&](Trainer& trainer, comm::Communicator&) {
+      [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         for (int i = 0; i < 4; ++i) {
           trainer.step();
         }
         TrainStep& step = trainer.train_step();
+        save_state(path("state"), step);
         (void)trainer.evaluate();
         const ParameterSet& set = trainer.parameters();
         const std::vector<double> values = to_doubles(set.values());
@@ -242,6 +328,22 @@ TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
         EXPECT_EQ(error_of<StateError>([&] { trainer.step(); }),
                   "train step: a step between begin_average() and end_average()");
         EXPECT_EQ(error_of<StateError>([&] { step.begin_average(); }), "train step: begin_average() a second time");
+        const auto refused = [](const std::string& call) {
+          return "train step: " + call + " between begin_average() and end_average()";
+        };
+        RunProgress progress;
+        EXPECT_EQ(error_of<StateError>([&] { step.broadcast(); }), refused("broadcast()"));
+        EXPECT_EQ(error_of<StateError>([&] { step.continue_from(1, 1); }), refused("continue_from()"));
+        EXPECT_EQ(error_of<StateError>([&] { save_state(path("no"), step); }), refused("save_state()"));
+        EXPECT_EQ(error_of<StateError>([&] { (void)load_state(path("state"), step); }), refused("load_state()"));
+        EXPECT_EQ(error_of<StateError>(
+                      [&] { save_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress); }),
+                  refused("save_checkpoint()"));
+        EXPECT_EQ(error_of<StateError>([&] {
+                    (void)resume_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress);
+                  }),
+                  refused("resume_checkpoint()"));
+        EXPECT_FALSE(std::filesystem::exists(path("no")));
         step.end_average();
         EXPECT_EQ(to_doubles(set.values()), values);
         EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
