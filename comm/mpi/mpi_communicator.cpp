@@ -72,8 +72,8 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
-/// Collective. Whether the processors of the ranks, all of one node, suffice for one each: launchers bind a rank to one,
-/// to several that it shares with others, or not at all.
+/// Collective. Whether the processors of the ranks, all of one node, suffice for one each: launchers bind a rank to
+/// one, to several that it shares with others, or not at all.
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);

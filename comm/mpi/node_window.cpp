@@ -47,8 +47,8 @@ std::string because(std::string_view what, int reason) {
   return concat(what, ": ", std::strerror(reason));
 }
 
-/// The error, or 0. A signal would interrupt the kernel each time, and a limit of file sizes, which counts here too, is a
-/// signal of its own.
+/// The error, or 0. A signal would interrupt the kernel each time, and a limit of file sizes, which counts here too, is
+/// a signal of its own.
 int allocate(int file, std::size_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {

@@ -77,7 +77,7 @@ void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chron
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
   timespec time{};
   time.tv_nsec = static_cast<long>(std::chrono::nanoseconds(most).count());  // below a second
-  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);  // returns at once when it is another
+  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);           // returns at once when it is another
 }
 
 void wake_all(std::atomic<std::uint32_t>& value) {
@@ -152,7 +152,8 @@ struct Block {
 
 }  // namespace
 
-/// Written by its own rank, but for `sleepers`, which a rank that was killed in its sleep leaves too high: wakes for nobody.
+/// Written by its own rank, but for `sleepers`, which a rank that was killed in its sleep leaves too high: wakes for
+/// nobody.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
   std::atomic<std::uint32_t> sleepers;             ///< ranks that sleep until `counted` changes; each counts itself

@@ -55,21 +55,20 @@ TEST_F(Spellings, WhatNothingHereKnows) {
 
 TEST_F(Spellings, AnErrorSaysWhatToWrite) {
   const auto error = [&](const std::vector<const char*>& arguments) {
-    return testing::error_of<UsageError>([&] {
-      static_cast<void>(parse_command_line(app_, static_cast<int>(arguments.size()), arguments.data(), {}));
-    });
+    return testing::error_of<UsageError>(
+        [&] { static_cast<void>(parse_command_line(app_, static_cast<int>(arguments.size()), arguments.data(), {})); });
   };
-  EXPECT_EQ(error({"p", "batch_size=8", "--precision", "16-mixed"}),
-            "unknown on the command line: batch_size=8 --precision 16-mixed (write --batch-size 8 --dtype fp16; --help lists "
-            "the options, docs/coming_from.md has words of other programs)");
+  EXPECT_EQ(
+      error({"p", "batch_size=8", "--precision", "16-mixed"}),
+      "unknown on the command line: batch_size=8 --precision 16-mixed (write --batch-size 8 --dtype fp16; --help lists "
+      "the options, docs/coming_from.md has words of other programs)");
 }
 
 TEST_F(Spellings, ControlNothingToSay) {
   const std::vector<const char*> arguments{"p", "--nonsense"};
-  EXPECT_EQ(testing::error_of<UsageError>([&] {
-              static_cast<void>(parse_command_line(app_, 2, arguments.data(), {}));
-            }),
-            "unknown on the command line: --nonsense (--help lists the options)");
+  EXPECT_EQ(
+      testing::error_of<UsageError>([&] { static_cast<void>(parse_command_line(app_, 2, arguments.data(), {})); }),
+      "unknown on the command line: --nonsense (--help lists the options)");
 }
 
 }  // namespace
