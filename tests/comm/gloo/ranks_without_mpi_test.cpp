@@ -166,7 +166,7 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   const Ended differ = session("2", "differ " + file, "LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(differ.count("ended: 3 3"), 1) << differ.output;
   EXPECT_LT(differ.seconds, 30);
-  EXPECT_EQ(differ.count("lockstep: error:"), 1) << differ.output;
+  EXPECT_LE(differ.count("lockstep: error:"), 2) << differ.output;  // a rank may hear of the other's end first
   EXPECT_EQ(differ.count("lockstep: error: ranks call different operations: operation 6 of grad is broadcast of 8 f32 "
                          "from rank 0 on rank 0 and broadcast of 8 f32 from rank 1 on rank 1"),
             1)
@@ -174,7 +174,10 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
   EXPECT_NE(record().find("broadcast of 8 f32 from rank 1"), std::string::npos);
 
   const Ended linger = session("3", "linger " + file, "LOCKSTEP_TEST_WATCHDOG=2");
-  EXPECT_EQ(linger.count("ended: 76 76 76"), 1) << linger.output;
+  EXPECT_EQ(linger.count("ended: 76 76 76") + linger.count("ended: 76 76 3") + linger.count("ended: 76 3 76") +
+                linger.count("ended: 3 76 76"),
+            1)
+      << linger.output;  // 3: a rank that heard of another's end before its own watchdog looked
   EXPECT_LT(linger.seconds, 40);
   EXPECT_EQ(linger.count("rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank "), 1)
       << linger.output;
