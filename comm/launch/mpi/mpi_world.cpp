@@ -146,10 +146,10 @@ class MpiWorld final : public World {
 
   std::unique_ptr<Communicator> communicator() override {
     auto made = comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = all_reduce_});
-    if (const std::string problem = all_reduce_path(*made).problem;
-        !problem.empty() && rank == 0 && !std::exchange(told_, true)) {
+    if (const std::string reason = all_reduce_path(*made).problem;
+        !reason.empty() && rank == 0 && !std::exchange(told_, true)) {
       std::fprintf(stderr, "lockstep: ranks of this node cannot share memory, all-reduces are MPI's (%s)\n",
-                   problem.c_str());
+                   reason.c_str());
     }
     return made;
   }
