@@ -1,23 +1,17 @@
 // mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
-#include <filesystem>
+#include <memory>
 #include <optional>
-#include <sstream>
-#include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
-#include <lockstep/runtime/files/atomic_folder.hpp>
 
+#include "damaged_images.hpp"
 #include "options.hpp"
+#include "saved_model.hpp"
 #include "show_batch.hpp"
 
 namespace {
@@ -25,98 +19,13 @@ namespace {
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 using train_resnet::Options;
 
-/// "256,128", as RunIdentity::options keeps the hidden layers of an mlp.
-std::string text_of(const std::vector<std::int64_t>& sizes) {
-  std::string text;
-  for (const std::int64_t size : sizes) {
-    text += concat(text.empty() ? "" : ",", size);
-  }
-  return text;
-}
-
-std::vector<std::int64_t> sizes_in(const std::string& text) {
-  std::vector<std::int64_t> sizes;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (at != end) {
-    const auto [stop, error] = std::from_chars(at, end, sizes.emplace_back());
-    require<DataError>(error == std::errc() && (stop == end || *stop == ','), "hidden layers are ", printable(text),
-                       ", expected sizes with commas between them");
-    at = stop == end ? end : stop + 1;
-  }
-  return sizes;
-}
-
-/// The model that a checkpoint names, for the images of `request`, which gets its name and sizes. The checkpoint's
-/// state.json may be damaged: nothing is planned for a model that its tensors cannot be of. DataError naming the file.
-nn::Model model_of(const nn::RunIdentity& saved, const std::string& checkpoint, nn::ModelRequest& request) {
-  const std::string folder = find_folder(nn::checkpoint_folder(checkpoint));
-  std::optional<nn::Model> model;
-  try {
-    const auto hidden = saved.options.find("hidden");
-    request.name = saved.model;
-    request.zero_init_residual = false;  // the checkpoint has the values
-    request.hidden = hidden == saved.options.end() ? std::vector<std::int64_t>() : sizes_in(hidden->second);
-    model.emplace(nn::make_model(request));
-    std::error_code missing;  // the error comes when it is read
-    const std::uintmax_t bytes = std::filesystem::file_size(folder + "/" + nn::kModelFile, missing);
-    require<DataError>(missing || static_cast<std::uintmax_t>(model->parameter_count()) <= bytes, "model ",
-                       request.name, " has ", model->parameter_count(), " parameters, and ", nn::kModelFile,
-                       " beside it only ", bytes, " bytes");
-  } catch (const Error& error) {
-    throw DataError(folder + "/state.json: identity: " + error.what());
-  }
-  return *std::move(model);
-}
-
-/// The damaged images of folder:DIR. Each rank decodes a part of the files, and all learn what any of them found: they
-/// leave out the same.
-std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::CpuShare& share,
-                                           const nn::DataOptions& data) {
-  if (comm::Watchdog* watchdog = session.watchdog()) {
-    watchdog->pause("looking for damaged images");  // as long as reading all of them takes
-  }
-  std::string found;  // names and texts, each with a zero behind it
-  session.agree([&] {
-    for (const nn::DamagedImage& image : nn::damaged_images(data, session.size(), session.rank(), share.threads())) {
-      found += image.file + '\0' + image.text + '\0';
-    }
-  });
-  std::vector<nn::DamagedImage> damaged;
-  for (const std::string& part : comm::all_gather_text(session.control(), found)) {
-    std::istringstream in(part);
-    for (nn::DamagedImage image; std::getline(in, image.file, '\0') && std::getline(in, image.text, '\0');) {
-      damaged.push_back(image);
-    }
-  }
-  return damaged;
-}
-
-/// Lines of the header about them: the first ones by name.
-void add_damaged(const std::vector<nn::DamagedImage>& damaged, nn::Recipe& recipe) {
-  constexpr std::size_t kShown = 10;
-  Json::Array texts;
-  for (const nn::DamagedImage& image : damaged) {
-    if (texts.size() < kShown) {
-      recipe.about.emplace_back(
-          texts.empty() ? "left out" : "",
-          concat(texts.empty() ? concat(damaged.size(), " damaged images: ") : std::string(), image.text));
-    }
-    texts.emplace_back(image.text);
-  }
-  if (damaged.size() > kShown) {
-    recipe.about.emplace_back("", concat("and ", damaged.size() - kShown, " more (config.json)"));
-  }
-  recipe.config["damaged_images"] = std::move(texts);
-}
-
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   nn::ModelRequest request{.name = o.model, .hidden = o.hidden, .zero_init_residual = o.zero_init_residual};
   nn::DataOptions data_options = o.data;
   std::vector<nn::DamagedImage> damaged;
   if (o.skip_damaged) {
-    damaged = find_damaged(session, place.share(), o.data);
+    damaged = train_resnet::find_damaged(session, place.share(), o.data);
     for (const nn::DamagedImage& image : damaged) {
       data_options.folder.left_out.push_back(image.file);
     }
@@ -133,7 +42,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     request.height = train.height();
     request.width = train.width();
     if (const nn::RunIdentity* evaluated = program.evaluated()) {
-      model.emplace(model_of(*evaluated, o.training.evaluate, request));
+      model.emplace(train_resnet::model_of(*evaluated, o.training.evaluate, request));
     } else {
       model.emplace(nn::make_model(request));
     }
@@ -176,11 +85,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
   }
   if (!damaged.empty()) {
-    add_damaged(damaged, recipe);
+    train_resnet::add_damaged(damaged, recipe);
   }
-  if (!request.hidden.empty()) {
-    recipe.options["hidden"] = text_of(request.hidden);
-  }
+  train_resnet::keep_hidden(request.hidden, recipe);
   if (o.zero_init_residual) {
     recipe.options["zero_init_residual"] = "1";
   }

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/nn/run/program/training_program.hpp>
+
+namespace train_resnet {
+
+/// The damaged images of folder:DIR. Each rank decodes a part of the files, and all learn what any of them found: they
+/// leave out the same. Collective.
+[[nodiscard]] std::vector<lockstep::nn::DamagedImage> find_damaged(lockstep::comm::Session& session,
+                                                                   const lockstep::comm::CpuShare& share,
+                                                                   const lockstep::nn::DataOptions& data);
+
+/// Lines of the header about them, the first ones by name, and all in config.json.
+void add_damaged(const std::vector<lockstep::nn::DamagedImage>& damaged, lockstep::nn::Recipe& recipe);
+
+}  // namespace train_resnet
