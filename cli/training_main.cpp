@@ -1,11 +1,17 @@
 #include "cli/training_main.hpp"
 
+#include <memory>
+
+#include <lockstep/nn/run/program/memory_copies.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::cli {
 
+namespace {
+
+/// A text that changes with the last checkpoint in a folder.
 std::string last_checkpoint(const std::string& out) {
   constexpr std::uint64_t kMostBytes = 1 << 20;
   try {
@@ -13,6 +19,28 @@ std::string last_checkpoint(const std::string& out) {
   } catch (const Error&) {
     return "";
   }
+}
+
+}  // namespace
+
+void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options) {
+  const auto copies = std::make_shared<std::string>();
+  policy.progress = [out = options.out, copies] {
+    return last_checkpoint(out) + (copies->empty() ? "" : last_checkpoint(*copies));
+  };
+  policy.hold = [wanted = options.copy_every > 0, copies](const std::string& job) -> std::shared_ptr<void> {
+    nn::remove_abandoned_copies();
+    if (!wanted) {
+      return nullptr;
+    }
+    try {
+      auto folder = std::make_shared<nn::CopiesFolder>(job, nn::CopiesFolder::Use::job);
+      *copies = folder->path();
+      return folder;
+    } catch (const FileError&) {  // the ranks say so
+      return nullptr;
+    }
+  };
 }
 
 }  // namespace lockstep::cli

@@ -26,8 +26,9 @@ struct Parsed {
   std::string text;
 };
 
-/// A text that changes with the last checkpoint of a run (comm::RestartPolicy::progress).
-[[nodiscard]] std::string last_checkpoint(const std::string& out);
+/// What restarts go on from: the last checkpoint, and copies in memory (nn/run/program/memory_copies.hpp), whose folder
+/// lives as long as the job.
+void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 
 /// The main() of a training program: starts the ranks when no launcher did, reads the same options on every rank, gives
 /// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
@@ -46,6 +47,7 @@ int training_main(int argc, char** argv,
       std::cout << (session.rank() == 0 ? parsed.text : "") << std::flush;
       return exit_code::kFinished;
     }
+    parsed.options.training.restarts = parsed.options.launch.max_restarts;
     const Options& options = parsed.options;
     comm::RanksRequest ranks = ranks_request(options.launch);
     comm::require_ranks_as_requested(session, ranks);
@@ -72,7 +74,7 @@ int training_main(int argc, char** argv,
     if (const std::int64_t all = parsed.options.training.virtual_ranks; all > 0) {
       ranks.restart.fits = [all](int count) { return all % count == 0; };
     }
-    ranks.restart.progress = [out = parsed.options.training.out] { return last_checkpoint(out); };
+    keep_for_restarts(ranks.restart, parsed.options.training);
     return ranks;
   };
   const auto watchdog_s = [&] {

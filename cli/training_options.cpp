@@ -113,8 +113,9 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   };
   add("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share");
   add("--bucket-mb", o.bucket_mb,
-      "gradient bucket size in MB, or auto: by --cost; 0: large buckets and a small last one")
-      ->default_str("0, with --cost auto");
+      "gradient bucket size in MB; auto: planned from trial steps before the run; 0: large buckets and a small last "
+      "one")
+      ->default_str("0, or by --cost");
   add("--cost", o.cost, "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs");
   add("--reduce-dtype", o.reduce_dtype,
       "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
@@ -135,6 +136,11 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->default_str("none");
   add("--check-replicas", o.check_replicas,
       "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never");
+  app.add_flag(
+         "--check-gradients", o.check_gradients,
+         "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless a "
+         "loss scale, --clip-norm or --skip-non-finite lets an update be skipped")
+      ->group("Ranks");
   app.add_flag("--sync-batch-norm", o.sync_batch_norm,
                "batch norm computes with the samples of all ranks in training, not with each rank's own")
       ->group("Ranks");
@@ -150,6 +156,9 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   add("--workspace-limit", o.workspace_mb, "tuning: maximum workspace of one call, in MB");
   add("--watchdog", o.watchdog,
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");
+  add("--stall-report", o.stall_report,
+      "say what the ranks are doing when one makes no progress for so many seconds, a quarter of --watchdog if not "
+      "given; 0: never");
   add("--stop-within", o.stop_within,
       "the ranks ask each other for a stop (SIGTERM, SIGINT, SIGUSR1) every so many seconds, 0.5 if not given; a "
       "warning when a step takes longer");
@@ -179,6 +188,9 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "run")
       ->type_name("A:B");
   add("--checkpoint-every", o.checkpoint_every, "steps between checkpoints within an epoch; 0: none");
+  add("--copy-every", o.copy_every,
+      "steps between copies of the state in the memory of the nodes (/dev/shm), from which a job with --max-restarts "
+      "goes on; 0: none");
   add("--patience", o.patience, "finish after so many epochs in a row without a new best; 0: never");
   add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");

@@ -43,6 +43,12 @@ function(lockstep_test_settings target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
 endfunction()
 
+# lockstep_compile_settings() for command lines, examples and tools: LOCKSTEP_PROGRAM_OPTIONS comes last.
+function(lockstep_program_settings target)
+  lockstep_compile_settings(${target})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
+endfunction()
+
 # lockstep_add_floor(NAME runtime DEPENDS ... [ASKS MPI] SOURCES ...)
 # A static library lockstep_NAME (lockstep::NAME). Its headers are <lockstep/NAME/...>: the include root of the build
 # tree holds one link to the floor's folder. A floor sees its own root and, through DEPENDS, those of the floors below;

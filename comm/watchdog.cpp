@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
@@ -17,16 +18,22 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-constexpr std::int64_t kNoNumber = -1;
+using detail::Progress;
+
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
+constexpr double kReport = 4;  ///< part of the time after which ranks say what they are doing
 
 }  // namespace
 
 struct Watchdog::Impl {
-  Impl(double s, std::function<void(const std::string&)> e, std::function<void(const std::string&)> l)
-      : seconds(s), expired(std::move(e)), look(std::move(l)) {
+  Impl(double s, std::function<void(const std::string&)> e, std::function<void(const Look&)> l, Progress* p)
+      : seconds(s),
+        expired(std::move(e)),
+        look(std::move(l)),
+        progress(p != nullptr ? *p : own),
+        report_after(s / kReport) {
     require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: ", s, " seconds, expected at least ", kShortest);
     thread = std::thread([this] { watch(); });
   }
@@ -40,26 +47,20 @@ struct Watchdog::Impl {
     thread.join();
   }
 
-  void begin(const char* what, std::int64_t of, bool counts) noexcept {
-    paused.store(!counts, std::memory_order_relaxed);
-    doing.store(what, std::memory_order_relaxed);
-    number.store(of, std::memory_order_relaxed);
-    changes.fetch_add(1, std::memory_order_release);
-  }
-
   void watch() {
     const Seconds pause = std::min(Seconds(seconds / kLooks), kLongestLook);
-    std::uint64_t seen = changes.load(std::memory_order_acquire);
+    std::uint64_t seen = progress.changes.load(std::memory_order_acquire);
     Seconds still(0);
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, pause, [this] { return over; })) {
-      if (look) {
-        look(now_doing());
-      }
-      const std::uint64_t now = changes.load(std::memory_order_acquire);
+      const std::uint64_t now = progress.changes.load(std::memory_order_acquire);
       // 0 changes: nothing has begun.
-      still = now == seen && now > 0 && !paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
+      still = now == seen && now > 0 && !progress.paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
       seen = now;
+      if (look) {
+        const double after = report_after.load(std::memory_order_relaxed);
+        look({.doing = progress.text(), .still_s = still.count(), .stalls = after > 0 && still.count() >= after});
+      }
       if (still.count() >= seconds * (1 - 1e-9)) {
         lock.unlock();
         expired(text());
@@ -68,21 +69,14 @@ struct Watchdog::Impl {
     }
   }
 
-  [[nodiscard]] std::string now_doing() const {
-    const std::int64_t of = number.load(std::memory_order_relaxed);
-    const std::string what = doing.load(std::memory_order_relaxed);
-    return concat(what, of == kNoNumber ? "" : concat(' ', of));
-  }
-
-  [[nodiscard]] std::string text() const { return concat("no progress for ", seconds, " s while ", now_doing()); }
+  [[nodiscard]] std::string text() const { return concat("no progress for ", seconds, " s while ", progress.text()); }
 
   double seconds;
   std::function<void(const std::string&)> expired;
-  std::function<void(const std::string&)> look;
-  std::atomic<bool> paused = false;
-  std::atomic<const char*> doing = "";
-  std::atomic<std::int64_t> number = kNoNumber;
-  std::atomic<std::uint64_t> changes = 0;
+  std::function<void(const Look&)> look;
+  Progress own{};
+  Progress& progress;
+  std::atomic<double> report_after;
   std::mutex mutex;
   std::condition_variable wake;
   bool over = false;
@@ -90,19 +84,27 @@ struct Watchdog::Impl {
 };
 
 Watchdog::Watchdog(double seconds, std::function<void(const std::string& text)> expired,
-                   std::function<void(const std::string& doing)> look)
-    : impl_(std::make_unique<Impl>(seconds, std::move(expired), std::move(look))) {}
+                   std::function<void(const Look& found)> look, Progress* progress)
+    : impl_(std::make_unique<Impl>(seconds, std::move(expired), std::move(look), progress)) {}
 
 Watchdog::~Watchdog() = default;
 
 void Watchdog::begin(const char* doing, std::int64_t number) noexcept {
-  impl_->begin(doing, number, true);
+  impl_->progress.begin(doing, number, true);
 }
 void Watchdog::begin(const char* doing) noexcept {
-  impl_->begin(doing, kNoNumber, true);
+  impl_->progress.begin(doing, Progress::kNoNumber, true);
+}
+void Watchdog::where(std::string_view how_far) noexcept {
+  impl_->progress.come_to(how_far);
+}
+void Watchdog::report_after(double seconds) {
+  require<UsageError>(std::isfinite(seconds) && seconds >= 0, "watchdog: report_after ", seconds,
+                      " seconds, expected at least 0");
+  impl_->report_after.store(seconds, std::memory_order_relaxed);
 }
 void Watchdog::pause(const char* doing) noexcept {
-  impl_->begin(doing, kNoNumber, false);
+  impl_->progress.begin(doing, Progress::kNoNumber, false);
 }
 
 }  // namespace lockstep::comm

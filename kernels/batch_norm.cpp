@@ -62,6 +62,25 @@ void check_backward(std::string_view op, const TensorView& dy, const TensorView&
   require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
 }
 
+/// What batch_norm_finalize and batch_norm_coefficients demand beyond the type of stats.
+void check_finalize(std::string_view op, const TensorView& stats, const TensorView& weight, const TensorView& bias,
+                    double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
+                    const TensorView& coefficients) {
+  require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, op, ": weight is ", weight.shape,
+                      ", expected (C)");
+  const std::int64_t channels = weight.shape[0];
+  require_tensor(op, {stats, "stats"}, stats.dtype, Shape{2 * channels + 1});
+  require_tensor(op, {weight, "weight"}, stats.dtype, Shape{channels});
+  require_tensor(op, {bias, "bias"}, stats.dtype, Shape{channels});
+  require_tensor(op, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
+  require<ShapeError>(running_mean.given() == running_var.given(), op, ": running_mean is ",
+                      running_mean.given() ? "given" : "missing", ", running_var is not so");
+  check_given(op, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
+  check_given(op, {running_var, "running_var"}, stats.dtype, Shape{channels});
+  require<UsageError>(epsilon > 0, op, ": epsilon is ", epsilon, ", expected more than 0");
+  require<UsageError>(momentum >= 0 && momentum <= 1, op, ": momentum is ", momentum, ", expected 0 to 1");
+}
+
 /// No output may share memory with an input or with another output, unless it is exactly one of `in_place`.
 void check_apart(std::string_view op, std::initializer_list<Operand> outputs, std::initializer_list<Operand> inputs,
                  std::initializer_list<const TensorView*> in_place = {}) {
@@ -80,6 +99,18 @@ void check_apart(std::string_view op, std::initializer_list<Operand> outputs, st
       require<ShapeError>(allowed || !shared(out->view, in.view), op, ": ", out->name, " overlaps ", in.name);
     }
   }
+}
+
+/// The checks that both apply ops share; those of the residual alone follow.
+void check_apply(std::string_view op, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                 bool relu, const TensorView& y, const TensorView& mask) {
+  check_input(op, x);
+  require_tensor(op, {coefficients, "coefficients"}, accumulation_dtype(x.dtype), Shape{4, x.shape.back()});
+  require_tensor(op, {y, "y"}, x.dtype, x.shape);
+  check_mask(op, mask, x.numel());
+  require<UsageError>(relu || !mask.given(), op, ": mask is given without relu");
+  check_apart(op, {{y, "y"}, {mask, "mask"}}, {{x, "x"}, {coefficients, "coefficients"}, {residual, "residual"}},
+              {&x, &residual});
 }
 
 }  // namespace
@@ -131,19 +162,7 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
   constexpr std::string_view kOp = "batch_norm_finalize";
   require_on(context.device(), kOp, {&stats, &weight, &bias, &running_mean, &running_var, &coefficients});
   check_parameters(kOp, {stats, "stats"});
-  require<ShapeError>(weight.shape.rank() == 1 && weight.shape[0] >= 1, kOp, ": weight is ", weight.shape,
-                      ", expected (C)");
-  const std::int64_t channels = weight.shape[0];
-  require_tensor(kOp, {stats, "stats"}, stats.dtype, Shape{2 * channels + 1});
-  require_tensor(kOp, {weight, "weight"}, stats.dtype, Shape{channels});
-  require_tensor(kOp, {bias, "bias"}, stats.dtype, Shape{channels});
-  require_tensor(kOp, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
-  require<ShapeError>(running_mean.given() == running_var.given(), kOp, ": running_mean is ",
-                      running_mean.given() ? "given" : "missing", ", running_var is not so");
-  check_given(kOp, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
-  check_given(kOp, {running_var, "running_var"}, stats.dtype, Shape{channels});
-  require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected more than 0");
-  require<UsageError>(momentum >= 0 && momentum <= 1, kOp, ": momentum is ", momentum, ", expected 0 to 1");
+  check_finalize(kOp, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
   check_apart(kOp, {{running_mean, "running_mean"}, {running_var, "running_var"}, {coefficients, "coefficients"}},
               {{stats, "stats"}, {weight, "weight"}, {bias, "bias"}});
   dispatch(context, kOp,
@@ -152,6 +171,34 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
              backend::batch_norm_finalize(c, stats, weight, bias, epsilon, momentum, running_mean, running_var,
                                           coefficients);
            });
+}
+
+void batch_norm_coefficients(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,
+                             const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
+                             const TensorView& running_mean, const TensorView& running_var,
+                             const TensorView& coefficients, const TensorView& workspace) {
+  constexpr std::string_view kOp = "batch_norm_coefficients";
+  require_on(context.device(), kOp,
+             {&x, &valid, &weight, &bias, &stats, &running_mean, &running_var, &coefficients, &workspace});
+  check_input(kOp, x);
+  check_valid(kOp, valid);
+  require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
+  check_finalize(kOp, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
+  check_workspace(kOp, context, x, workspace);
+  check_apart(kOp,
+              {{stats, "stats"},
+               {running_mean, "running_mean"},
+               {running_var, "running_var"},
+               {coefficients, "coefficients"},
+               {workspace, "workspace"}},
+              {{x, "x"}, {valid, "valid"}, {weight, "weight"}, {bias, "bias"}});
+  dispatch(
+      context, kOp,
+      [=](auto& c) -> decltype(backend::batch_norm_coefficients(c, x, valid, weight, bias, epsilon, momentum, stats,
+                                                                running_mean, running_var, coefficients, workspace)) {
+        backend::batch_norm_coefficients(c, x, valid, weight, bias, epsilon, momentum, stats, running_mean, running_var,
+                                         coefficients, workspace);
+      });
 }
 
 void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
@@ -182,27 +229,38 @@ void batch_norm_apply(Context& context, const TensorView& x, const TensorView& c
                       bool relu, const TensorView& y, const TensorView& mask) {
   constexpr std::string_view kOp = "batch_norm_apply";
   require_on(context.device(), kOp, {&x, &coefficients, &residual, &y, &mask});
-  check_input(kOp, x);
-  const DType parameters = accumulation_dtype(x.dtype);
-  require_tensor(kOp, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
+  check_apply(kOp, x, coefficients, residual, relu, y, mask);
   check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
-  require_tensor(kOp, {y, "y"}, x.dtype, x.shape);
-  check_mask(kOp, mask, x.numel());
-  require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu");
-  check_apart(kOp, {{y, "y"}, {mask, "mask"}}, {{x, "x"}, {coefficients, "coefficients"}, {residual, "residual"}},
-              {&x, &residual});
   dispatch(context, kOp,
            [=](auto& c) -> decltype(backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask)) {
              backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask);
            });
 }
 
+void batch_norm_apply_pair(Context& context, const TensorView& x, const TensorView& coefficients,
+                           const TensorView& residual, const TensorView& residual_coefficients, bool relu,
+                           const TensorView& y, const TensorView& mask) {
+  constexpr std::string_view kOp = "batch_norm_apply_pair";
+  require_on(context.device(), kOp, {&x, &coefficients, &residual, &residual_coefficients, &y, &mask});
+  check_apply(kOp, x, coefficients, residual, relu, y, mask);
+  require_tensor(kOp, {residual, "residual"}, x.dtype, x.shape);
+  require_tensor(kOp, {residual_coefficients, "residual_coefficients"}, accumulation_dtype(x.dtype),
+                 Shape{4, x.shape.back()});
+  check_apart(kOp, {{y, "y"}, {mask, "mask"}}, {{residual_coefficients, "residual_coefficients"}});
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_apply_pair(c, x, coefficients, residual, residual_coefficients,
+                                                                   relu, y, mask)) {
+             backend::batch_norm_apply_pair(c, x, coefficients, residual, residual_coefficients, relu, y, mask);
+           });
+}
+
 void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                 const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                                 GradMode mode, const TensorView& sums, const TensorView& dweight,
-                                const TensorView& dbias, const TensorView& workspace) {
+                                const TensorView& dbias, const TensorView& masked, const TensorView& workspace) {
   constexpr std::string_view kOp = "batch_norm_backward_reduce";
-  require_on(context.device(), kOp, {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &workspace});
+  require_on(context.device(), kOp,
+             {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &masked, &workspace});
   check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
   const DType parameters = accumulation_dtype(x.dtype);
   const std::int64_t channels = x.shape.back();
@@ -210,19 +268,22 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
     require_tensor(kOp, {dweight, "dweight"}, parameters, Shape{channels});
     require_tensor(kOp, {dbias, "dbias"}, parameters, Shape{channels});
   }
+  check_given(kOp, {masked, "masked"}, x.dtype, x.shape);
   check_workspace(kOp, context, x, workspace);
   const TensorView none;
   check_apart(kOp,
               {{sums, "sums"},
                {mode == GradMode::ignore ? none : dweight, "dweight"},
                {mode == GradMode::ignore ? none : dbias, "dbias"},
+               {masked, "masked"},
                {workspace, "workspace"}},
-              {{dy, "dy"}, {dy2, "dy2"}, {mask, "mask"}, {x, "x"}, {coefficients, "coefficients"}, {valid, "valid"}});
+              {{dy, "dy"}, {dy2, "dy2"}, {mask, "mask"}, {x, "x"}, {coefficients, "coefficients"}, {valid, "valid"}},
+              {&dy, &dy2});
   dispatch(context, kOp,
            [=](auto& c) -> decltype(backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode,
-                                                                        sums, dweight, dbias, workspace)) {
+                                                                        sums, dweight, dbias, masked, workspace)) {
              backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode, sums, dweight, dbias,
-                                                 workspace);
+                                                 masked, workspace);
            });
 }
 

@@ -22,7 +22,8 @@ namespace lockstep::ops {
 //   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 where y[i] > 0 after the ReLU
 //
 // Sums run in fixed chunks of rows joined in order: the bits do not depend on the number of threads. On a GPU they
-// depend on the shape, and on whether all tensors allow 16-byte accesses.
+// depend on the shape, and on whether all tensors allow 16-byte accesses; the first of stats, coefficients and
+// backward_reduce in a context allocates 16 KB, which must not happen in a capture.
 
 /// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
@@ -51,6 +52,12 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);
 
+/// batch_norm_stats, then batch_norm_finalize, with the same bits; on a GPU one launch.
+void batch_norm_coefficients(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,
+                             const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
+                             const TensorView& running_mean, const TensorView& running_var,
+                             const TensorView& coefficients, const TensorView& workspace);
+
 /// The same coefficients from running statistics: evaluation and inference.
 void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
                                    const TensorView& weight, const TensorView& bias, double epsilon,
@@ -61,13 +68,20 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
 void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
                       bool relu, const TensorView& y, const TensorView& mask);
 
+/// The same with a residual that is x of another batch norm: y = x * scale + shift + (residual * scale2 + shift2) with
+/// scale2 and shift2 of residual_coefficients. All but mask are given. y may be x or residual.
+void batch_norm_apply_pair(Context& context, const TensorView& x, const TensorView& coefficients,
+                           const TensorView& residual, const TensorView& residual_coefficients, bool relu,
+                           const TensorView& y, const TensorView& mask);
+
 /// With g = (dy [+ dy2]) masked: sums (2, C) = sum g, sum g * xhat over the valid rows, xhat = (x - mean) * inv_std.
 /// mode: whether dweight (C) is set to sum g * xhat, and dbias (C) to sum g, or these are added; with ignore both may
-/// be missing.
+/// be missing. masked (when given) = g, rounded to its type, 0 in padding rows; the sums are then those of the rounded
+/// g, and batch_norm_backward_apply takes masked for dy, without dy2 and mask. It may be dy or dy2.
 void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                 const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                                 GradMode mode, const TensorView& sums, const TensorView& dweight,
-                                const TensorView& dbias, const TensorView& workspace);
+                                const TensorView& dbias, const TensorView& masked, const TensorView& workspace);
 
 /// dx = scale * (g - sums[0] / count - xhat * sums[1] / count), 0 in padding rows; dresidual (when given) = g, 0 in
 /// padding rows. count is the last element of stats; with stats merged over parts of a batch, sums are the sums over
@@ -80,19 +94,23 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
 namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
 OnContext<CpuContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
 OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CpuContext, decltype(ops::batch_norm_coefficients)> batch_norm_coefficients;
 OnContext<CpuContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
 OnContext<CpuContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
 OnContext<CpuContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
 OnContext<CpuContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
+OnContext<CpuContext, decltype(ops::batch_norm_apply_pair)> batch_norm_apply_pair;
 OnContext<CpuContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
 OnContext<CpuContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
 
 OnContext<CudaContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
 OnContext<CudaContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
+OnContext<CudaContext, decltype(ops::batch_norm_coefficients)> batch_norm_coefficients;
 OnContext<CudaContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
 OnContext<CudaContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
 OnContext<CudaContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
 OnContext<CudaContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
+OnContext<CudaContext, decltype(ops::batch_norm_apply_pair)> batch_norm_apply_pair;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
 }  // namespace backend

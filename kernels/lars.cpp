@@ -1,10 +1,51 @@
 #include <lockstep/kernels/lars.hpp>
 
+#include <algorithm>
 #include <cmath>
 
 #include <lockstep/kernels/momentum.hpp>
 
 namespace lockstep::ops {
+namespace {
+
+/// Whether a segment has a row of squares.
+bool has_row(const ArenaSegment& segment) {
+  return segment.trainable && segment.count > 0;
+}
+
+void require_squares(std::string_view op, const ArenaUpdate& update, const TensorView& squares) {
+  const Shape expected{lars_rows(update.segments), 2};
+  require<DTypeError>(squares.dtype == DType::f64, op, ": squares are ", squares.dtype, ", expected f64");
+  require<ShapeError>(squares.shape == expected && squares.is_contiguous(), op, ": squares are ", squares,
+                      ", expected contiguous ", expected);
+}
+
+void require_lars_workspace(std::string_view op, const ArenaUpdate& update, const TensorView& velocity,
+                            const TensorView& workspace, const TensorView& squares) {
+  const std::size_t bytes = lars_workspace_bytes(update.segments);
+  if (bytes == 0) {
+    return;
+  }
+  require_workspace(op, workspace, bytes, alignof(double));
+  for (const TensorView* view : {&update.learning_rate, &update.factor, &update.skip, &update.parameters,
+                                 &update.gradients, &update.copy, &velocity}) {
+    require<ShapeError>(!overlaps(workspace, *view), op, ": workspace overlaps a tensor");
+    require<ShapeError>(!squares.given() || !overlaps(squares, *view), op, ": squares overlap a tensor");
+  }
+  require<ShapeError>(!squares.given() || !overlaps(workspace, squares), op, ": workspace overlaps squares");
+}
+
+}  // namespace
+
+std::int64_t lars_rows(std::span<const ArenaSegment> segments) {
+  return std::count_if(segments.begin(), segments.end(), has_row);
+}
+
+std::int64_t backend::lars_first_row(std::span<const ArenaSegment> segments, std::int64_t begin) {
+  return std::count_if(segments.begin(), segments.end(), [&](const ArenaSegment& segment) {
+    return has_row(segment) && segment.offset + segment.count <= begin;
+  });
+}
 
 void require_lars_options(std::string_view op, const LarsOptions& options) {
   require_momentum(op, {options.momentum, options.nesterov});
@@ -24,9 +65,9 @@ std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments) {
 }
 
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace) {
+                 const TensorView& workspace, const TensorView& squares) {
   constexpr std::string_view kOp = "lars_update";
-  require_on(context.device(), kOp, {&workspace});
+  require_on(context.device(), kOp, {&workspace, &squares});
   require_arena_update(context, kOp, update, {{velocity, "velocity"}});
   require_lars_options(kOp, options);
   require<UsageError>(update.clip_value == 0, kOp, ": clip_value is ", update.clip_value,
@@ -34,22 +75,31 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
                       ", but velocity is not given");
   const std::int64_t n = update.parameters.numel();
-  for (std::size_t i = 0; i < update.segments.size(); ++i) {
+  for (std::size_t i = 0; i < update.segments.size() && !squares.given(); ++i) {
     const ArenaSegment& segment = update.segments[i];
     const auto [begin, end] = piece_of(segment, update.begin, n);
     require<ShapeError>(begin >= end || end - begin == segment.count, kOp, ": the range [", update.begin, ", ",
                         update.begin + n, ") cuts segment ", i, ", elements [", segment.offset, ", ",
                         segment.offset + segment.count, "), expected whole segments");
   }
-  if (const std::size_t bytes = lars_workspace_bytes(update.segments); bytes > 0) {
-    require_workspace(kOp, workspace, bytes, alignof(double));
-    for (const TensorView* view : {&update.learning_rate, &update.factor, &update.skip, &update.parameters,
-                                   &update.gradients, &update.copy, &velocity}) {
-      require<ShapeError>(!overlaps(workspace, *view), kOp, ": workspace overlaps a tensor");
-    }
+  if (squares.given()) {
+    require_squares(kOp, update, squares);
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::lars_update(c, options, update, velocity, workspace)) {
-    backend::lars_update(c, options, update, velocity, workspace);
+  require_lars_workspace(kOp, update, velocity, workspace, squares);
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::lars_update(c, options, update, velocity, workspace, squares)) {
+             backend::lars_update(c, options, update, velocity, workspace, squares);
+           });
+}
+
+void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace) {
+  constexpr std::string_view kOp = "lars_squares";
+  require_on(context.device(), kOp, {&workspace, &squares});
+  require_arena_update(context, kOp, update, {});
+  require_squares(kOp, update, squares);
+  require_lars_workspace(kOp, update, {}, workspace, squares);
+  dispatch(context, kOp, [=](auto& c) -> decltype(backend::lars_squares(c, update, squares, workspace)) {
+    backend::lars_squares(c, update, squares, workspace);
   });
 }
 

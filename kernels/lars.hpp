@@ -27,9 +27,21 @@ void require_lars_options(std::string_view op, const LarsOptions& options);
 /// workspace: u8, aligned to 8, of the bytes below for the segments of the call. The range must hold whole segments:
 /// then an element's bits do not depend on how the arena is cut. ShapeError: begin or begin + n inside a segment.
 /// UsageError: options out of range, momentum without velocity; and the errors of ArenaUpdate.
+///
+/// With `squares` the norms are not taken of the range but from there, and the range may cut segments: row r of squares
+/// (rows, 2), f64, contiguous, has the sum of the squares of the parameters, and of the gradients without the factor,
+/// of the r-th segment that is trainable and has elements. Only read; ShapeError for other rows.
 [[nodiscard]] std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments);
 void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace);
+                 const TensorView& workspace, const TensorView& squares = {});
+
+/// Those rows.
+[[nodiscard]] std::int64_t lars_rows(std::span<const ArenaSegment> segments);
+/// Adds to squares what of each segment lies in the range: of `update` it reads segments, begin, parameters and
+/// gradients. So ranks that divide an arena come to the norms of whole tensors: zeros, a call for each range of a rank,
+/// a sum over the ranks. The same chunks and order as in lars_update(): one range of whole segments, added to 0, gives
+/// its bits, several ranges those of another order. Workspace and errors as for lars_update().
+void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
 namespace backend {                               // called after the checks of lars.cpp
 inline constexpr std::int64_t kLarsChunk = 4096;  // elements per chunk, which has two partial sums
@@ -37,10 +49,14 @@ inline constexpr std::int64_t kLarsChunk = 4096;  // elements per chunk, which h
 [[nodiscard]] constexpr std::int64_t lars_chunks(std::int64_t count) {
   return (count + kLarsChunk - 1) / kLarsChunk;
 }
+/// The row of the first segment that a range from `begin` on may touch.
+[[nodiscard]] std::int64_t lars_first_row(std::span<const ArenaSegment> segments, std::int64_t begin);
 void lars_update(CpuContext&, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace);
+                 const TensorView& workspace, const TensorView& squares);
 void lars_update(CudaContext&, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace);
+                 const TensorView& workspace, const TensorView& squares);
+void lars_squares(CpuContext&, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
+void lars_squares(CudaContext&, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Looks at the machine code of the CUDA kernels, without a GPU: no kernel spills registers, and the bandwidth-bound ones
-# load and store 16 bytes at a time. kernels/cuda/wide_access.txt says which those are; instances whose last template
+# load and store 16 bytes at a time, some with several loads on their way (where there is nvdisasm, which is also in the
+# Python package nvidia-cuda-nvdisasm). kernels/cuda/wide_access.txt says which those are; instances whose last template
 # argument is 1 take single elements, for addresses that are no multiple of 16, and are left out.
 #   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, exit status 1 when something is amiss
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -38,6 +39,14 @@ for log in "$work"/*.log; do
     END { for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0 }
   ' "$log" "$work/$name.ptx"
 done | sort > "$work/table"
+# A line for each kernel: its name and the most loads on their way.
+disassembler=$(command -v nvdisasm || true)
+: > "$work/flight"
+if [ -n "$disassembler" ]; then
+  for cubin in "$work"/*.cubin; do
+    "$disassembler" -c "$cubin" | python3 scripts/loads_in_flight.py
+  done >> "$work/flight"
+fi
 c++filt < "$work/table" > /dev/null 2>&1 || die "check-kernels.sh: needs c++filt (binutils)"
 
 failures=0
@@ -57,5 +66,12 @@ while read -r op entry registers spilled loads stores; do
     narrow) ;;
     *) complain "$op: $kernel is not in kernels/cuda/wide_access.txt" ;;
   esac
+  least=$(awk -v op="$op" -v kernel="$kernel" '!/^#/ && NF == 4 && $4 ~ /^[0-9]+$/ && $1 == op && kernel ~ ("^" $2 "(<|$)") {print $4; exit}' \
+    kernels/cuda/wide_access.txt)
+  if [ -n "$least" ] && [ -n "$disassembler" ]; then
+    flight=$(awk -v entry="$entry" '$1 == entry {print $2}' "$work/flight")
+    [ "${flight:-0}" -ge "$least" ] || complain "$op: $kernel has ${flight:-0} loads on their way, expected at least $least"
+  fi
 done < "$work/table"
+[ -n "$disassembler" ] || echo "check-kernels.sh: loads on their way were not looked at: no nvdisasm"
 [ "$failures" = 0 ]

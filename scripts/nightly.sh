@@ -38,9 +38,9 @@ compile_for_gpus() {
 more_schedules() {
   local program
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan || return
-  cmake --build --preset ci-gcc --target test_kernels_cuda_asan_faults &&
-    ctest --test-dir build/ci-gcc -R '^kernels\.cuda\.faults\.asan$' --output-on-failure --no-tests=error || return
   for program in race asan; do
+    cmake --build --preset ci-gcc --target test_kernels_cuda_${program}_faults &&
+      CUDA_VISIBLE_DEVICES='' "build/ci-gcc/tests/kernels/test_kernels_cuda_${program}_faults" || return
     LSAN_OPTIONS=suppressions=tests/support/lsan.supp:print_suppressions=0 LOCKSTEP_EMULATION_FIRST=1 \
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
@@ -52,7 +52,7 @@ many_faults() {
   local ranks
   for ranks in 2 3; do
     python3 tests/faults/faults.py build/ci-gcc/bin/train_resnet --kills 150 --stops 50 --freezes 40 --pauses 10 \
-      --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --worlds 6 --ranks "$ranks" || return
+      --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --copies 20 --worlds 6 --ranks "$ranks" || return
   done
 }
 # The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see.

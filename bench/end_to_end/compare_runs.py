@@ -8,12 +8,17 @@
 
 A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS for another program. Each round runs all of them once, one after the other. The
 figure of a run is the median of images_per_second over its reports but the first; of a name, the median over the rounds. The
-last column is the ratio of medians, of the name's over the first name's. Threads wait passively; with --ranks N by mpirun.
+ratio is of medians, of the name's over the first name's; its 95 % interval is a bootstrap's over the rounds, by the ratios
+within each. Threads wait passively; with --ranks N by mpirun. What a trace costs:
+
+  compare_runs.py --ranks 2 --rounds 15 --common '--model resnet20 --steps 60 --log-every 5 --threads 1' \\
+      'without=' 'trace=--trace /tmp/trace.json --trace-steps 1:60'
 """
 import argparse
 import datetime
 import json
 import os
+import random
 import shlex
 import statistics
 import subprocess
@@ -53,6 +58,14 @@ def processor():
     return f"{len(names)} x {names[0]}" if names else "a processor without a name"
 
 
+def interval(run, first):
+    """Of the median over the rounds of run / first, drawn again 10000 times."""
+    ratios = [a / b for a, b in zip(run, first)]
+    draws = random.Random(1)
+    medians = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(10000))
+    return medians[250], medians[-251]
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--program", default="build/bin/train_resnet")
@@ -70,11 +83,13 @@ def main():
         print(f"round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
     print(f"{datetime.date.today()}, {processor()}, load before {load:.2f}; {a.ranks} rank(s), {a.rounds} rounds in turns; {a.common}\n")
     width = max(len(name) for name, _, _ in runs)
-    print(f"{'':{width}}  images/s: median [least, most]   of the first")
+    print(f"{'':{width}}  images/s: median [least, most]   of the first [95 %]")
     first = statistics.median(figures[0])
     for (name, _, options), run in zip(runs, figures):
         middle = statistics.median(run)
-        print(f"{name:{width}}  {middle:9.1f} [{min(run):.1f}, {max(run):.1f}]  {middle / first:14.3f}    {options}".rstrip())
+        low, high = interval(run, figures[0])
+        print(f"{name:{width}}  {middle:9.1f} [{min(run):.1f}, {max(run):.1f}]  {middle / first:14.4f} [{low:.4f}, {high:.4f}]"
+              f"    {options}".rstrip())
 
 
 main()

@@ -189,6 +189,8 @@ void check(const RendezvousOptions& o) {
                       ", expected 1 to 65535");
   require<UsageError>(o.timeout_s > 0 && o.timeout_s <= 1e6, "rendezvous: timeout_s is ", o.timeout_s,
                       ", expected above 0 and at most 1e6");
+  require<UsageError>(o.word_after_s >= 0 && o.word_after_s <= 1e6, "rendezvous: word_after_s is ", o.word_after_s,
+                      ", expected 0 to 1e6");
 }
 
 }  // namespace
@@ -220,6 +222,7 @@ struct Rendezvous::Impl {
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
   std::uint64_t last_key = 0;
+  bool gave_word = false;  ///< of the thread that meets
 
   // Rank 0.
   Descriptor listener;
@@ -241,8 +244,22 @@ struct Rendezvous::Impl {
     return options.origin.empty() ? "" : concat(" (", options.origin, ")");
   }
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
-  [[nodiscard]] Clock::time_point deadline() const {
-    return started + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options.timeout_s));
+  [[nodiscard]] Clock::time_point after(double seconds) const {
+    return started + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  }
+  [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
+  /// When a rank says for whom it waits; the deadline where it never does.
+  [[nodiscard]] Clock::time_point word() const {
+    return std::min(options.on_wait && !gave_word ? after(options.word_after_s) : deadline(), deadline());
+  }
+  /// Says it, once that time has come.
+  template <class Text>
+  void give_word(Text&& whom) {
+    if (options.on_wait && !gave_word && Clock::now() >= after(options.word_after_s)) {
+      gave_word = true;
+      const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
+      options.on_wait(concat("waiting for ", whom(), ", ", std::max<std::int64_t>(left, 0), " s more", with_origin()));
+    }
   }
 
   template <class Change>
@@ -376,10 +393,8 @@ struct Rendezvous::Impl {
     return false;
   }
 
-  void check_meeting() {
-    if (met || !refused.empty() || Clock::now() < deadline()) {
-      return;
-    }
+  /// The ranks that have not come.
+  [[nodiscard]] std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (int r = 1; r < options.size; ++r) {
       const auto found = members.find(r);
@@ -387,6 +402,18 @@ struct Rendezvous::Impl {
         missing.push_back(r);
       }
     }
+    return missing;
+  }
+
+  void check_meeting() {
+    if (met || !refused.empty()) {
+      return;
+    }
+    if (Clock::now() < deadline()) {
+      give_word([&] { return concat(names_of(missing_ranks()), " of ", options.size, " at ", place()); });
+      return;
+    }
+    const std::vector<int> missing = missing_ranks();
     refuse_all(concat(names_of(missing), " of ", options.size, missing.size() == 1 ? " has" : " have",
                       " not come to rank 0 at ", place(), " within ", options.timeout_s, " s", with_origin()));
   }
@@ -516,6 +543,24 @@ struct Rendezvous::Impl {
 
   // ---- the other ranks
 
+  /// On rank 0's host rank 0 is the first, and it is the one that is missing; on others the first says so.
+  [[nodiscard]] bool speaks() const { return options.local_rank == 0 || options.rank == 1; }
+
+  void give_word_of(const std::string& problem) {
+    if (speaks()) {
+      give_word([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
+    }
+  }
+
+  /// wait_readable() until the deadline, with a word in between.
+  bool wait_for_answer(int socket, const std::string& problem) {
+    if (detail::wait_readable(socket, word())) {
+      return true;
+    }
+    give_word_of(problem);
+    return detail::wait_readable(socket, deadline());
+  }
+
   /// Connects until rank 0 answers. Throws when it cannot.
   void call() {
     Hello hello{.version = kVersion, .rank = options.rank, .size = options.size, .pid = ::getpid(), .job = job()};
@@ -532,7 +577,7 @@ struct Rendezvous::Impl {
         std::string& in = inbox.bytes;
         in.clear();
         bool there = detail::send_all(made.socket.get(), bytes_of(hello), deadline());
-        while (there && in.size() < sizeof(Answer) && detail::wait_readable(made.socket.get(), deadline())) {
+        while (there && in.size() < sizeof(Answer) && wait_for_answer(made.socket.get(), problem)) {
           there = detail::receive_more(made.socket.get(), in);
           require<RendezvousError>(kAnswers.starts_with(std::string_view(in).substr(0, kAnswers.size())), place(),
                                    " answers, but is not rank 0 of lockstep", with_origin());
@@ -544,13 +589,12 @@ struct Rendezvous::Impl {
           return;
         }
       }
+      give_word_of(problem);
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
-    // On rank 0's host rank 0 is the first, and it is the one that is missing.
-    const bool told = options.local_rank > 0 && options.rank > 1;
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
                                  options.timeout_s, " s: ", problem, with_origin()),
-                          told);
+                          !speaks());
   }
 
   void meet_as_other() {

@@ -33,6 +33,10 @@ struct RendezvousOptions {
   int local_rank = 0;     ///< among the ranks of its host; only the first, and rank 1, say that nobody answers
   bool one_host = false;  ///< all ranks are on rank 0's host: it listens at the address of `host` only
   double timeout_s = 60;  ///< for all ranks to come, from this rank's start on
+  /// Called once, if it is given, when ranks are still missing after word_after_s: "waiting for ranks 1, 3 of 4 at a:1,
+  /// 55 s more". By rank 0 on a thread of the rendezvous; where rank 0 does not answer, by the ranks that would say so.
+  std::function<void(const std::string& text)> on_wait{};
+  double word_after_s = 5;
   /// Called on a thread of the rendezvous when rank `rank` has called abort(code). Not given: as if it had ended.
   std::function<void(int rank, int code)> on_abort{};
 };

@@ -13,10 +13,12 @@ namespace lockstep::comm {
 [[nodiscard]] std::vector<double> even_ready_times(std::span<const GradientRange> gradients, double backward_s);
 
 /// When the all-reduces of a plan end, in seconds from the beginning of backward. Bucket k starts when its last
-/// gradient is ready and bucket k - 1 has ended, and takes all_reduce.predict(its bytes). Assumes that communication
-/// does not slow backward. 0 for no buckets.
+/// gradient is ready and bucket k - 1 has ended, and takes all_reduce.predict(its bytes). Until backward ends, with the
+/// last gradient, that takes `slowdown` times as long, because computation has its share of processors and memory.
+/// Assumes that communication does not slow backward: measured times have that in them. 0 for no buckets. slowdown:
+/// more than 0 (UsageError).
 [[nodiscard]] double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s,
-                                 const CostModel& all_reduce, std::int64_t element_bytes);
+                                 const CostModel& all_reduce, std::int64_t element_bytes, double slowdown = 1);
 
 /// The bucket plan with the earliest finish_time(). Of plans that finish nearly as early (later by at most a thousandth
 /// of the exposed communication, the part after backward) it is one with the fewest buckets. Pure; the same arguments
@@ -26,13 +28,15 @@ namespace lockstep::comm {
 /// The problem is that of MG-WFBP (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous SGD
 /// algorithms", INFOCOM 2019), which merges gradients by a rule for one alpha and one beta. This function searches all
 /// plans by dynamic programming, for any cost model. Let f(j) be the earliest time at which gradients 0 .. j - 1 are
-/// reduced. Then f(j) = min over i < j of max(ready(j - 1), f(i)) + T(bytes of i .. j - 1), as an earlier end of the
-/// first buckets never delays the later ones. The fewest buckets come from the same recursion backwards, over the
-/// latest times at which a bucket may begin. Time: the square of the number of gradients, per bucket of the plan.
+/// reduced. Then f(j) = min over i < j of the end of a bucket of the bytes of i .. j - 1 that starts at
+/// max(ready(j - 1), f(i)), as an earlier end of the first buckets never delays the later ones. The fewest buckets come
+/// from the same recursion backwards, over the latest times at which a bucket may begin. Time: the square of the number
+/// of gradients, per bucket of the plan.
 ///
-/// ready_s ascends, one value per gradient, from 0 (ShapeError). DataError for a model that check() refuses.
+/// ready_s ascends, one value per gradient, from 0 (ShapeError). DataError for a model that check() refuses. slowdown:
+/// as for finish_time().
 [[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients,
                                                        std::span<const double> ready_s, const CostModel& all_reduce,
-                                                       std::int64_t element_bytes);
+                                                       std::int64_t element_bytes, double slowdown = 1);
 
 }  // namespace lockstep::comm

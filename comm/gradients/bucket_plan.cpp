@@ -54,7 +54,30 @@ void fill_from_front(std::span<const GradientRange> gradients, int last, std::in
   }
 }
 
+std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, const std::vector<int>& ends) {
+  std::vector<Bucket> buckets;
+  const int count = static_cast<int>(gradients.size());
+  int first = 0;
+  for (const int last : ends) {
+    require<UsageError>(last > first && last <= count, "plan_buckets: a bucket of the plan ends with gradient ", last,
+                        ", expected ", first + 1, " to ", count);
+    buckets.push_back(make_bucket(gradients, first, last));
+    first = last;
+  }
+  require<UsageError>(first == count, "plan_buckets: the plan is of ", first, " gradients, expected ", count);
+  return buckets;
+}
+
 }  // namespace
+
+std::vector<int> ends_of(const std::vector<Bucket>& buckets) {
+  std::vector<int> ends;
+  ends.reserve(buckets.size());
+  for (const Bucket& bucket : buckets) {
+    ends.push_back(bucket.last);
+  }
+  return ends;
+}
 
 std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options) {
   check(gradients, options);
@@ -62,6 +85,9 @@ std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const
   const int count = static_cast<int>(gradients.size());
   if (count == 0) {
     return buckets;
+  }
+  if (!options.ends.empty()) {
+    return plan_of(gradients, options.ends);
   }
   if (!options.all_reduce.empty()) {
     comm::check(options.all_reduce, "plan_buckets");

@@ -39,14 +39,20 @@ struct BucketOptions {
   /// With all_reduce: the duration of backward, with gradients ready evenly over that time. 0: as long as one
   /// all-reduce of all gradients, where the plan matters most.
   double backward_s = 0;
+  /// The plan itself, when it is known: for each bucket one past its last gradient, ascending to their number. Nothing
+  /// above but element_bytes is looked at then.
+  std::vector<int> ends{};
 };
+
+/// The buckets' `last`, for BucketOptions::ends.
+[[nodiscard]] std::vector<int> ends_of(const std::vector<Bucket>& buckets);
 
 /// Cuts the gradients, in ready order, into buckets. Pure; the same arguments give the same plan on every rank. A
 /// tensor is never split: a bucket closes before the tensor that would exceed its cap, and a tensor larger than the cap
 /// is a bucket of its own. The default plan first fills the last bucket from the end, because only that bucket is
 /// always exposed, then the others from the front: few large buckets, then a small one. (PyTorch DDP, after its
 /// rebuild, puts the small one first.) With a cost model, a search replaces these rules. ShapeError unless the ranges
-/// are contiguous in the arena and ascending.
+/// are contiguous in the arena and ascending; UsageError for ends that are no plan of these gradients.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options);
 
 }  // namespace lockstep::comm

@@ -173,6 +173,8 @@ struct GradientReducer::Impl {
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
   int wait_name = 0;  ///< of the recorder
+  SpanRecorder* gradient_recorder = nullptr;
+  int gradient_name = 0;  ///< of gradient 0, of that recorder
 
   void check_buckets(const TensorView& arena) const {
     int gradient = 0;
@@ -523,6 +525,14 @@ GradientReducer::~GradientReducer() {
   }
 }
 
+const std::vector<GradientRange>& GradientReducer::gradients() const {
+  return impl_->gradients;
+}
+
+bool GradientReducer::overlaps() const {
+  return impl_->overlapped;
+}
+
 const std::vector<Bucket>& GradientReducer::buckets() const {
   return impl_->buckets;
 }
@@ -581,12 +591,18 @@ void GradientReducer::gradient_written(int index) {
   require<StateError>(s.in_step, "gradient reducer: ", s.gradients[i].name, " was written outside a step");
   require<StateError>(s.pending[i] > 0, "gradient reducer: ", s.gradients[i].name, " was written more than ",
                       s.gradients[i].expected_writes, " times in a step");
-  --s.pending[i];
+  if (--s.pending[i] == 0 && s.gradient_recorder != nullptr) {
+    s.gradient_recorder->point(s.compute, SpanRecorder::Lane::compute, s.gradient_name + index);
+  }
   --s.slots[s.bucket_of[i]]->pending;
   while (s.next < s.slots.size() && s.slots[s.next]->pending == 0) {
     s.start(*s.slots[s.next]);
     ++s.next;
   }
+}
+
+int GradientReducer::started() const {
+  return static_cast<int>(impl_->next);
 }
 
 void GradientReducer::wait_for_started() {
@@ -668,9 +684,34 @@ void GradientReducer::record_into(SpanRecorder* recorder) {
   for (std::size_t k = 0; k < s.slots.size(); ++k) {
     const int bucket = static_cast<int>(k);
     Slot& slot = *s.slots[k];
-    slot.ready_name = recorder->add_name({concat("bucket ", k, " ready"), SpanKind::ready, bucket});
-    slot.reduce_name = recorder->add_name({concat("bucket ", k), SpanKind::reduce, bucket});
-    slot.gather_name = recorder->add_name({concat("parameters of bucket ", k), SpanKind::gather, bucket});
+    const auto bytes = static_cast<std::int64_t>(slot.sent.bytes());
+    slot.ready_name = recorder->add_name({concat("bucket ", k, " ready"), SpanKind::ready, bucket, bytes});
+    slot.reduce_name = recorder->add_name({concat("bucket ", k), SpanKind::reduce, bucket, bytes});
+    slot.gather_name = recorder->add_name({concat("parameters of bucket ", k), SpanKind::gather, bucket, bytes});
+  }
+}
+
+int GradientReducer::record_gradients(SpanRecorder* recorder) {
+  Impl& s = *impl_;
+  require<StateError>(!s.in_step, "gradient reducer: record_gradients() in a step, expected finish() before");
+  s.gradient_recorder = recorder;
+  s.gradient_name = 0;
+  if (recorder == nullptr) {
+    return 0;
+  }
+  s.gradient_name = static_cast<int>(recorder->names().size());
+  for (const GradientRange& gradient : s.gradients) {
+    (void)recorder->add_name({.text = gradient.name + " ready", .kind = SpanKind::ready});
+  }
+  return s.gradient_name;
+}
+
+void GradientReducer::drain() noexcept {
+  for (Stream* stream : {&impl_->compute, &impl_->comm}) {
+    try {
+      stream->synchronize();
+    } catch (...) {  // the failure was already reported
+    }
   }
 }
 

@@ -77,7 +77,9 @@ class GradientReducer {
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.
   ~GradientReducer();
 
+  [[nodiscard]] const std::vector<GradientRange>& gradients() const;
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
+  [[nodiscard]] bool overlaps() const;  ///< false: the caller or the compute stream waits for every bucket
   [[nodiscard]] DType sent_as() const;  ///< the type that is sent: the 16-bit reduce_dtype, or the arena's type
   [[nodiscard]] std::int64_t gradient_bytes() const;  ///< of a rank's gradients, as they lie in the buckets
   /// What they are when they travel in a step; negative: a hook that does not say.
@@ -88,6 +90,7 @@ class GradientReducer {
   /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError naming the
   /// tensor when it was written more often than declared, or outside a step.
   void gradient_written(int index);
+  [[nodiscard]] int started() const;  ///< buckets of this step, or of the last one, that are enqueued
   /// The compute stream waits for what has started: buckets of this step or of one that was abandoned, and gathers.
   /// What is enqueued on it afterwards may use this reducer's communicator: on every rank it lies between the same
   /// buckets, and no two operations of the communicator are under way at once.
@@ -112,6 +115,11 @@ class GradientReducer {
   /// From now on notes when each bucket is ready, is reduced and is gathered, and when the compute stream waits.
   /// Between steps; adds names. The recorder must outlive the streams' work; nullptr: no more.
   void record_into(SpanRecorder* recorder);
+  /// From now on notes as a point (SpanKind::ready) when each gradient is there: its last write, on the compute stream.
+  /// As record_into(), and beside it. Returns the number of gradient 0's name; the others follow. Without a recorder 0.
+  int record_gradients(SpanRecorder* recorder);
+  /// Waits for both streams, as before a recorder goes after an error. Errors of the streams are dropped.
+  void drain() noexcept;
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call it when the streams are idle
   void reset_statistics();

@@ -362,6 +362,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
               char** argv) {
   const RestartPolicy policy = asked.restart;
   Attempt attempt{.job = concat(::getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count())};
+  const std::shared_ptr<void> held = policy.hold ? policy.hold(attempt.job) : nullptr;
   for (;;) {
     const std::string kept = policy.progress ? policy.progress() : "";
     const detail::LauncherEnd end = run_once(start.value_or(SelfStart()), argc, argv, attempt);

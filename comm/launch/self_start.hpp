@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ struct RestartPolicy {
   std::function<bool(int ranks)> fits{};
   /// A text that changes when the ranks have kept something that a restart goes on from. Needed with min_ranks.
   std::function<std::string()> progress{};
+  /// Called once, before the first start, with Attempt::job. What it returns lives until there is no further start.
+  std::function<std::shared_ptr<void>(const std::string& job)> hold{};
 };
 
 /// What the command line asks for.

@@ -41,10 +41,13 @@ std::unique_ptr<World> make_world_of_one() {
   return std::make_unique<WorldOfOne>();
 }
 
-void write_error(int rank, std::string_view text) noexcept {
+namespace {
+
+/// kind: "error: ", or nothing.
+void write_line(const char* kind, int rank, std::string_view text) noexcept {
   char line[4096];
-  int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: error: ")
-                      : std::snprintf(line, sizeof line, "lockstep: error: rank %d: ", rank);
+  int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: %s", kind)
+                      : std::snprintf(line, sizeof line, "lockstep: %srank %d: ", kind, rank);
   while (!text.empty() && used + 5 < static_cast<int>(sizeof line)) {
     if (text[0] == '\n' || text[0] == '\r' || text[0] == '\t') {
       line[used++] = ' ';
@@ -57,6 +60,16 @@ void write_error(int rank, std::string_view text) noexcept {
   }
   line[used++] = '\n';
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line, static_cast<std::size_t>(used));
+}
+
+}  // namespace
+
+void write_error(int rank, std::string_view text) noexcept {
+  write_line("error: ", rank, text);
+}
+
+void write_note(int rank, std::string_view text) noexcept {
+  write_line("", rank, text);
 }
 
 void print_error(int rank, std::string_view text) noexcept {
@@ -257,6 +270,9 @@ int Session::nodes() const {
 }
 const Launch& Session::launch() const {
   return impl_->launch;
+}
+std::string Session::sums() const {
+  return impl_->world->sums;
 }
 std::string Session::description() const {
   return impl_->world->description;

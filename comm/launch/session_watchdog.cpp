@@ -1,9 +1,11 @@
 // Kept apart from watchdog.cpp, so that a program whose watchdog has no Session links neither Session nor MPI.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <lockstep/comm/launch/detail/error_line.hpp>
 #include <lockstep/comm/launch/detail/rank_watch.hpp>
@@ -50,12 +52,15 @@ JobEnd::JobEnd(double seconds, int rank, const std::optional<BoardPlace>& place)
   }
 }
 
-void JobEnd::look(const std::string& doing) noexcept {
-  if (!board_) {
-    return;
+void JobEnd::look(const Watchdog::Look& found) noexcept {
+  if (board_) {
+    board_->alive();
   }
-  board_->write(doing);
   try {
+    report(found);
+    if (!board_) {
+      return;
+    }
     const std::string text = board_->first_difference();
     if (!text.empty() && board_->first_to_tell()) {
       leave_later(kForAbort, exit_code::kFailure);
@@ -65,6 +70,32 @@ void JobEnd::look(const std::string& doing) noexcept {
       leave(exit_code::kFailure);
     }
   } catch (...) {  // no memory: the watchdog ends a job that hangs
+  }
+}
+
+void JobEnd::report(const Watchdog::Look& found) {
+  if (!found.stalls) {
+    if (std::exchange(told_, false)) {
+      board_->end_of_stall();
+    }
+    asked_ = false;
+    return;
+  }
+  if (std::exchange(asked_, true)) {
+    return;
+  }
+  const auto stands = concat("no progress for ", std::lround(found.still_s), " s");
+  if (!board_) {
+    write_note(rank_, concat(stands, " while ", found.doing));
+    return;
+  }
+  told_ = board_->first_of_stall();
+  if (!told_) {
+    return;
+  }
+  write_note(-1, concat(stands, "; the ranks of host ", board_->host(), ":"));
+  for (const std::string& line : board_->table()) {
+    write_note(-1, concat("  ", line));
   }
 }
 
@@ -102,6 +133,10 @@ OperationLog* JobEnd::log(LoggedCommunicator communicator) noexcept {
   return board_ ? &board_->log(communicator) : nullptr;
 }
 
+Progress* JobEnd::progress() noexcept {
+  return board_ ? &board_->progress() : nullptr;
+}
+
 void JobEnd::keep_operations(const std::string& path) {
   const std::lock_guard lock(mutex_);
   operations_file_ = path;
@@ -133,7 +168,7 @@ RankWatch::RankWatch(double seconds, const Launch& launch, const Environment& en
     : end_(seconds, launch.size > 1 ? launch.rank : -1, board_place(launch, environment)),
       watchdog_(
           seconds, [this](const std::string& text) { end_.end(text); },
-          [this](const std::string& doing) { end_.look(doing); }) {}
+          [this](const Watchdog::Look& found) { end_.look(found); }, end_.progress()) {}
 
 }  // namespace detail
 
@@ -152,7 +187,7 @@ Watchdog::Watchdog(Session& session, double seconds) : Watchdog(seconds, job_end
 
 Watchdog::Watchdog(double seconds, const std::shared_ptr<detail::JobEnd>& end)
     : Watchdog(
-          seconds, [end](const std::string& text) { end->end(text); },
-          [end](const std::string& doing) { end->look(doing); }) {}
+          seconds, [end](const std::string& text) { end->end(text); }, [end](const Look& found) { end->look(found); },
+          end->progress()) {}
 
 }  // namespace lockstep::comm

@@ -37,6 +37,7 @@ struct Link {
   MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
   MPI_Op add_f16 = MPI_OP_NULL;
   HostAllReduce asked = HostAllReduce::automatic;
+  bool all_in_memory = false;
   std::optional<detail::NodeWindow> window;
   std::optional<SharedSum> shared;  ///< in the window, if the ranks have one
   // Operations of a communicator never run at the same time, so one thread writes; others may read. Plain loads and
@@ -83,10 +84,12 @@ bool each_has_a_core(MPI_Comm comm, int ranks) {
 }
 
 /// Collective: the ranks agree on what they do.
-void share_memory(Link& link, HostAllReduce asked) {
-  int least_and_most[] = {static_cast<int>(asked), -static_cast<int>(asked)};
+void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
+  const int what = static_cast<int>(asked) * 2 + (all_in_memory ? 1 : 0);
+  int least_and_most[] = {what, -what};
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, least_and_most, 2, MPI_INT, MPI_MIN, link.comm), "MPI_Allreduce");
   const bool same = least_and_most[0] == -least_and_most[1];
+  link.all_in_memory = same && all_in_memory;
   link.asked = same ? asked : HostAllReduce::mpi;
   if (link.asked == HostAllReduce::mpi || link.size == 1) {
     return;
@@ -108,7 +111,8 @@ void share_memory(Link& link, HostAllReduce asked) {
 }
 
 /// Takes ownership of comm.
-std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostAllReduce all_reduce) {
+std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostAllReduce all_reduce,
+                                bool all_in_memory) {
   auto link = std::make_shared<Link>();
   link->comm = comm;
   link->most_per_call = most_per_call;
@@ -121,7 +125,7 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostA
   auto holder = std::make_unique<std::shared_ptr<Link>>(link);
   check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
   static_cast<void>(holder.release());  // MPI owns it now
-  share_memory(*link, all_reduce);
+  share_memory(*link, all_reduce, all_in_memory);
   return link;
 }
 
@@ -288,7 +292,11 @@ void all_reduce(Link& link, const TensorView& data) {
   });
 }
 
-void reduce_scatter(const Link& link, const TensorView& in, const TensorView& out, bool in_place) {
+void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, bool in_place) {
+  if (link.all_in_memory && link.shared) {
+    link.shared->reduce_scatter(in, out);
+    return;
+  }
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
     // In place MPI takes the input where the output begins, and writes the output there: the first part of `in`.
@@ -313,7 +321,11 @@ void reduce_scatter(const Link& link, const TensorView& in, const TensorView& ou
   }
 }
 
-void all_gather(const Link& link, const TensorView& in, const TensorView& out, bool in_place) {
+void all_gather(Link& link, const TensorView& in, const TensorView& out, bool in_place) {
+  if (link.all_in_memory && link.shared) {
+    link.shared->all_gather(in, out);
+    return;
+  }
   const std::int64_t n = in.numel();
   const std::int64_t most = link.most_per_call / link.size;
   if (n <= most) {
@@ -347,7 +359,11 @@ void all_to_all(const Link& link, const TensorView& in, const TensorView& out) {
   });
 }
 
-void broadcast(const Link& link, const TensorView& data, int root) {
+void broadcast(Link& link, const TensorView& data, int root) {
+  if (link.all_in_memory && link.shared) {
+    link.shared->broadcast(data, root);
+    return;
+  }
   in_pieces(data.numel(), link.most_per_call, [&](std::int64_t i, int n) {
     check_mpi(MPI_Bcast(at(data, i), n, move_type(data.dtype), root, link.comm), "broadcast of ", n, " x ", data.dtype);
   });
@@ -408,7 +424,7 @@ class MpiCommunicator final : public Communicator {
     detail::check_parts("reduce_scatter", in, out, size());
     const bool in_place = detail::check_in_place("reduce_scatter", out, in, rank());
     run(stream, "reduce_scatter", in.bytes(),
-        [in, out, in_place](const Link& link) { comm::reduce_scatter(link, in, out, in_place); });
+        [in, out, in_place](Link& link) { comm::reduce_scatter(link, in, out, in_place); });
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
@@ -417,7 +433,7 @@ class MpiCommunicator final : public Communicator {
     detail::check_parts("all_gather", out, in, size());
     const bool in_place = detail::check_in_place("all_gather", in, out, rank());
     run(stream, "all_gather", in.bytes(),
-        [in, out, in_place](const Link& link) { comm::all_gather(link, in, out, in_place); });
+        [in, out, in_place](Link& link) { comm::all_gather(link, in, out, in_place); });
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
@@ -430,7 +446,7 @@ class MpiCommunicator final : public Communicator {
   void broadcast(Stream& stream, const TensorView& data, int root) override {
     detail::check_host("broadcast", stream, data);
     detail::check_rank("broadcast", root, size());
-    run(stream, "broadcast", data.bytes(), [data, root](const Link& link) { comm::broadcast(link, data, root); });
+    run(stream, "broadcast", data.bytes(), [data, root](Link& link) { comm::broadcast(link, data, root); });
   }
 
   void barrier(Stream& stream) override {
@@ -456,7 +472,8 @@ class MpiCommunicator final : public Communicator {
     enter_mpi("split");
     MPI_Comm part = MPI_COMM_NULL;
     check_mpi(MPI_Comm_split(link_->comm, color, key, &part), "split");
-    return std::make_unique<MpiCommunicator>(make_link(part, link_->most_per_call, link_->asked), path_, share_);
+    return std::make_unique<MpiCommunicator>(make_link(part, link_->most_per_call, link_->asked, link_->all_in_memory),
+                                             path_, share_);
   }
 
   [[nodiscard]] CommunicatorCounts counts() const override {
@@ -560,7 +577,8 @@ std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOp
   WorkerShare::wait_until_idle();
   MPI_Comm own = MPI_COMM_NULL;
   check_mpi(MPI_Comm_dup(parent, &own), "MPI_Comm_dup");
-  return std::make_unique<MpiCommunicator>(make_link(own, most_per_call, options.all_reduce), path, std::move(share));
+  return std::make_unique<MpiCommunicator>(make_link(own, most_per_call, options.all_reduce, options.all_in_memory),
+                                           path, std::move(share));
 }
 
 }  // namespace detail

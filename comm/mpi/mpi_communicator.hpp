@@ -25,6 +25,9 @@ struct MpiOptions {
   Stream* sole_mpi_worker = nullptr;
   /// The same on all ranks, or all take mpi. Parts that split() makes have it from the whole.
   HostAllReduce all_reduce = HostAllReduce::automatic;
+  /// Ranks that share memory reduce_scatter(), all_gather() and broadcast() there too; sums are then in rank order. For
+  /// HierarchicalCommunicator. Inherited likewise.
+  bool all_in_memory = false;
 };
 
 /// Of a communicator of make_mpi_communicator(), or of one around it.
@@ -52,7 +55,8 @@ struct AllReducePath {
 /// StateError for a second one while a communicator made with the first exists.
 ///
 /// Ranks of one node share a window, made here and in split(): all_reduce() adds there, in rank order, and makes no MPI
-/// call. All other operations are MPI's, and so are all_reduce() of ranks on several nodes.
+/// call. All other operations are MPI's unless MpiOptions::all_in_memory, and so are all_reduce() of ranks on several
+/// nodes, which HierarchicalCommunicator divides.
 ///
 /// The destructor frees the duplicate (collective); otherwise MPI_Finalize does.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options = {});

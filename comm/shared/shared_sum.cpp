@@ -150,6 +150,19 @@ struct Block {
   }
 };
 
+/// What ranks announce: element type, operation, number of elements.
+enum class Kind : unsigned char { all_reduce, reduce_scatter, all_gather, broadcast };
+constexpr std::array<const char*, 4> kNames{"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
+constexpr std::uint64_t kMostTypes = 15;
+constexpr int kKindBit = 4;
+constexpr std::uint64_t kMostKinds = 3;
+constexpr int kCountBit = 6;
+
+std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
+  return static_cast<std::uint64_t>(n) << kCountBit | static_cast<std::uint64_t>(kind) << kKindBit |
+         static_cast<std::uint64_t>(dtype);
+}
+
 }  // namespace
 
 /// Written by its own rank, but for `sleepers`, which a rank that was killed in its sleep leaves too high: wakes for
@@ -248,8 +261,12 @@ void SharedSum::check_same(std::uint64_t what) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);
     if (of != what) {
       broken_ = true;
-      const auto text = [](std::uint64_t w) { return concat(w >> 8, " x ", static_cast<DType>(w & 0xff)); };
-      throw PeerError(concat("all_reduce of ", text(what), " on rank ", rank_, ", and of ", text(of), " on rank ", r,
+      const auto amount = [](std::uint64_t w) {
+        return concat("of ", w >> kCountBit, " x ", static_cast<DType>(w & kMostTypes));
+      };
+      const auto name = [](std::uint64_t w) { return concat(kNames[w >> kKindBit & kMostKinds], ' '); };
+      throw PeerError(concat(name(what), amount(what), " on rank ", rank_, ", and ",
+                             name(of) == name(what) ? "" : name(of), amount(of), " on rank ", r,
                              ", expected the same on all ranks"));
     }
   }
@@ -361,13 +378,17 @@ void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool past_cach
   }
 }
 
+bool SharedSum::is_shared(const char* operation, std::int64_t elements) const {
+  require<PeerError>(!broken_, operation, ": the ranks called different operations before");
+  return elements > 0 && ranks_ > 1;
+}
+
 void SharedSum::all_reduce(const TensorView& data) {
-  require<PeerError>(!broken_, "all_reduce: the ranks called different operations before");
   const std::int64_t n = data.numel();
-  if (n == 0 || ranks_ == 1) {
+  if (!is_shared("all_reduce", n)) {
     return;
   }
-  const std::uint64_t what = static_cast<std::uint64_t>(n) << 8 | static_cast<std::uint64_t>(data.dtype);
+  const std::uint64_t what = announced(Kind::all_reduce, data.dtype, n);
   detail::visit_sum(data.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     T* elements = static_cast<T*>(data.data);
@@ -379,6 +400,97 @@ void SharedSum::all_reduce(const TensorView& data) {
       each_adds_its_part(elements, chunks, past_caches, what);
     }
   });
+}
+
+template <class T>
+void SharedSum::each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what) {
+  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // of each part
+  Block<T> block;
+  announce(what);
+  for (std::int64_t i = 0; i < n; i += most) {
+    const std::int64_t count_here = std::min(most, n - i);
+    const std::uint64_t step = step_;
+    for (int r = 0; r < ranks_; ++r) {
+      if (r != rank_) {
+        copy(staged<T>(rank_, step) + r * most, in + r * n + i, count_here);
+      }
+    }
+    count();
+    wait_for_all();
+    if (i == 0) {
+      check_same(what);
+    }
+    for (std::int64_t j = 0; j < count_here; j += Block<T>::kMost) {
+      const std::int64_t m = std::min(Block<T>::kMost, count_here - j);
+      const auto of = [&](int r) { return (r == rank_ ? in + rank_ * n + i : staged<T>(r, step) + rank_ * most) + j; };
+      copy(out + i + j, block.sum(ranks_, of, m), m);
+    }
+  }
+}
+
+template <class Of>
+void SharedSum::each_shows_a_part(std::byte* data, std::int64_t longest, const Of& of, std::uint64_t what) {
+  const auto most = static_cast<std::int64_t>(chunk_bytes_);
+  const auto count_at = [&](int r, std::int64_t i) {
+    return static_cast<std::size_t>(std::clamp<std::int64_t>(of(r).count - i, 0, most));
+  };
+  announce(what);
+  for (std::int64_t i = 0; i < longest; i += most) {
+    const std::uint64_t step = step_;
+    std::memcpy(staged<std::byte>(rank_, step), data + of(rank_).begin + i, count_at(rank_, i));
+    count();
+    wait_for_all();
+    if (i == 0) {
+      check_same(what);
+    }
+    for (int k = 1; k < ranks_; ++k) {
+      const int r = (rank_ + k) % ranks_;
+      std::memcpy(data + of(r).begin + i, staged<std::byte>(r, step), count_at(r, i));
+    }
+  }
+}
+
+void SharedSum::reduce_scatter(const TensorView& in, const TensorView& out) {
+  const std::int64_t n = out.numel();
+  if (!is_shared("reduce_scatter", n)) {
+    if (n > 0 && in.data != out.data) {
+      std::memcpy(out.data, in.data, out.bytes());
+    }
+    return;
+  }
+  detail::visit_sum(in.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    each_adds_and_keeps_its_part(static_cast<const T*>(in.data), static_cast<T*>(out.data), n,
+                                 announced(Kind::reduce_scatter, in.dtype, n));
+  });
+}
+
+void SharedSum::all_gather(const TensorView& in, const TensorView& out) {
+  const auto part = static_cast<std::int64_t>(in.bytes());
+  auto* all = static_cast<std::byte*>(out.data);
+  if (in.numel() > 0 && in.data != all + rank_ * part) {
+    std::memcpy(all + rank_ * part, in.data, in.bytes());
+  }
+  if (is_shared("all_gather", in.numel())) {
+    each_shows_a_part(
+        all, part,
+        [&](int r) {
+          return Bytes{r * part, part};
+        },
+        announced(Kind::all_gather, in.dtype, in.numel()));
+  }
+}
+
+void SharedSum::broadcast(const TensorView& data, int root) {
+  const auto bytes = static_cast<std::int64_t>(data.bytes());
+  if (is_shared("broadcast", data.numel())) {
+    each_shows_a_part(
+        static_cast<std::byte*>(data.data), bytes,
+        [&](int r) {
+          return Bytes{0, r == root ? bytes : 0};
+        },
+        announced(Kind::broadcast, data.dtype, data.numel()));
+  }
 }
 
 }  // namespace lockstep::comm

@@ -15,8 +15,8 @@ struct SharedSumOptions {
   std::function<void()> idle{};
 };
 
-/// All-reduces of ranks that see the same memory, a window: processes of one node or threads. It makes no call of MPI
-/// and knows nothing of how the window came to be.
+/// All-reduces, and what else a sum over several nodes needs, of ranks that see the same memory, a window: processes of
+/// one node or threads. It makes no call of MPI and knows nothing of how the window came to be.
 ///
 /// Every element is x_0 + x_1 + .. in rank order, each sum rounded to the element type: the bits are the same on all
 /// ranks and depend neither on timing nor on which of the two ways below is taken.
@@ -49,6 +49,11 @@ class SharedSum {
   /// with different types or sizes all get a PeerError; afterwards every call on the window is a PeerError. A tensor
   /// without elements takes no part in that.
   void all_reduce(const TensorView& data);
+  /// As those of Communicator, and otherwise as all_reduce(): sums are made in rank order, and what is
+  /// only moved passes through the areas, of any type.
+  void reduce_scatter(const TensorView& in, const TensorView& out);
+  void all_gather(const TensorView& in, const TensorView& out);
+  void broadcast(const TensorView& data, int root);
 
  private:
   struct Line;
@@ -59,12 +64,22 @@ class SharedSum {
   [[nodiscard]] T* staged(int rank, std::uint64_t step) const;  ///< (a chunk), for what others add
   template <class T>
   [[nodiscard]] T* summed(int rank, std::uint64_t step) const;  ///< (a part of a chunk), for what others take
+  /// False where there is nothing to exchange.
+  [[nodiscard]] bool is_shared(const char* operation, std::int64_t elements) const;
   void announce(std::uint64_t what);
   void count();
   void wait_for_all();  ///< until every rank has counted as often as this one
   void check_same(std::uint64_t what);
   template <class T>
   void each_adds_all(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what);
+  template <class T>
+  void each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what);
+  struct Bytes {
+    std::int64_t begin, count;
+  };
+  /// Every rank gets of each rank r the bytes of(r) of `data`, `longest` at most.
+  template <class Of>
+  void each_shows_a_part(std::byte* data, std::int64_t longest, const Of& of, std::uint64_t what);
   template <class T>
   void each_adds_its_part(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what);
 

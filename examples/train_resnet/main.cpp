@@ -49,7 +49,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   });
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
-  nn::Recipe recipe{.model = *model, .test = std::move(data.test)};
+  nn::Recipe recipe{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
   recipe.rate = train_resnet::base_rate(request.name, o.training.optimizer);
   // Random parts of a picture are taken, and mirrored, where it is decoded.
   const bool folder = train_resnet::of_folder(o.data);

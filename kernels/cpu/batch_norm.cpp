@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include <lockstep/kernels/cpu/batch_norm_periods.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
@@ -27,16 +28,22 @@ void write_coefficients(double mean, double var, double epsilon, const T* weight
   coefficients[3 * channels + c] = static_cast<T>(inv_std);
 }
 
-template <int kRows, bool kResidual, bool kRelu, class T>
-void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* scale, const Value<T>* shift, T* y,
-                int64_t length) {
+/// What is added to the output of a batch norm: nothing, a tensor, or the output of another batch norm.
+enum class Added : unsigned char { none, tensor, norm };
+
+template <int kRows, Added kAdded, bool kRelu, class T>
+void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* scale, const Value<T>* shift,
+                const Value<T>* scale2, const Value<T>* shift2, T* y, int64_t length) {
 #pragma omp simd
   for (int64_t i = 0; i < length; ++i) {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
       Value<T> v = value_of(x[r * period + i]) * scale[i] + shift[i];
-      if constexpr (kResidual) {
+      if constexpr (kAdded == Added::tensor) {
         v += value_of(residual[r * period + i]);
+      }
+      if constexpr (kAdded == Added::norm) {
+        v += value_of(residual[r * period + i]) * scale2[i] + shift2[i];
       }
       if constexpr (kRelu) {
         v = v <= 0 ? 0 : v;  // NaN stays NaN
@@ -46,26 +53,36 @@ void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* s
   }
 }
 
-template <bool kResidual, bool kRelu, class T>
-void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual, T* y,
-           std::uint8_t* mask) {
+/// coefficients2 are those of the residual where kAdded is norm.
+template <Added kAdded, bool kRelu, class T>
+void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual,
+           const Value<T>* coefficients2, T* y, std::uint8_t* mask) {
+  constexpr bool kNorm = kAdded == Added::norm;
   const int64_t numel = layout.numel();
   const int64_t period = layout.period;
   parallel_ranges(context, layout.tiles(), layout.tile_grain(), [&](int64_t first, int64_t last) {
     RepeatedRow<Value<T>> scale(coefficients, layout);
     RepeatedRow<Value<T>> shift(coefficients + layout.channels, layout);
+    std::optional<RepeatedRow<Value<T>>> scale2;
+    std::optional<RepeatedRow<Value<T>>> shift2;
+    if constexpr (kNorm) {
+      scale2.emplace(coefficients2, layout);
+      shift2.emplace(coefficients2 + layout.channels, layout);
+    }
     for (int64_t i = first; i < last; ++i) {
       const int64_t begin = i * layout.tile;
-      for_pieces(
-          begin, std::min(numel, begin + layout.tile), period, [&](auto n, int64_t at, int64_t phase, int64_t length) {
-            apply_rows<n(), kResidual, kRelu>(x + at, kResidual ? residual + at : nullptr, period,
-                                              scale.from(phase, length), shift.from(phase, length), y + at, length);
-            if (mask != nullptr) {
-              for (int r = 0; r < n(); ++r) {
-                pack_positive(y + at + r * period, length, mask + (at + r * period) / 8);
-              }
-            }
-          });
+      for_pieces(begin, std::min(numel, begin + layout.tile), period,
+                 [&](auto n, int64_t at, int64_t phase, int64_t length) {
+                   apply_rows<n(), kAdded, kRelu>(x + at, kAdded != Added::none ? residual + at : nullptr, period,
+                                                  scale.from(phase, length), shift.from(phase, length),
+                                                  kNorm ? scale2->from(phase, length) : nullptr,
+                                                  kNorm ? shift2->from(phase, length) : nullptr, y + at, length);
+                   if (mask != nullptr) {
+                     for (int r = 0; r < n(); ++r) {
+                       pack_positive(y + at + r * period, length, mask + (at + r * period) / 8);
+                     }
+                   }
+                 });
     }
   });
   if (mask != nullptr) {
@@ -99,6 +116,14 @@ void batch_norm_finalize(CpuContext& /*context*/, const TensorView& stats, const
   });
 }
 
+void batch_norm_coefficients(CpuContext& context, const TensorView& x, const TensorView& valid,
+                             const TensorView& weight, const TensorView& bias, double epsilon, double momentum,
+                             const TensorView& stats, const TensorView& running_mean, const TensorView& running_var,
+                             const TensorView& coefficients, const TensorView& workspace) {
+  batch_norm_stats(context, x, valid, stats, workspace);
+  batch_norm_finalize(context, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
+}
+
 void batch_norm_finalize_inference(CpuContext& /*context*/, const TensorView& running_mean,
                                    const TensorView& running_var, const TensorView& weight, const TensorView& bias,
                                    double epsilon, const TensorView& coefficients) {
@@ -120,13 +145,25 @@ void batch_norm_apply(CpuContext& context, const TensorView& x, const TensorView
     const T* pr = pointer<T>(residual);
     T* py = y.as<T>();
     auto* pm = pointer<std::uint8_t>(mask);
+    const Value<T>* none = nullptr;
     if (pr != nullptr) {
-      relu ? apply<true, true>(context, layout, px, pc, pr, py, pm)
-           : apply<true, false>(context, layout, px, pc, pr, py, pm);
+      relu ? apply<Added::tensor, true>(context, layout, px, pc, pr, none, py, pm)
+           : apply<Added::tensor, false>(context, layout, px, pc, pr, none, py, pm);
     } else {
-      relu ? apply<false, true>(context, layout, px, pc, pr, py, pm)
-           : apply<false, false>(context, layout, px, pc, pr, py, pm);
+      relu ? apply<Added::none, true>(context, layout, px, pc, pr, none, py, pm)
+           : apply<Added::none, false>(context, layout, px, pc, pr, none, py, pm);
     }
+  });
+}
+
+void batch_norm_apply_pair(CpuContext& context, const TensorView& x, const TensorView& coefficients,
+                           const TensorView& residual, const TensorView& residual_coefficients, bool relu,
+                           const TensorView& y, const TensorView& mask) {
+  const Layout layout(x.shape, Layout::Pass::elementwise);
+  visit_element(x.dtype, "batch_norm_apply_pair", [&]<class T>(std::type_identity<T>) {
+    const auto run = relu ? apply<Added::norm, true, T> : apply<Added::norm, false, T>;
+    run(context, layout, x.as<T>(), coefficients.as<Value<T>>(), residual.as<T>(), residual_coefficients.as<Value<T>>(),
+        y.as<T>(), pointer<std::uint8_t>(mask));
   });
 }
 

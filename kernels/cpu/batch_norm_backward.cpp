@@ -208,6 +208,24 @@ void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
   }
 }
 
+/// to = g, rounded, in the valid rows, 0 in the others. Elementwise: to may be dy or dy2.
+template <class T>
+void store_masked(CpuContext& context, const Layout& layout, const Gradient<T>& in, int64_t rows, T* to) {
+  const int64_t numel = layout.numel();
+  const int64_t valid = rows * layout.channels;
+  parallel_ranges(context, (numel + kBlock - 1) / kBlock, kGrain / kBlock, [&](int64_t first, int64_t last) {
+    alignas(64) Value<T> g[kBlock];
+    for (int64_t i = first; i < last; ++i) {
+      const int64_t begin = i * kBlock;
+      const int64_t end = std::min(numel, begin + kBlock);
+      const int64_t stop = std::clamp(valid, begin, end);
+      in.read(begin, stop - begin, g);
+      store_values(g, stop - begin, to + begin);
+      std::fill(to + stop, to + end, T(0));
+    }
+  });
+}
+
 template <class T>
 void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, const T* x,
               const Value<T>* coefficients, const Value<T>* sums, double count, int64_t rows, T* dx, T* dresidual) {
@@ -255,11 +273,16 @@ void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, 
 void batch_norm_backward_reduce(CpuContext& context, const TensorView& dy, const TensorView& dy2,
                                 const TensorView& mask, const TensorView& x, const TensorView& coefficients,
                                 const TensorView& valid, GradMode mode, const TensorView& sums,
-                                const TensorView& dweight, const TensorView& dbias, const TensorView& workspace) {
+                                const TensorView& dweight, const TensorView& dbias, const TensorView& masked,
+                                const TensorView& workspace) {
   const Layout layout(x.shape);
   const int64_t rows = valid_rows("batch_norm_backward_reduce", layout, x, valid);
   visit_element(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
-    const Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    Gradient<T> in{dy.as<T>(), pointer<T>(dy2), pointer<std::uint8_t>(mask)};
+    if (masked.given()) {
+      store_masked(context, layout, in, rows, masked.as<T>());
+      in = {masked.as<T>(), nullptr, nullptr};
+    }
     const bool wanted = mode != GradMode::ignore;
     const auto run = in.dy2 != nullptr
                          ? (in.mask != nullptr ? backward_sums<true, true, T> : backward_sums<true, false, T>)

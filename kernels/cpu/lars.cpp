@@ -9,8 +9,9 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Norm of elements [begin, begin + count) of a view. partial: one number a chunk.
-double norm(const CpuContext& context, const TensorView& x, std::int64_t begin, std::int64_t count, double* partial) {
+/// Sum of the squares of elements [begin, begin + count) of a view. partial: one number a chunk.
+double squares_of(const CpuContext& context, const TensorView& x, std::int64_t begin, std::int64_t count,
+                  double* partial) {
   double sum = 0;
   visit_dtype(x.dtype, [&]<class T>(std::type_identity<T>) {
     if constexpr (!std::is_integral_v<T>) {
@@ -24,13 +25,13 @@ double norm(const CpuContext& context, const TensorView& x, std::int64_t begin, 
       });
     }
   });
-  return std::sqrt(sum);
+  return sum;
 }
 
 }  // namespace
 
 void lars_update(CpuContext& context, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace) {
+                 const TensorView& workspace, const TensorView& squares) {
   if (update.segments.empty() || skips(update)) {
     return;
   }
@@ -40,20 +41,43 @@ void lars_update(CpuContext& context, const LarsOptions& options, const ArenaUpd
   double factor = 1;
   visit_compute(update.parameters.dtype, "lars_update",
                 [&]<class T>(std::type_identity<T>) { factor = static_cast<double>(factor_of<T>(update)); });
+  const double* row = squares.given() ? squares.as<double>() : nullptr;
   for (std::size_t i = 0; i < update.segments.size(); ++i) {
     const ArenaSegment& segment = update.segments[i];
+    const double* const given = row;
+    row += row != nullptr && segment.trainable && segment.count > 0 ? 2 : 0;
     const auto [begin, end] = piece_of(segment, update.begin, n);
     ratios[i] = 1;
     if (begin >= end || !segment.trainable || !segment.adapts) {
       continue;
     }
-    const double p = norm(context, update.parameters, begin, segment.count, partial);
-    const double g = norm(context, update.gradients, begin, segment.count, partial) * std::abs(factor);
+    const auto norm = [&, first = begin](const TensorView& x, int column) {
+      return std::sqrt(given != nullptr ? given[column] : squares_of(context, x, first, segment.count, partial));
+    };
+    const double p = norm(update.parameters, 0);
+    const double g = norm(update.gradients, 1) * std::abs(factor);
     if (p > 0 && g > 0) {
       ratios[i] = options.trust_coefficient * p / (g + segment.weight_decay * p + options.epsilon);
     }
   }
   momentum_update(context, update, {options.momentum, options.nesterov}, velocity, ratios);
+}
+
+void lars_squares(CpuContext& context, const ArenaUpdate& update, const TensorView& squares,
+                  const TensorView& workspace) {
+  auto* partial = static_cast<double*>(workspace.data);
+  double* row = squares.as<double>();
+  for (const ArenaSegment& segment : update.segments) {
+    if (!segment.trainable || segment.count == 0) {
+      continue;
+    }
+    const auto [begin, end] = piece_of(segment, update.begin, update.parameters.numel());
+    if (begin < end) {
+      row[0] += squares_of(context, update.parameters, begin, end - begin, partial);
+      row[1] += squares_of(context, update.gradients, begin, end - begin, partial);
+    }
+    row += 2;
+  }
 }
 
 }  // namespace lockstep::ops::backend

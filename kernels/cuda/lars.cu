@@ -29,50 +29,101 @@ __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ g
   }
 }
 
-/// One block per part. partial: (chunks of the call, 2), ratios: (parts of the call).
+/// The sums of partial (chunks of the call, 2) over the chunks of a part, in every thread of one block.
+__device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, const double* partial,
+                     double (&joined)[2]) {
+  const std::int64_t first = table.chunks_before + part.first_chunk;
+  const std::int64_t chunks = (part.end - part.begin + gpu::kArenaChunk - 1) / gpu::kArenaChunk;
+  double sums[2] = {};
+  for (std::int64_t chunk = threadIdx.x; chunk < chunks; chunk += kBlock) {
+    sums[0] += partial[2 * (first + chunk)];
+    sums[1] += partial[2 * (first + chunk) + 1];
+  }
+  joined[0] = gpu::block_sum<kBlock>(sums[0]);
+  joined[1] = gpu::block_sum<kBlock>(sums[1]);
+}
+
+/// One block per part. partial: (chunks of the call, 2), ratios: (parts of the call). squares, if they are not null,
+/// take the place of partial: (parts of the call, 2).
 __global__ void __launch_bounds__(kBlock)
     ratios_kernel(const __grid_constant__ gpu::ArenaTable table, double trust_coefficient, double epsilon,
-                  const float* factor, const double* partial, double* ratios) {
+                  const float* factor, const double* partial, const double* squares, double* ratios) {
   for (int number = static_cast<int>(blockIdx.x); number < table.count; number += static_cast<int>(gridDim.x)) {
     const gpu::ArenaPart& part = table.parts[number];
-    const std::int64_t first = table.chunks_before + part.first_chunk;
-    const std::int64_t chunks = (part.end - part.begin + gpu::kArenaChunk - 1) / gpu::kArenaChunk;
-    double sums[2] = {};
-    for (std::int64_t chunk = threadIdx.x; chunk < chunks; chunk += kBlock) {
-      sums[0] += partial[2 * (first + chunk)];
-      sums[1] += partial[2 * (first + chunk) + 1];
+    const std::int64_t place = table.parts_before + number;
+    double sums[2];
+    if (squares != nullptr) {
+      sums[0] = squares[2 * place];
+      sums[1] = squares[2 * place + 1];
+    } else {
+      join(table, part, partial, sums);
     }
-    const double p = sqrt(gpu::block_sum<kBlock>(sums[0]));
+    const double p = sqrt(sums[0]);
     const double scale = factor != nullptr ? fabs(static_cast<double>(*factor)) : 1.0;
-    const double g = sqrt(gpu::block_sum<kBlock>(sums[1])) * scale;
+    const double g = sqrt(sums[1]) * scale;
     if (threadIdx.x == 0) {
       const double ratio = trust_coefficient * p / (g + part.weight_decay * p + epsilon);
-      ratios[table.parts_before + number] = part.adapts && p > 0 && g > 0 ? ratio : 1.0;
+      ratios[place] = part.adapts && p > 0 && g > 0 ? ratio : 1.0;
     }
   }
 }
 
-template <class G>
-void find_norms(CudaContext& context, const ArenaUpdate& update, double* partial, const gpu::ArenaTable& table) {
+/// One block per part. partial: (chunks of the call, 2), squares: (parts of the call, 2), to which they are added.
+__global__ void __launch_bounds__(kBlock)
+    squares_kernel(const __grid_constant__ gpu::ArenaTable table, const double* partial, double* squares) {
+  for (int number = static_cast<int>(blockIdx.x); number < table.count; number += static_cast<int>(gridDim.x)) {
+    double sums[2];
+    join(table, table.parts[number], partial, sums);
+    if (threadIdx.x == 0) {
+      double* const row = squares + 2 * (number + table.parts_before);
+      row[0] += sums[0];
+      row[1] += sums[1];
+    }
+  }
+}
+
+/// Enqueues the squares of the parts of a table, chunk by chunk. partial: (chunks of the call, 2).
+void find_squares(CudaContext& context, const ArenaUpdate& update, double* partial, const gpu::ArenaTable& table) {
   const auto* parameters = gpu::data<const float>(update.parameters);
-  const auto* gradients = gpu::data<const G>(update.gradients);
-  gpu::launch(norms_kernel<G>, dim3(gpu::blocks_for(table.chunks, 1)), dim3(kBlock), 0, context.stream(), table,
-              gpu::aligned_to_vectors(parameters, gradients), parameters, gradients, partial);
+  gpu::visit_element(update.gradients.dtype, "lars", [&]<class G>(std::type_identity<G>) {
+    const auto* gradients = gpu::data<const G>(update.gradients);
+    gpu::launch(norms_kernel<G>, dim3(gpu::blocks_for(table.chunks, 1)), dim3(kBlock), 0, context.stream(), table,
+                gpu::aligned_to_vectors(parameters, gradients), parameters, gradients, partial);
+  });
+}
+
+/// The rows of the parts of a call.
+double* rows_of(const ArenaUpdate& update, const TensorView& squares) {
+  return gpu::data<double>(squares) + 2 * lars_first_row(update.segments, update.begin);
 }
 
 }  // namespace
 
 void lars_update(CudaContext& context, const LarsOptions& options, const ArenaUpdate& update,
-                 const TensorView& velocity, const TensorView& workspace) {
+                 const TensorView& velocity, const TensorView& workspace, const TensorView& squares) {
   auto* ratios = static_cast<double*>(workspace.data);
   auto* partial = ratios + update.segments.size();
+  const double* const rows = squares.given() ? rows_of(update, squares) : nullptr;
   gpu::for_each_table(update, 1, [&](const gpu::ArenaTable& table) {
-    gpu::visit_element(update.gradients.dtype, "lars_update",
-                       [&]<class G>(std::type_identity<G>) { find_norms<G>(context, update, partial, table); });
+    if (rows == nullptr) {
+      find_squares(context, update, partial, table);
+    }
     gpu::launch(ratios_kernel, dim3(gpu::blocks_for(table.count, 1)), dim3(kBlock), 0, context.stream(), table,
-                options.trust_coefficient, options.epsilon, gpu::data<const float>(update.factor), partial, ratios);
+                options.trust_coefficient, options.epsilon, gpu::data<const float>(update.factor),
+                static_cast<const double*>(partial), rows, ratios);
   });
   momentum_update(context, update, {options.momentum, options.nesterov}, velocity, ratios);
+}
+
+void lars_squares(CudaContext& context, const ArenaUpdate& update, const TensorView& squares,
+                  const TensorView& workspace) {
+  auto* partial = static_cast<double*>(workspace.data);
+  double* const rows = rows_of(update, squares);
+  gpu::for_each_table(update, 1, [&](const gpu::ArenaTable& table) {
+    find_squares(context, update, partial, table);
+    gpu::launch(squares_kernel, dim3(gpu::blocks_for(table.count, 1)), dim3(kBlock), 0, context.stream(), table,
+                static_cast<const double*>(partial), rows);
+  });
 }
 
 }  // namespace lockstep::ops::backend

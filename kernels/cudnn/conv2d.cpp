@@ -20,8 +20,7 @@
 
 // Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN does only the
 // convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the weights as f32.
-// Some shapes and types have no engines for the first form; no engine that cuDNN 9.19 recommends writes an f32 gradient
-// beside 16-bit tensors.
+// Some shapes and types have no engines for the first form, as a 16-bit convolution that adds to an f32 gradient.
 
 namespace lockstep::ops::cudnn {
 namespace {

@@ -221,6 +221,7 @@ ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
   graph.pad_before = spatial(desc, desc.pad_before, 0);
   graph.pad_after = spatial(desc, desc.pad_after, 0);
   graph.accumulate = !forward && fused && desc.grad_mode == GradMode::accumulate;
+  graph.passes_on = to_weights && fused && !graph.accumulate && graph.weights.dtype != desc.dtype;
   return graph;
 }
 
@@ -292,13 +293,13 @@ OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
   const auto convolution = [&](cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t conv_name,
                                cudnnBackendAttributeName_t alpha_name, cudnnBackendAttributeName_t beta_name,
                                cudnnBackendAttributeName_t x_name, cudnnBackendAttributeName_t w_name,
-                               cudnnBackendAttributeName_t y_name, const Descriptor& to) {
+                               cudnnBackendAttributeName_t y_name, const Descriptor& w, const Descriptor& to) {
     Descriptor operation(type);
     operation.set(conv_name, conv);
     operation.set(alpha_name, CUDNN_TYPE_FLOAT, alpha);
     operation.set(beta_name, CUDNN_TYPE_FLOAT, beta);
     operation.set(x_name, x);
-    operation.set(w_name, weights);
+    operation.set(w_name, w);
     operation.set(y_name, to);
     operation.finalize();
     operations.push_back(std::move(operation));
@@ -307,31 +308,47 @@ OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
     convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, to);
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, weights, to);
+  };
+  const auto to_weights = [&](const Descriptor& to) {
+    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, to, y);
+  };
+  /// to = sum [mode bias], in f32.
+  const auto pointwise = [&](cudnnPointwiseMode_t mode, const Descriptor& sum, const Descriptor* bias,
+                             const Descriptor& to) {
+    Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+    function.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    function.finalize();
+    Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sum);
+    if (bias != nullptr) {
+      operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *bias);
+    }
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+    operation.finalize();
+    operations.push_back(std::move(operation));
+    parts_.push_back(std::move(function));
+  };
+  const auto sums_of = [&](GraphTensor sums) {
+    sums.uid = Uid::sum;
+    sums.dtype = DType::f32;
+    return tensor(sums, true);
   };
   switch (graph.pass) {
     case ConvPass::forward:
       if (graph.bias) {
-        GraphTensor sums = graph.y;
-        sums.uid = Uid::sum;
-        sums.dtype = DType::f32;
-        Descriptor sum = tensor(sums, true);
+        Descriptor sum = sums_of(graph.y);
         Descriptor bias = tensor(*graph.bias);
         forward(sum);
-        Descriptor add(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-        add.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, CUDNN_POINTWISE_ADD);
-        add.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-        add.finalize();
-        Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, add);
-        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sum);
-        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias);
-        operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-        operation.finalize();
-        operations.push_back(std::move(operation));
+        pointwise(CUDNN_POINTWISE_ADD, sum, &bias, y);
         parts_.push_back(std::move(sum));
         parts_.push_back(std::move(bias));
-        parts_.push_back(std::move(add));
       } else {
         forward(y);
       }
@@ -340,14 +357,18 @@ OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
       convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, y);
+                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, weights,
+                  y);
       break;
     case ConvPass::backward_weights:
-      convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, y);
+      if (graph.passes_on) {
+        Descriptor sum = sums_of(graph.weights);
+        to_weights(sum);
+        pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, weights);
+        parts_.push_back(std::move(sum));
+      } else {
+        to_weights(weights);
+      }
       break;
   }
   graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
@@ -431,12 +452,14 @@ std::optional<Algorithm> Algorithm::parse(std::string_view text) {
 std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass) {
   Found found;
   const auto fused = make_graph(desc, pass, Form::fused, target);
-  if (fused) {
+  // A gradient of the weights that passes through f16 may overflow there.
+  const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
+  // Engines that pass their sums on are compiled at run time, and nobody knows how fast they are: they come last.
+  const bool fused_last = !split_last && describe(desc, pass, Form::fused).passes_on;
+  if (fused && !fused_last) {
     add_recommended({8, 4, 2}, *fused, target, desc, Form::fused, found);
   }
   const bool know_fused = !found.empty();
-  // A gradient of the weights that passes through f16 may overflow there.
-  const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
   if (fused && !know_fused && split_last) {
     add_untuned(4, *fused, target, desc, found);
   }
@@ -445,7 +468,9 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
       add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, target, desc, Form::split, found);
     }
   }
-  if (fused && !know_fused && !split_last) {
+  if (fused && fused_last) {
+    add_recommended({4, 2, 1}, *fused, target, desc, Form::fused, found);
+  } else if (fused && !know_fused && !split_last) {
     add_untuned(4, *fused, target, desc, found);
   }
   found.first.insert(found.first.end(), found.last.begin(), found.last.end());

@@ -40,6 +40,9 @@ struct ConvGraph {
   std::optional<GraphTensor> bias;  ///< forward: (1, K, 1..), added in f32 to the sums before they are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
   bool accumulate = false;  ///< output = result + output
+  /// backward_weights beside 16-bit tensors: the sums pass through an operation that changes nothing to an output in
+  /// f32, which no engine of the bare convolution writes.
+  bool passes_on = false;
 };
 
 /// UnsupportedError for what cuDNN lacks: f64, circular padding.
@@ -102,7 +105,8 @@ struct Algorithm {
 /// The allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first. Fused ones come
 /// before split ones; within each, the first few of mode A, then of mode B, then of the fallback list. When the
 /// heuristics have no fused algorithm, engines that support fused with default settings come after the split ones; they
-/// come before them where split would pass f32 values through f16. Engines that cuDNN calls nondeterministic come last.
+/// come before them where split would pass f32 values through f16. A bf16 gradient of the weights has fused ones last,
+/// because these are compiled at run time. Engines that cuDNN calls nondeterministic come last.
 /// About 25 at most. UnsupportedError as describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
 

@@ -156,8 +156,9 @@ struct TrainingData {
 struct DataSplit {
   std::unique_ptr<ImageDataset> train;
   std::unique_ptr<ImageDataset> test;
-  ChannelStatistics statistics;  ///< of the training set; normalise the images of both sets
-  std::string about{};           ///< what else a user wants to know of them, one line; or empty
+  ChannelStatistics statistics;            ///< of the training set; normalise the images of both sets
+  std::string about{};                     ///< what else a user wants to know of them, one line; or empty
+  std::vector<std::string> class_names{};  ///< by label; empty: the source has none
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
 };

@@ -118,6 +118,7 @@ FolderList split_classes(const fs::path& root, const fs::path& part, double frac
   FolderList list;
   for (auto& [name, images] : classes_in(root, part)) {
     const std::int32_t label = list.classes++;
+    list.names.push_back(name);
     const std::vector<bool> test = chosen(images.size(), fraction, seed, label);
     for (std::size_t i = 0; i < images.size(); ++i) {
       (test[i] ? list.test : list.train).push_back({std::move(images[i]), label});
@@ -148,6 +149,7 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
       list.test.push_back({std::move(image), list.classes});
     }
     ++list.classes;
+    list.names.push_back(train[i].first);
   }
   list.about = concat("test images are those of ", test_part);
   return list;

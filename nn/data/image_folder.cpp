@@ -209,6 +209,7 @@ DataSplit detail::open_folder(const std::string& folder, const FolderOptions& gi
   split.test = std::make_unique<FolderImages>("folder:" + folder + " test", folder, std::move(list.test), list.classes,
                                               options, seed, false);
   split.statistics = kImageNet;
+  split.class_names = std::move(list.names);
   split.about = concat(list.about, ", resized to ", options.resize, " and cropped; ",
                        !options.random_crops           ? std::string("training images likewise")
                        : options.crop == CropOptions{} ? std::string("random crops to train on")

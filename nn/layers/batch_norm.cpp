@@ -84,22 +84,30 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     valid = builder.state(StateField::valid);
     const SlotId own = builder.statistics(name() + ".stats", {2 * channels + 1});
     const SlotId scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
-    builder.call("batch_norm stats", {x, valid}, {own, scratch}, 0, [=](Context& context, const Frame& frame) {
-      ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[scratch]);
-    });
     stats = own;
     if (shared) {
+      builder.call("batch_norm stats", {x, valid}, {own, scratch}, 0, [=](Context& context, const Frame& frame) {
+        ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[scratch]);
+      });
       const SlotId all = gathered(builder, own, name() + ".stats of all ranks");
       stats = builder.statistics(name() + ".shared stats", {2 * channels + 1});
       builder.call("batch_norm merge_stats", {all}, {stats}, 0, [=](Context& context, const Frame& frame) {
         ops::batch_norm_merge_stats(context, frame[all], frame[stats]);
       });
+      builder.call("batch_norm finalize", {stats, weight, bias, running_mean, running_var},
+                   {coefficients, running_mean, running_var}, 0, [=](Context& context, const Frame& frame) {
+                     ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
+                                              frame[running_mean], frame[running_var], frame[coefficients]);
+                   });
+    } else {
+      builder.call("batch_norm coefficients", {x, valid, weight, bias, running_mean, running_var},
+                   {stats, coefficients, running_mean, running_var, scratch}, 0,
+                   [=](Context& context, const Frame& frame) {
+                     ops::batch_norm_coefficients(context, frame[x], frame[valid], frame[weight], frame[bias], epsilon,
+                                                  momentum, frame[stats], frame[running_mean], frame[running_var],
+                                                  frame[coefficients], frame[scratch]);
+                   });
     }
-    builder.call("batch_norm finalize", {stats, weight, bias, running_mean, running_var},
-                 {coefficients, running_mean, running_var}, 0, [=](Context& context, const Frame& frame) {
-                   ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
-                                            frame[running_mean], frame[running_var], frame[coefficients]);
-                 });
     if (relu) {
       mask =
           builder.tensor(name() + ".mask", {static_cast<std::int64_t>(ops::relu_mask_bytes(shape.numel()))}, DType::u8);
@@ -111,14 +119,28 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                                                       frame[bias], epsilon, frame[coefficients]);
                  });
   }
-  // Backward reads x, not y; so only without backward may y take the place of x.
-  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                        : builder.activation(name(), shape);
-  builder.call(
-      "batch_norm apply", {x, coefficients, residual}, {y, mask}, 0, [=](Context& context, const Frame& frame) {
-        ops::batch_norm_apply(context, frame[x], frame[coefficients], frame[residual], relu, frame[y], frame[mask]);
-      });
-  builder.set_output(y);
+  if (!relu && !has_residual && builder.may_leave_coefficients()) {  // the reader's pass computes y on its way
+    builder.set_output(x);
+    builder.set_coefficients(coefficients);
+  } else {
+    // Backward reads x, not y; so only without backward may y take the place of x.
+    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                          : builder.activation(name(), shape);
+    const SlotId added = has_residual ? builder.input_coefficients(1) : SlotId{};
+    if (added.valid()) {
+      builder.call("batch_norm apply_pair", {x, coefficients, residual, added}, {y, mask}, 0,
+                   [=](Context& context, const Frame& frame) {
+                     ops::batch_norm_apply_pair(context, frame[x], frame[coefficients], frame[residual], frame[added],
+                                                relu, frame[y], frame[mask]);
+                   });
+    } else {
+      builder.call(
+          "batch_norm apply", {x, coefficients, residual}, {y, mask}, 0, [=](Context& context, const Frame& frame) {
+            ops::batch_norm_apply(context, frame[x], frame[coefficients], frame[residual], relu, frame[y], frame[mask]);
+          });
+    }
+    builder.set_output(y);
+  }
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
@@ -126,12 +148,17 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     const SlotId own = b.statistics("d(" + name() + ").sums", {2, channels});
     const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
     const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
+    // The residual's gradient is the masked sum of dy and dy2: stored by the first pass, it saves the second pass to
+    // read both and the mask. It takes the memory of dy2.
+    const bool stores = b.fuses() && has_residual && b.first_input_gradient(1);
+    GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
+    const SlotId masked = dresidual.slot;
     b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
-           {own, dweight.slot, dbias.slot, scratch}, 0,
+           {own, dweight.slot, dbias.slot, masked, scratch}, 0,
            [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
              ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
                                              frame[valid], dweight.mode, frame[own], frame[dweight.slot],
-                                             frame[dbias.slot], frame[scratch]);
+                                             frame[dbias.slot], frame[masked], frame[scratch]);
            });
     SlotId sums = own;
     if (shared) {  // before input_gradient(), whose gradient the next call writes
@@ -145,7 +172,17 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     }
     // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
     const GradientTarget dx = b.input_gradient(0, dy, false);
-    const GradientTarget dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};
+    if (stores) {
+      if (dx.wanted()) {
+        b.call("batch_norm backward_apply", {masked, x, coefficients, sums, stats, valid}, {dx.slot}, 0,
+               [=](Context& context, const Frame& frame) {
+                 ops::batch_norm_backward_apply(context, frame[masked], {}, {}, frame[x], frame[coefficients],
+                                                frame[sums], frame[stats], frame[valid], frame[dx.slot], {});
+               });
+      }
+      return;
+    }
+    dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};
     if (!dx.wanted() && !dresidual.wanted()) {
       return;
     }

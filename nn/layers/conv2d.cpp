@@ -132,8 +132,9 @@ void Conv2dLayer::plan(PlanBuilder& builder) const {
       pass_desc.grad_mode = dx.mode;
       const auto data_plan = plan_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
       const SlotId data_scratch = b.scratch(data_plan->workspace_bytes());
-      b.call("conv2d backward_data " + data_plan->choice(), {dy, weight, dx.slot}, {dx.slot, data_scratch},
-             desc.flops(), [=](Context& context, const Frame& frame) {
+      const SlotId before = dx.mode == ops::GradMode::accumulate ? dx.slot : SlotId{};
+      b.call("conv2d backward_data " + data_plan->choice(), {dy, weight, before}, {dx.slot, data_scratch}, desc.flops(),
+             [=](Context& context, const Frame& frame) {
                ops::conv2d(context, *data_plan, frame[dy], frame[weight], {}, frame[dx.slot], frame[data_scratch]);
              });
     }

@@ -43,6 +43,7 @@ class BatchNormLayer final : public Layer {
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
   [[nodiscard]] int gradients_taken() const override { return 2; }
+  [[nodiscard]] bool takes_coefficients(int i) const override { return i == 1; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
 

@@ -152,8 +152,9 @@ void LinearLayer::plan(PlanBuilder& builder) const {
       const ops::MatmulDesc data{.dtype = b.dtype(), .m = rows, .n = in, .k = out, .grad_mode = dx.mode};
       const auto data_plan = b.matmul(name() + " backward_data", data);
       const SlotId data_scratch = b.scratch(data_plan->workspace_bytes());
-      b.call("matmul backward_data " + data_plan->choice(), {dy, weight, dx.slot}, {dx.slot, data_scratch},
-             data.flops(), [=](Context& context, const Frame& frame) {
+      const SlotId before = dx.mode == ops::GradMode::accumulate ? dx.slot : SlotId{};
+      b.call("matmul backward_data " + data_plan->choice(), {dy, weight, before}, {dx.slot, data_scratch}, data.flops(),
+             [=](Context& context, const Frame& frame) {
                ops::matmul(context, *data_plan, frame[dy].reshape({rows, out}), frame[weight].reshape({out, in}), {},
                            frame[dx.slot].reshape({rows, in}), frame[data_scratch]);
              });

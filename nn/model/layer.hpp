@@ -82,6 +82,12 @@ class Layer {
   [[nodiscard]] virtual bool reads_tokens() const { return false; }
   /// How many separate gradients of its output the layer's backward takes; more are added up before.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
+  /// True when the layer, where its plan stores less (PlanBuilder::fuses()), takes as its i-th input the output of a
+  /// batch norm that was not computed: the tensor and the coefficients that it would be computed from.
+  [[nodiscard]] virtual bool takes_coefficients(int i) const {
+    (void)i;
+    return false;
+  }
   /// False when backward never reads the layer's output, so that the next layer may overwrite it.
   [[nodiscard]] virtual bool backward_reads_output() const { return true; }
   /// Appends the forward calls to the plan and leaves behind (PlanBuilder::on_backward) what appends the backward

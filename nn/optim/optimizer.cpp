@@ -72,9 +72,6 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
   }
   const bool divided = !parameters.state_shards().empty();
-  require<UsageError>(!divided || options.kind != OptimizerKind::lars || options.rule,
-                      "optimizer: lars with states that are divided over ranks, expected sgd, adam, adamw or a rule: "
-                      "lars needs the norms of whole parameters");
   std::size_t workspace = measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : 0;
   if (options.rule) {
     const std::string name = options.rule->name();
@@ -105,8 +102,14 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
   const auto norms = static_cast<std::int64_t>(2 * parameters.state_shards().size());
-  const std::size_t squares = align_up(static_cast<std::size_t>(norms) * sizeof(double), kSlot);
+  const std::int64_t tensors = divided && is_lars() ? ops::lars_rows(parameters.tensor_segments()) : 0;
+  const std::size_t norm_bytes = align_up(static_cast<std::size_t>(norms) * sizeof(double), kSlot);
+  const std::size_t squares = norm_bytes + align_up(static_cast<std::size_t>(2 * tensors) * sizeof(double), kSlot);
   memory_ = Buffer(5 * kSlot + squares + workspace, context);
+  if (divided && is_lars()) {
+    tensor_squares_ =
+        TensorView(memory_.data() + 5 * kSlot + norm_bytes, DType::f64, context.device(), Shape{tensors, 2});
+  }
   const auto scalar = [&](std::size_t slot, DType dtype) {
     return TensorView(memory_.data() + slot * kSlot, dtype, context.device(), Shape{});
   };
@@ -169,37 +172,52 @@ void Optimizer::begin(Context& context, const SumOverRanks& sum) {
   }
 }
 
-void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
+ops::ArenaUpdate Optimizer::update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const {
   const auto range = [&](const TensorView& arena) { return arena.given() ? arena.slice(0, begin, end) : TensorView(); };
+  return {.segments = is_lars() ? parameters_.tensor_segments() : parameters_.segments(),
+          .begin = begin,
+          .learning_rate = learning_rate,
+          .factor = has_factor() ? factor_ : TensorView(),
+          .skip = has_factor() ? skip_ : TensorView(),
+          .parameters = range(parameters_.values()),
+          .gradients = range(parameters_.gradients()),
+          .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView(),
+          .clip_value = options_.clip_value};
+}
+
+void Optimizer::update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end) {
   const auto state_range = [&](const TensorView& state) {
     return state.given() ? parameters_.state_range(state, begin, end) : TensorView();
   };
-  const bool by_tensor = options_.kind == OptimizerKind::lars && !options_.rule;
-  const ops::ArenaUpdate update{
-      .segments = by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
-      .begin = begin,
-      .learning_rate = learning_rate,
-      .factor = has_factor() ? factor_ : TensorView(),
-      .skip = has_factor() ? skip_ : TensorView(),
-      .parameters = range(parameters_.values()),
-      .gradients = range(parameters_.gradients()),
-      .copy = parameters_.rounds() && !options_.rule ? range(parameters_.weights()) : TensorView(),
-      .clip_value = options_.clip_value};
+  const ops::ArenaUpdate update = update_of(learning_rate, begin, end);
   if (options_.rule) {
     std::transform(rule_states_.begin(), rule_states_.end(), rule_range_.begin(), state_range);
     ops::require_arena_update(context, options_.rule->name(), update, {});
     options_.rule->update(context, update, {.arenas = rule_range_, .step = step_});
     if (parameters_.rounds()) {
-      ops::strided_copy(context, update.parameters, range(parameters_.weights()));
+      ops::strided_copy(context, update.parameters, parameters_.weights().slice(0, begin, end));
     }
   } else if (is_adam(options_.kind)) {
     ops::adam_update(context, adam_options(options_), update, step_, state_range(first_moment_),
                      state_range(second_moment_));
-  } else if (by_tensor) {
-    ops::lars_update(context, lars_options(options_), update, state_range(momentum_), workspace_);
+  } else if (is_lars()) {
+    require<StateError>(!tensor_squares_.given() || has_squares_,
+                        "optimizer: update() of lars with divided states, expected update_shards()");
+    ops::lars_update(context, lars_options(options_), update, state_range(momentum_), workspace_, tensor_squares_);
   } else {
     ops::sgd_update(context, {.momentum = options_.momentum, .nesterov = options_.nesterov}, update,
                     state_range(momentum_));
+  }
+}
+
+template <class F>
+void Optimizer::for_own(const comm::Shards& range, F&& f) const {
+  const std::int64_t first = range.first_of(parameters_.shard());
+  if (range.part > 0) {
+    f(first, first + range.part, false);
+  }
+  if (range.rest < range.end) {
+    f(range.rest, range.end, true);
   }
 }
 
@@ -207,16 +225,24 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
                               const std::function<void(int range)>& updated) {
   begin(context, sum);
   const std::span<const comm::Shards> ranges = parameters_.state_shards();
-  for (auto k = static_cast<int>(ranges.size()) - 1; k >= 0; --k) {
-    const comm::Shards& range = ranges[static_cast<std::size_t>(k)];
-    const std::int64_t first = range.first_of(parameters_.shard());
-    for (const auto& [begin, end] : {std::pair{first, first + range.part}, std::pair{range.rest, range.end}}) {
-      if (begin < end) {
-        update(context, learning_rate, begin, end);
-      }
+  if (tensor_squares_.given() && tensor_squares_.numel() > 0) {
+    ops::fill(context, 0, tensor_squares_);
+    for (const comm::Shards& range : ranges) {
+      for_own(range, [&](std::int64_t begin, std::int64_t end, bool of_all) {
+        if (!of_all || parameters_.shard() == 0) {  // what all ranks have counts once
+          ops::lars_squares(context, update_of(learning_rate, begin, end), tensor_squares_, workspace_);
+        }
+      });
     }
+    sum(tensor_squares_);
+  }
+  has_squares_ = true;
+  for (auto k = static_cast<int>(ranges.size()) - 1; k >= 0; --k) {
+    for_own(ranges[static_cast<std::size_t>(k)],
+            [&](std::int64_t begin, std::int64_t end, bool) { update(context, learning_rate, begin, end); });
     updated(k);
   }
+  has_squares_ = false;
 }
 
 }  // namespace lockstep::nn

@@ -52,11 +52,11 @@ struct OptimizerOptions {
 /// and nothing is allocated after the constructor.
 ///
 /// Where the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the
-/// rests, and the norm is summed over the ranks, in another order than without.
+/// rests, and the norm is summed over the ranks, in another order than without. So are the norms of each tensor that
+/// lars takes, in f64.
 class Optimizer {
  public:
-  /// Adds the states and the loss scale. UsageError for options out of range, and for lars with divided states, as it
-  /// needs the norms of whole parameters. divisor: a scalar of parameters.dtype()
+  /// Adds the states and the loss scale. UsageError for options out of range. divisor: a scalar of parameters.dtype()
   /// on the device, by which the updating pass divides the gradients; not given: 1. When it is not a positive, finite
   /// number, the update is skipped as a whole and the loss scale does not change.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
@@ -72,7 +72,7 @@ class Optimizer {
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. lars takes whole parameters only
-  /// (ShapeError). learning_rate: f64 scalar on the device.
+  /// (ShapeError), and with divided states update_shards() only (StateError). learning_rate: f64 scalar on the device.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// begin(), then update() of all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
@@ -94,6 +94,13 @@ class Optimizer {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
   void measure(Context& context, const SumOverRanks& sum);
+  [[nodiscard]] bool is_lars() const { return options_.kind == OptimizerKind::lars && !options_.rule; }
+  /// The update of arena elements [begin, end), without states.
+  [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
+  /// Calls f(begin, end, of_all) for this rank's part of a range and, with of_all, for the rest, which all ranks have;
+  /// not where they are empty.
+  template <class F>
+  void for_own(const comm::Shards& range, F&& f) const;
   [[nodiscard]] bool has_factor() const { return measures() || divisor_.given(); }
   ParameterSet& parameters_;
   OptimizerOptions options_;
@@ -107,7 +114,9 @@ class Optimizer {
   Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;  ///< scalar, or one number per range of divided states and one for all rests
+  TensorView squared_norm_;    ///< scalar, or one number per range of divided states and one for all rests
+  TensorView tensor_squares_;  ///< (tensors, 2): of lars with divided states
+  bool has_squares_ = false;   ///< tensor_squares_ are those of this update
   TensorView norm_;
   TensorView skipped_;
   TensorView workspace_;  ///< for the norm of all gradients, and for those of lars after it

@@ -89,6 +89,22 @@ double Plan::flops() const {
   return sum;
 }
 
+double Plan::bytes() const {
+  double total = 0;
+  for (const Call& call : contents_.calls) {
+    total += call.bytes;
+  }
+  return total;
+}
+
+int Plan::launches() const {
+  int total = 0;
+  for (const Call& call : contents_.calls) {
+    total += call.launches;
+  }
+  return total;
+}
+
 void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace) {
   bind(parameters, state, as_view(workspace));
 }
@@ -233,7 +249,8 @@ std::string describe(const Plan& plan) {
     saved += slot.saved && slot.alias_of < 0 ? static_cast<double>(slot.bytes) : 0;
   }
   out << name_of(plan.mode()) << " plan, batch " << plan.batch() << ": " << plan.calls().size() << " calls, "
-      << std::setprecision(2) << plan.flops() / 1e9 << " GFLOP, workspace "
+      << plan.launches() << " launches on a GPU, " << std::setprecision(2) << plan.flops() / 1e9 << " GFLOP, "
+      << plan.bytes() / 1e6 / static_cast<double>(plan.batch()) << " MB moved a sample, workspace "
       << static_cast<double>(plan.workspace_bytes()) / 1e6 << " MB ("
       << static_cast<double>(plan.unshared_bytes()) / 1e6 << " MB without reuse, " << saved / 1e6
       << " MB saved for backward)\n";

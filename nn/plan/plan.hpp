@@ -74,7 +74,9 @@ struct Call {
   std::vector<SlotId> reads;
   std::vector<SlotId> writes;
   double flops = 0;
-  double bytes = 0;            ///< read and written, each tensor counted once
+  double bytes = 0;  ///< read and written, each tensor counted once
+  /// Kernels on a GPU, where a call of a library is one. A lower bound for layers that residual networks have not.
+  int launches = 1;
   std::vector<int> gradients;  ///< parameters (ready order) of which this call writes a gradient
   std::function<void(Context&, const Frame&)> run;
 };
@@ -100,6 +102,11 @@ struct SharedStatistics {
   std::function<void(Stream& stream, const TensorView& own, const TensorView& all)> gather{};
   [[nodiscard]] bool given() const { return static_cast<bool>(gather); }
 };
+
+/// Whether a training plan moves less memory at the price of other roundings in 16 bits: the masked gradient of a
+/// residual block is stored once instead of computed in both passes of batch norm, and the batch norm of a shortcut is
+/// computed by the pass that adds it. automatic: on GPUs.
+enum class Fusions : unsigned char { automatic, off, on };
 
 struct PlanOptions {
   /// The type of activations, their gradients, and weights as convolutions and products read them. Parameters of norms,
@@ -131,7 +138,8 @@ struct PlanOptions {
   /// micro-batches, the first one's plan has this off and the others' plan has it on.
   bool accumulate = false;
   SharedStatistics statistics{};  ///< of batch norm, in training
-  Choices choices = {};           ///< a call without one uses the provider's first guess
+  Fusions fusions = Fusions::automatic;
+  Choices choices = {};  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
   /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;
@@ -183,6 +191,8 @@ class Plan {
   [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
   [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< without lifetime reuse
   [[nodiscard]] double flops() const;
+  [[nodiscard]] double bytes() const;                 ///< of all calls
+  [[nodiscard]] int launches() const;                 ///< of all calls
   [[nodiscard]] int top_k() const { return top_k_; }  ///< PlanOptions::top_k in evaluation, else 0
 
   /// Resolves all slots to memory. workspace: at least workspace_bytes(), kAlignment-aligned, on the device of the

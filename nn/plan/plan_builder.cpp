@@ -224,6 +224,28 @@ void PlanBuilder::set_output(SlotId slot) {
   state.output = slot;
 }
 
+bool PlanBuilder::may_leave_coefficients() const {
+  if (!fuses() || !training() || nodes_[static_cast<std::size_t>(current_)].uses != 1) {
+    return false;
+  }
+  for (const Node& reader : model_.nodes()) {
+    for (std::size_t i = 0; i < reader.inputs.size(); ++i) {
+      if (reader.inputs[i].index == current_) {
+        return reader.layer->takes_coefficients(static_cast<int>(i));
+      }
+    }
+  }
+  return false;
+}
+
+void PlanBuilder::set_coefficients(SlotId coefficients) {
+  nodes_[static_cast<std::size_t>(current_)].coefficients = coefficients;
+}
+
+SlotId PlanBuilder::input_coefficients(int i) const {
+  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].coefficients;
+}
+
 SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
   return tensor(name, shape, options_.dtype);
 }
@@ -262,7 +284,7 @@ TensorView PlanBuilder::prototype(SlotId slot) const {
 }
 
 void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
-                       std::function<void(Context&, const Frame&)> run) {
+                       std::function<void(Context&, const Frame&)> run, int launches) {
   const auto missing = [](SlotId slot) { return !slot.valid(); };
   std::erase_if(reads, missing);
   std::erase_if(writes, missing);
@@ -273,6 +295,7 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
             .writes = std::move(writes),
             .flops = flops,
             .bytes = 0,
+            .launches = launches,
             .gradients = std::exchange(pending_writes_, {}),
             .run = std::move(run)};
   const int index = static_cast<int>(contents_.calls.size());
@@ -303,10 +326,13 @@ void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget
   }
   const SlotId workspace = scratch(
       ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
-  call("reduce_rows", {dy}, {dbias.slot, workspace}, 0, [=](Context& context, const Frame& frame) {
-    ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot].reshape({rows[1]}),
-                     frame[workspace]);
-  });
+  call(
+      "reduce_rows", {dy}, {dbias.slot, workspace}, 0,
+      [=](Context& context, const Frame& frame) {
+        ops::reduce_rows(context, frame[dy].reshape(rows), dbias.mode, frame[dbias.slot].reshape({rows[1]}),
+                         frame[workspace]);
+      },
+      rows[0] <= ops::backend::kReduceRowsChunk ? 1 : 2);
 }
 
 void PlanBuilder::merge_pending() {
@@ -373,6 +399,12 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
   require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
                       " says that it takes ", node().layer->gradients_taken(),
                       " gradients of its output, and its backward reads ", count, " of ", gradients.size());
+}
+
+bool PlanBuilder::first_input_gradient(int i) const {
+  const auto producer = static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index);
+  return nodes_[producer].trains &&
+         static_cast<int>(nodes_[producer].gradients.size()) < model_.nodes()[producer].layer->gradients_taken();
 }
 
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {

@@ -35,6 +35,10 @@ class PlanBuilder {
 
   [[nodiscard]] Context& context() { return context_; }
   [[nodiscard]] Mode mode() const { return mode_; }
+  [[nodiscard]] bool fuses() const {  ///< PlanOptions::fusions
+    return options_.fusions == Fusions::on ||
+           (options_.fusions == Fusions::automatic && context_.device().kind == DeviceKind::cuda);
+  }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
   [[nodiscard]] DType statistics_dtype() const { return ops::accumulation_dtype(options_.dtype); }
@@ -58,6 +62,12 @@ class PlanBuilder {
   /// may then overwrite it.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< must be called once by Layer::plan()
+  /// True when the only reader of the node's output takes it as a tensor and coefficients: then the node may call
+  /// set_coefficients(), and its output is the tensor.
+  [[nodiscard]] bool may_leave_coefficients() const;
+  void set_coefficients(SlotId coefficients);
+  /// What the node of the i-th input left; invalid when the input is its output.
+  [[nodiscard]] SlotId input_coefficients(int i) const;
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
@@ -69,9 +79,10 @@ class PlanBuilder {
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype without memory
 
   // --- calls
-  /// Appends a call. `reads` and `writes` must name every slot that run touches.
+  /// Appends a call. `reads` and `writes` must name every slot that run touches, and no slot in `reads` that it only
+  /// overwrites. launches: see Call.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
-            std::function<void(Context&, const Frame&)> run);
+            std::function<void(Context&, const Frame&)> run, int launches = 1);
 
   /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
@@ -99,6 +110,9 @@ class PlanBuilder {
   /// is overwritten takes its memory. can_accumulate = false: makes a separate slot, which is added to the others
   /// afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
+  /// True when input_gradient(i) is wanted and has a tensor of its own, to which nothing is added before the calls of
+  /// another node.
+  [[nodiscard]] bool first_input_gradient(int i) const;
   /// Memory for a tensor that replaces dy, a gradient of the output, after its last use: dy's own memory, unless other
   /// calls still read it.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
@@ -116,6 +130,7 @@ class PlanBuilder {
  private:
   struct NodeState {
     SlotId output;
+    SlotId coefficients;  ///< the output is batch_norm_apply() of `output` and these
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;

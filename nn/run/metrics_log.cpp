@@ -103,6 +103,9 @@ void MetricsLog::on_epoch_end(const EpochEvent& event) {
   if (event.sent_bytes >= 0) {
     line["sent_bytes"] = event.sent_bytes;
   }
+  if (event.peak_bytes >= 0) {
+    line["peak_bytes"] = event.peak_bytes;
+  }
   put_accuracy(line, "accuracy", event.train_accuracy);
   put_accuracy(line, "test_accuracy", event.test.accuracy);
   if (event.comm_exposed_s >= 0) {

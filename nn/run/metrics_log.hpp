@@ -13,7 +13,8 @@ namespace lockstep::nn {
 ///   "step"   a report: epoch, step, loss, accuracy, learning_rate, samples_per_second, comm_exposed_s (a step)
 ///   "epoch"  epoch, step, loss, accuracy, test_loss, test_accuracy, samples_per_second, comm_exposed_s, seconds,
 ///            skipped_updates (since the process began), gradient_bytes (of a rank, a step) and sent_bytes (what they
-///            are when they travel), and test_top_k_accuracy where PlanOptions::top_k asks for it
+///            are when they travel), peak_bytes (EpochEvent, of rank 0), and test_top_k_accuracy where
+///            PlanOptions::top_k asks for it
 ///   "end"    exit_code, step, test_loss, test_accuracy, best_by, best
 ///   "resume" from, epoch, step: the run continues after that step. Lines above it with later steps belong to the part
 ///            that was lost; these steps are trained again, and their new lines follow

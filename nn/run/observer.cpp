@@ -27,6 +27,11 @@ void RunObservers::on_step_end(const StepEvent& event) {
     each->on_step_end(event);
   }
 }
+void RunObservers::on_non_finite(const NonFiniteEvent& event) {
+  for (RunObserver* each : observers_) {
+    each->on_non_finite(event);
+  }
+}
 void RunObservers::on_report(const ReportEvent& event) {
   for (RunObserver* each : observers_) {
     each->on_report(event);

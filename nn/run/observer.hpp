@@ -52,6 +52,12 @@ struct ReportEvent {
   MetricValues metrics;  ///< of your own (RunMetric::of_report)
 };
 
+/// A step whose update was skipped, as gradients were not finite (TrainerOptions::check_gradients).
+struct NonFiniteEvent {
+  std::int64_t step = 0;
+  std::string gradients;  ///< Trainer::non_finite_gradients()
+};
+
 struct EvaluationBegin {
   std::int64_t step = 0;  ///< steps done
 };
@@ -88,7 +94,8 @@ struct EpochEvent {
   /// Bytes of a rank's gradients, and what they are when they travel (GradientReducer::sent_bytes()), a step.
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
-  bool best = false;  ///< the best so far by RunOptions::best
+  std::int64_t peak_bytes = -1;  ///< the most memory that was in use on this rank's device; -1: not counted
+  bool best = false;             ///< the best so far by RunOptions::best
 };
 
 struct CheckpointEvent {
@@ -114,6 +121,7 @@ class RunObserver {
   virtual void on_epoch_begin(const EpochBegin&) {}
   virtual void on_step_begin(const StepEvent&) {}
   virtual void on_step_end(const StepEvent&) {}
+  virtual void on_non_finite(const NonFiniteEvent&) {}
   virtual void on_report(const ReportEvent&) {}
   virtual void on_evaluation_begin(const EvaluationBegin&) {}
   virtual void on_evaluation_batch(const EvaluationBatch&) {}
@@ -132,6 +140,7 @@ class RunObservers final : public RunObserver {
   void on_epoch_begin(const EpochBegin& event) override;
   void on_step_begin(const StepEvent& event) override;
   void on_step_end(const StepEvent& event) override;
+  void on_non_finite(const NonFiniteEvent& event) override;
   void on_report(const ReportEvent& event) override;
   void on_evaluation_begin(const EvaluationBegin& event) override;
   void on_evaluation_batch(const EvaluationBatch& event) override;

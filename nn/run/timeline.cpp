@@ -252,7 +252,8 @@ void TimelineFile::add(const RankTimeline& part) {
                name.kind == SpanKind::ready ? R"(,"ph":"i","s":"t")"
                                             : concat(R"(,"ph":"X","dur":)", microseconds(end - begin)),
                R"(,"args":{"step":)", span.step,
-               name.bucket >= 0 ? concat(R"(,"bucket":)", name.bucket) : std::string(), "}}"));
+               name.bucket >= 0 ? concat(R"(,"bucket":)", name.bucket, R"(,"bytes":)", name.bytes) : std::string(),
+               "}}"));
   }
 }
 

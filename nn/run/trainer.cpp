@@ -62,10 +62,15 @@ std::string contract(const Model& model, const std::map<std::string, std::string
        << "seed " << options.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
        << "accumulate " << options.accumulate << '\n'
+       << "check_gradients " << options.check_gradients << '\n'
        << "top_k " << options.plan.top_k << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
        << options.buckets.head_bytes << ' ' << options.buckets.backward_s << ' ' << options.buckets.all_reduce.text()
-       << '\n';
+       << "\nbucket plan" << (options.buckets.ends.empty() ? " none" : "");
+  for (const int end : options.buckets.ends) {
+    text << ' ' << end;
+  }
+  text << '\n';
   for (const auto& [name, value] : option_texts(options, data)) {
     text << name << ' ' << value << '\n';
   }
@@ -240,7 +245,8 @@ struct Trainer::Impl {
             .strategy = o.strategy,
             .power_sgd_rank = o.power_sgd_rank,
             .hook = o.hook,
-            .cuda_graph = o.cuda_graph};
+            .cuda_graph = o.cuda_graph,
+            .check_gradients = o.check_gradients};
   }
 
   static Sampler sampler_of(const Dataset& dataset, bool training, const Ranks& r, const TrainerOptions& o) {
@@ -473,6 +479,11 @@ std::int64_t Trainer::skipped_updates() {
     impl_->step.synchronize();
   }
   return count;
+}
+
+std::string Trainer::non_finite_gradients(std::int64_t step) {
+  Impl& s = *impl_;
+  return s.step.non_finite_gradients(step - (s.position.step - s.step.steps()), s.ranks.control);
 }
 
 Metrics Trainer::take_metrics() {

@@ -59,6 +59,7 @@ struct TrainerOptions {
   Strategy strategy = Strategy::ddp;                   ///< zero1: the optimizer's states are divided over the ranks
   int power_sgd_rank = 0;                              ///< TrainStepOptions: gradients are compressed; 0: they are not
   std::shared_ptr<comm::GradientHook> hook{};          ///< TrainStepOptions: a hook of your own
+  bool check_gradients = false;                        ///< TrainStepOptions: names gradients that are not finite
   bool keep_last = false;                              ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
@@ -79,8 +80,8 @@ struct Position {
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// evaluate_average, sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen, broadcast_state. Everything
-/// else is local.
+/// evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen,
+/// broadcast_state. Everything else is local.
 class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
@@ -116,6 +117,9 @@ class Trainer {
   /// Updates that this trainer has left out because gradients were not finite; 0 when the optimizer does not look.
   /// Waits for the last step; the same on every rank.
   [[nodiscard]] std::int64_t skipped_updates();
+
+  /// TrainStep::non_finite_gradients() of a step (1: the first of the run) that metrics_of() has, over `control`.
+  [[nodiscard]] std::string non_finite_gradients(std::int64_t step);
 
   /// Sums over all ranks since the last call; waits for the last step.
   [[nodiscard]] Metrics take_metrics();

@@ -30,14 +30,12 @@ constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 
 /// A name that metrics.jsonl does not have already.
 bool is_own_name(const std::string& name) {
-  static const std::set<std::string> kOurs{"accuracy",       "comm_exposed_s",
-                                           "epoch",          "event",
-                                           "gradient_bytes", "loss",
-                                           "learning_rate",  "seconds",
-                                           "sent_bytes",     "skipped_updates",
-                                           "step",           "test_loss",
-                                           "test_accuracy",  "test_top_k_accuracy",
-                                           kAverageLoss,     kAverageAccuracy};
+  static const std::set<std::string> kOurs{"accuracy",      "comm_exposed_s",  "epoch",
+                                           "event",         "gradient_bytes",  "loss",
+                                           "learning_rate", "peak_bytes",      "seconds",
+                                           "sent_bytes",    "skipped_updates", "step",
+                                           "test_loss",     "test_accuracy",   "test_top_k_accuracy",
+                                           kAverageLoss,    kAverageAccuracy};
   return !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos &&
          kOurs.count(name) == 0 && !name.ends_with("_per_second");
 }
@@ -145,6 +143,7 @@ class Run {
          .total_steps = options_.steps > 0 ? std::min(steps_of_epochs, options_.steps) : steps_of_epochs,
          .batches_per_epoch = per_epoch_});
     looked_at_ = at().step;
+    checked_ = at().step;
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
       if (options_.patience > 0 && progress_.since_best >= options_.patience) {
@@ -214,6 +213,7 @@ class Run {
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
           Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0},
+          Amount{"copy_every", options_.copy ? options_.copy_every : 0, 0},
           Amount{"check_replicas", options_.check_replicas, 0}, Amount{"patience", options_.patience, 0}}) {
       require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
                           ", expected at least ", amount.least);
@@ -269,6 +269,7 @@ class Run {
       while (waiting_ > 0 && (last || due_[first_due_].step + lag_ <= at().step)) {
         report(epoch);
       }
+      check_gradients(last ? at().step : at().step - lag_);
       if (options_.check_replicas > 0 && at().step % options_.check_replicas == 0) {
         trainer_.doing("comparing the parameters of all ranks after step");
         trainer_.train_step().check_replicas(control_);
@@ -279,10 +280,17 @@ class Run {
         save(kLast);
         return false;
       }
-      if (!last && options_.checkpoint_every > 0 && at().step % options_.checkpoint_every == 0) {
+      const bool checkpoint = options_.checkpoint_every > 0 && at().step % options_.checkpoint_every == 0;
+      const bool copy = options_.copy && options_.copy_every > 0 && at().step % options_.copy_every == 0;
+      if (!last && (checkpoint || copy)) {
         finish_reports(epoch);
         const double begin = now_s();
-        save(kLast);
+        if (checkpoint) {
+          save(kLast);
+        } else {
+          note_progress();
+          options_.copy(progress_);
+        }
         lap_begin_ += now_s() - begin;
       }
     }
@@ -333,13 +341,31 @@ class Run {
 
   /// What a checkpoint or the end waits for: all reports that are due.
   void finish_reports(std::int64_t epoch) {
-    if (waiting_ > 0) {
+    if (waiting_ > 0 || trainer_.options().check_gradients) {
       trainer_.doing("waiting for the device after step");
       (void)trainer_.train_step().wait_loss();
       collect();
       while (waiting_ > 0) {
         report(epoch);
       }
+      check_gradients(at().step);
+    }
+  }
+
+  /// Looks at the gradients of all steps up to this one, whose metrics are there.
+  void check_gradients(std::int64_t through) {
+    const TrainerOptions& options = trainer_.options();
+    while (options.check_gradients && checked_ < through) {
+      ++checked_;
+      const std::string text = trainer_.non_finite_gradients(checked_);
+      if (text.empty()) {
+        continue;
+      }
+      const OptimizerOptions& optimizer = options.optimizer;
+      require<comm::CollectiveError<GradientError>>(
+          optimizer.skip_non_finite || optimizer.clip_norm > 0 || optimizer.loss_scale.scales(), "step ", checked_,
+          ": gradients are not finite: ", text);
+      observer_.on_non_finite({.step = checked_, .gradients = text});
     }
   }
 
@@ -426,6 +452,9 @@ class Run {
       progress_.best = value;
     }
     event.skipped_updates = trainer_.skipped_updates();
+    if (const std::optional<MemoryUsage> usage = trainer_.context().memory().usage()) {
+      event.peak_bytes = static_cast<std::int64_t>(usage->peak);
+    }
     event.seconds = now_s() - begin;
     trainer_.doing("reporting after step");
     observer_.on_epoch_end(event);
@@ -453,6 +482,11 @@ class Run {
     }
   }
 
+  void note_progress() {
+    progress_.position = at();
+    progress_.samples_seen = trainer_.samples_seen();
+  }
+
   void save(std::string_view name) {
     if (options_.checkpoint_dir.empty()) {
       return;
@@ -463,8 +497,7 @@ class Run {
     const RunOptions::Place place = checkpoint_place();
     const CheckpointEvent event{.folder = concat(place.name, '/', name), .step = at().step};
     observer_.on_checkpoint_begin(event);
-    progress_.position = at();
-    progress_.samples_seen = trainer_.samples_seen();
+    note_progress();
     try {
       save_checkpoint(concat(place.path, '/', name), trainer_, control_, identity_, progress_,
                       name == kLast ? options_.keep : 0);
@@ -491,6 +524,7 @@ class Run {
   bool stopped_ = false;
   bool out_of_time_ = false;
   double begin_ = 0;
+  std::int64_t checked_ = 0;    ///< the last step whose gradients were looked at
   std::int64_t next_look_ = 0;  ///< the step behind which the ranks ask each other for a stop
   double looked_ = now_s();     ///< when they did last
   std::int64_t looked_at_ = 0;  ///< and behind which step

@@ -34,9 +34,13 @@ struct RunOptions {
   };
   std::function<Place()> checkpoint_place{};
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
-  std::int64_t check_replicas = 0;    ///< steps between comparisons of the parameters over the ranks; 0: none
-  int keep = 0;                       ///< earlier checkpoints that stay as "last.1", "last.2", ...
-  std::vector<RunMetric> metrics{};   ///< of one's own; the same names on all ranks
+  std::int64_t copy_every = 0;        ///< steps between calls of `copy` within an epoch; 0: none
+  /// Keeps the state for a restart, elsewhere than checkpoints are kept (nn/run/program/memory_copies.hpp). Collective:
+  /// given on all ranks or on none. Not called where a checkpoint is due.
+  std::function<void(const RunProgress& progress)> copy{};
+  std::int64_t check_replicas = 0;   ///< steps between comparisons of the parameters over the ranks; 0: none
+  int keep = 0;                      ///< earlier checkpoints that stay as "last.1", "last.2", ...
+  std::vector<RunMetric> metrics{};  ///< of one's own; the same names on all ranks
   BestBy best{};
   std::int64_t patience = 0;  ///< finish after so many evaluations in a row that were not the best; 0: never
   double max_seconds = 0;     ///< stop with a checkpoint after this time, as `stop` does; 0: never
@@ -54,9 +58,10 @@ struct RunOptions {
 /// rank has them, which is Trainer::steps_under_way() steps after the step that it ends with. Only evaluations and
 /// checkpoints wait.
 ///
-/// Collective. comm::ReplicaError on every rank when a comparison of the parameters finds a difference; the checkpoints
-/// stay as they are. UsageError for options out of range, and on every rank when the ranks differ in them or in the
-/// position.
+/// Collective. comm::ReplicaError on every rank when a comparison of the parameters finds a difference, GradientError
+/// when gradients are not finite where TrainerOptions::check_gradients looks for them and neither skip_non_finite, a
+/// clip_norm nor a loss scale lets an update be skipped; the checkpoints stay as they are. UsageError for options out
+/// of range, and on every rank when the ranks differ in them or in the position.
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer);
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <locale>
 #include <optional>
 #include <span>
@@ -21,6 +22,7 @@
 #include <lockstep/kernels/lerp.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/nn/step/gradient_check.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -119,6 +121,9 @@ std::int64_t virtual_ranks_of(const TrainStepOptions& o, int ranks) {
                       "train step: the strategy is zero1 "
                       "beside virtual ranks and a clip_norm of ",
                       o.optimizer.clip_norm, ", expected ddp: zero1 adds the norm by rank");
+  require<UsageError>(
+      o.strategy != Strategy::zero1 || o.optimizer.kind != OptimizerKind::lars || o.optimizer.rule != nullptr,
+      "train step: the strategy is zero1 beside virtual ranks and lars, expected ddp: zero1 adds norms by rank");
   return all / ranks;
 }
 
@@ -173,6 +178,13 @@ std::shared_ptr<comm::GradientHook> hook_of(Context& context, ParameterSet& set,
   }
   set.add_compression(context, comm::PowerSgd::factor_elements(options));
   return std::make_shared<comm::PowerSgd>(std::move(options), set.compression_errors(), set.compression_factors());
+}
+
+/// A step that looks for gradients that are not finite lets none of them into the parameters.
+OptimizerOptions optimizer_options(const TrainStepOptions& o) {
+  OptimizerOptions options = o.optimizer;
+  options.skip_non_finite = options.skip_non_finite || o.check_gradients;
+  return options;
 }
 
 /// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
@@ -245,7 +257,7 @@ struct TrainStep::Impl {
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
         hook(hook_of(ctx, parameters, o)),
-        optimizer(ctx, parameters, o.optimizer, o.count_samples ? parameters.weight_sum() : TensorView()),
+        optimizer(ctx, parameters, optimizer_options(o), o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
         plans(ctx, model, o.max_batch,
               virtual_ranks > 0     ? 1
@@ -253,16 +265,17 @@ struct TrainStep::Impl {
                                     : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
-        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets,
-                o.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients(),
-                {.reduce_dtype = o.reduce_dtype,
-                 .order = virtual_ranks > 0 ? comm::SumOrder::tree : o.sum_order,
-                 .shards = division.shards,
-                 .hook = hook.get()}),
+        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets, reduced(),
+                reducer_options(division.shards, hook.get())),
         gradient_written([this](int parameter) {
+          if (check) {
+            check->written(context, parameter);
+          }
           doing("reducing gradients of step", steps + 1);
+          where(parameter);
           reducer.gradient_written(parameter);
           doing("computing step", steps + 1);
+          where(parameter);
         }),
         sum_over_ranks([this](const TensorView& values) { reducer.sum(values); }),
         shard_updated([this](int bucket) { reducer.gather(bucket, parameters.values()); }),
@@ -275,6 +288,9 @@ struct TrainStep::Impl {
         idle(ctx.stream()) {
     if (virtual_ranks > 0) {
       tree.emplace(ctx, parameters.gradients_and_weight_sum(), virtual_ranks);
+    }
+    if (o.check_gradients) {
+      check.emplace(ctx, parameters, optimizer.gradient_norm(), pipeline.host_memory());
     }
     plans.bind(parameters, pipeline.state(0), workspace);
     if (o.average.on()) {
@@ -290,6 +306,17 @@ struct TrainStep::Impl {
   void doing(const char* what, std::int64_t number) const noexcept {
     if (ranks.watchdog != nullptr) {
       ranks.watchdog->begin(what, number);
+    }
+  }
+
+  /// How far backward is when it has written this gradient.
+  void where(int parameter) const noexcept {
+    if (ranks.watchdog != nullptr) {
+      std::array<char, 96> text{};
+      std::snprintf(text.data(), text.size(), "%d of %zu buckets enqueued, %s", reducer.started(),
+                    reducer.buckets().size(),
+                    parameters.trainable()[static_cast<std::size_t>(parameter)].spec.name.c_str());
+      ranks.watchdog->where(text.data());
     }
   }
 
@@ -362,7 +389,7 @@ struct TrainStep::Impl {
       plan.run(context, {}, calls);
       return;
     }
-    reducer.begin_step();
+    begin_reduction();
     try {
       if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
@@ -379,6 +406,14 @@ struct TrainStep::Impl {
       throw;
     }
     update_parameters(pipeline.state(state).view(StateField::learning_rate));
+  }
+
+  /// From here on gradients may be written and summed.
+  void begin_reduction() {
+    if (check) {
+      check->begin(context);
+    }
+    reducer.begin_step();
   }
 
   /// Enqueues the update from summed gradients.
@@ -559,6 +594,9 @@ struct TrainStep::Impl {
       throw;
     }
     Metrics& sums = trained[static_cast<std::size_t>(virtual_ranks > 0 ? added : 0)];
+    if (last && check) {
+      check->keep(context, steps + 1);
+    }
     pipeline.end(static_cast<double>(rows.valid), sums, steps + 1, last ? weight_sum() : std::nullopt);
     ++added;
     ids += virtual_ranks > 0 ? 0 : 1;
@@ -600,7 +638,7 @@ struct TrainStep::Impl {
     // The optimizer reads the learning rate in the state of the last micro-batch.
     const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
     ops::fill(context, rate, learning_rate);
-    reducer.begin_step();
+    begin_reduction();
     try {
       const int gradients = static_cast<int>(parameters.trainable().size());
       if (options.count_samples) {
@@ -611,11 +649,14 @@ struct TrainStep::Impl {
       }
       for (int parameter = 0; parameter < gradients; ++parameter) {
         for (int write = 0; write < parameters.parameters()[static_cast<std::size_t>(parameter)].writes; ++write) {
-          reducer.gradient_written(parameter);
+          gradient_written(parameter);
         }
       }
       reducer.finish();
       update_parameters(learning_rate);
+      if (check) {
+        check->keep(context, steps + 1);
+      }
       pipeline.end_step(*weight_sum());
     } catch (...) {
       reducer.abandon_step();
@@ -623,6 +664,44 @@ struct TrainStep::Impl {
       throw;
     }
     finish_step();
+  }
+
+  /// What the reducer sums.
+  [[nodiscard]] TensorView reduced() const {
+    return options.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients();
+  }
+
+  [[nodiscard]] comm::ReducerOptions reducer_options(std::vector<comm::Shards> shards,
+                                                     comm::GradientHook* summed_by) const {
+    return {.reduce_dtype = options.reduce_dtype,
+            .order = virtual_ranks > 0 ? comm::SumOrder::tree : options.sum_order,
+            .shards = std::move(shards),
+            .hook = summed_by};
+  }
+
+  [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times) {
+    require<StateError>(added == 0, "train step: time_bucket() between add() and update()");
+    require_not_averaged("time_bucket()");  // the parameters lie where the gradients do
+    require<UsageError>(elements >= 1 && elements <= reduced().numel(), "train step: time_bucket() of ", elements,
+                        " elements, expected 1 to ", reduced().numel());
+    std::vector<comm::Shards> shards;
+    if (options.strategy == Strategy::zero1) {
+      shards.push_back(comm::shards_of(0, std::min(elements, parameters.trainable_numel()), ranks.grad.size()));
+    }
+    ops::fill(context, 0, reduced());
+    comm::GradientReducer one(ranks.grad, context.stream(), ranks.comm_stream, {{"a bucket", 0, elements, 1}},
+                              {{0, 1, 0, elements}}, reduced(), reducer_options(std::move(shards), nullptr));
+    std::vector<double> seconds;
+    for (int i = 0; i < times; ++i) {
+      doing("timing a bucket after step", steps);
+      one.reset_statistics();
+      one.begin_step();
+      one.gradient_written(0);
+      one.finish();
+      synchronize();
+      seconds.push_back(one.statistics().total_s);
+    }
+    return seconds;
   }
 
   void update(const Batch& batch, double rate) {
@@ -664,6 +743,7 @@ struct TrainStep::Impl {
   Buffer workspace;
   comm::GradientReducer reducer;
   std::optional<comm::GradientTree> tree;  ///< of the virtual ranks
+  std::optional<GradientCheck> check;      ///< TrainStepOptions::check_gradients
   std::function<void(int)> gradient_written;
   Optimizer::SumOverRanks sum_over_ranks;
   std::function<void(int)> shard_updated;
@@ -863,12 +943,26 @@ void TrainStep::check_replicas(comm::Communicator& control) {
       concat("the replicas differ after step ", s.steps, ": in the padding behind a parameter"));
 }
 
+std::string TrainStep::non_finite_gradients(std::int64_t step, comm::Communicator& control) {
+  Impl& s = *impl_;
+  require<StateError>(s.check.has_value(),
+                      "train step: non_finite_gradients() without TrainStepOptions::check_gradients");
+  s.pipeline.poll();
+  require<StateError>(!s.pipeline.metrics_of(step).empty(), "train step: non_finite_gradients(", step,
+                      "), expected one of the last steps that are done, up to ", s.pipeline.finished().step);
+  return s.check->finite(step) ? std::string() : s.check->text(step, control);
+}
+
 void TrainStep::synchronize() {
   impl_->synchronize();
 }
 
 void TrainStep::record_into(SpanRecorder* recorder) {
   impl_->record_into(recorder);
+}
+
+std::vector<double> TrainStep::time_bucket(std::int64_t elements, int times) {
+  return impl_->time_bucket(elements, times);
 }
 
 std::size_t TrainStep::spans_of_a_step() const {
@@ -917,7 +1011,7 @@ void TrainStep::wait_for_copies() {
 std::size_t TrainStep::planned_bytes() const {
   const Impl& s = *impl_;
   return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes() +
-         tree_bytes();
+         tree_bytes() + (s.check ? s.check->bytes() : 0);
 }
 
 }  // namespace lockstep::nn

@@ -19,6 +19,7 @@
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/nn/step/batch.hpp>
 #include <lockstep/nn/step/metrics.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 
@@ -46,8 +47,8 @@ enum class Strategy : unsigned char {
   ddp,   ///< everything: gradients are summed on all ranks, and all ranks make the same update
   zero1  ///< of the optimizer's states its share, 1 / ranks: gradients are summed on the rank that updates them
          ///< (reduce-scatter), which sends the new parameters to the others (all-gather). ZeRO's stage 1,
-         ///< Rajbhandari et al. 2020, section 5.1. Checkpoints are the same files; clipping sums the norm in another
-         ///< order
+         ///< Rajbhandari et al. 2020, section 5.1. Checkpoints are the same files; clipping and lars sum norms in
+         ///< another order
 };
 [[nodiscard]] std::string_view name_of(Strategy strategy);     ///< "ddp", "zero1"
 [[nodiscard]] Strategy parse_strategy(std::string_view name);  ///< inverse of name_of; UsageError otherwise
@@ -75,8 +76,8 @@ struct TrainStepOptions {
   /// each, and update(). Each has running statistics of its own, and overwrites the gradients, which are added in one
   /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sum_order says); so are metrics.
   /// The bits are equal where contexts have equally many threads. Takes log2(V / P) more arenas of gradients.
-  /// UsageError beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm. Steps
-  /// are not captured.
+  /// UsageError beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm or
+  /// lars. Steps are not captured.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< of the parameters
   ParameterArenas lent{};  ///< memory for the parameters, which must outlive the step and is overwritten
@@ -103,6 +104,16 @@ struct TrainStepOptions {
   /// 16-bit reduce_dtype and virtual ranks; power_sgd_rank beside a loss scale, too.
   std::shared_ptr<comm::GradientHook> hook{};
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
+  /// Looks at each gradient of each rank before the ranks sum them, on the device, so that non_finite_gradients() can
+  /// name those that are not finite. The optimizer then skips such updates (OptimizerOptions::skip_non_finite):
+  /// parameters and its states stay. Running statistics of batch norms are forward's and have moved; they stay NaN when
+  /// an activation was. Reads the gradients once or twice more; changes no number of other steps.
+  bool check_gradients = false;
+};
+
+/// Gradients that are not finite, where no update may be skipped.
+class GradientError : public Error {
+  using Error::Error;
 };
 
 /// The loss of a step: the mean over this rank's samples, weighted if they have weights; NaN when it had none.
@@ -209,6 +220,11 @@ class TrainStep {
   /// Compares the bits of the parameters over the ranks of `control`, after waiting for the device; 8 bytes travel.
   /// Collective. comm::ReplicaError on every rank, naming the first parameter that differs and the ranks.
   void check_replicas(comm::Communicator& control);
+  /// With check_gradients: of a step whose metrics_of() are there, empty when the sum of its gradients was finite. Else
+  /// the first tensor of each rank, in the order in which backward writes them, that was not finite before the sum:
+  /// "rank 3: conv2.weight and 12 written after it". Collective over `control` (for host tensors) unless empty, which
+  /// it is on all ranks or on none; does not wait for the device. StateError for another step, and without the option.
+  [[nodiscard]] std::string non_finite_gradients(std::int64_t step, comm::Communicator& control);
   /// Waits for the device and checks the communicator meanwhile (comm/wait.hpp).
   void synchronize();
 
@@ -216,6 +232,10 @@ class TrainStep {
   /// is one span. Between steps; adds names. The recorder must outlive the step; nullptr: no more.
   void record_into(SpanRecorder* recorder);
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< at most
+  /// Seconds on this rank of each of `times` sums over the ranks of the first `elements` of the gradient arena, as one
+  /// bucket in the options of this step; a user's hook and PowerSGD are left out. Collective, between steps; waits. The
+  /// gradients are overwritten by zeros. UsageError unless 1 <= elements <= those of the arena.
+  [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times);
 
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;

@@ -43,7 +43,8 @@ class SpanRecorder {
   struct Name {
     std::string text;
     SpanKind kind = SpanKind::forward;
-    int bucket = -1;  ///< of ready, reduce, gather
+    int bucket = -1;         ///< of ready, reduce, gather
+    std::int64_t bytes = 0;  ///< of the bucket's gradients, in the type of their sum
   };
   /// Times in nanoseconds of now_ns(). A point (SpanKind::ready) ends when it begins.
   struct Span {

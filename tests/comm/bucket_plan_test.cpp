@@ -172,5 +172,21 @@ TEST(BucketPlan, RefusesImpossibleOptions) {
   }
 }
 
+TEST(BucketPlan, APlanThatIsKnownIsTaken) {
+  const std::vector<GradientRange> gradients = ranges({60, 40, 7, 3, 4, 3});
+  BucketOptions options;
+  options.ends = {1, 4, 6};
+  options.bucket_bytes = 8;  // not looked at
+  const std::vector<Bucket> plan = plan_buckets(gradients, options);
+  EXPECT_EQ(counts(plan), (std::vector<int>{1, 3, 2}));
+  EXPECT_EQ(ends_of(plan), options.ends);
+  EXPECT_EQ(plan[1].begin, gradients[1].begin);
+  EXPECT_EQ(plan[1].end, gradients[3].end);
+  for (const auto& wrong : std::vector<std::vector<int>>{{1, 4}, {1, 4, 7}, {4, 1, 6}, {0, 6}, {1, 1, 6}, {-1, 6}}) {
+    options.ends = wrong;
+    EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::comm

@@ -12,6 +12,7 @@
 #include <mpi.h>
 
 #include "communicator_cases.hpp"
+#include "hierarchical_cases.hpp"
 #include "report_of_ranks.hpp"
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
@@ -119,6 +120,30 @@ TEST(MpiCommunicator, AllRanksGetTheSameBits) {
           << n << " elements, rank " << r;
     }
   }
+}
+
+TEST(MpiCommunicator, SumsWithinAndBetweenNodes) {
+  if (world()->size() != 4) {
+    GTEST_SKIP() << "for four ranks";
+  }
+  Stream stream = Stream::host_inline();
+  for (const bool in_memory : {true, false}) {
+    const auto make = [&] {
+      return make_mpi_communicator(MPI_COMM_WORLD,
+                                   {.sole_mpi_worker = serial(),
+                                    .all_reduce = in_memory ? HostAllReduce::automatic : HostAllReduce::mpi,
+                                    .all_in_memory = in_memory});
+    };
+    cases::check_hierarchy(make, stream, in_memory);
+    EXPECT_EQ(all_reduce_path(HierarchicalCommunicator(make(), {0, 0, 1, 1}).within_node()).shared, in_memory);
+  }
+}
+
+TEST(MpiCommunicator, AllOperationsInSharedMemory) {
+  const auto comm = make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_in_memory = true});
+  Stream stream = Stream::host_inline();
+  cases::check_everything(*comm, stream, kSizes);
+  cases::check_operations(*comm, stream, {70001});  // more than a chunk
 }
 
 TEST(MpiCommunicator, RanksOfANodeShareMemory) {

@@ -12,6 +12,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/nccl/nccl_communicator.hpp>
@@ -94,6 +95,20 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
         return;
       }
     }
+  }
+}
+
+TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
+  for (const std::vector<int>& nodes : {std::vector<int>{0, 0, 1, 1}, {0, 0, 0, 1}}) {
+    reset(4, 1, {});
+    const Texts failures = run_gpu_ranks(4, [&](Communicator&, Communicator& nccl) {
+      HierarchicalCommunicator comm(nccl.split(0, nccl.rank()), nodes);
+      const OnDevice place(Device::cuda(nccl.rank()));
+      Stream stream = Stream::cuda(place.device());
+      cases::check_everything(comm, stream, {5, 9001}, place);
+    });
+    EXPECT_EQ(failures, none_failed(4));
+    expect_clean("nodes");
   }
 }
 

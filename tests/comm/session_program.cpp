@@ -12,6 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include <unistd.h>
+
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>
@@ -227,9 +229,36 @@ int linger(Session& session) {
   return 0;
 }
 
+/// Steps of all ranks. Rank 1 is stopped in the third, for good with "ever"; with "2" for 2.8 s, and again in the
+/// sixth.
+int stall(Session& session, const std::string& argument) {
+  Stream stream = Stream::host_inline();
+  std::vector<float> data(8, 1.0f);
+  const bool ever = argument == "ever";
+  for (int step = 1; step <= 8; ++step) {
+    session.watchdog()->begin("computing step", step);
+    session.watchdog()->where("1 of 3 buckets enqueued, conv2.weight");
+    if (session.rank() == 1 && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
+      const pid_t stopped = ::getpid();
+      if (const pid_t helper = ever ? 1 : ::fork(); helper == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2800));
+        ::kill(stopped, SIGCONT);
+        std::_Exit(0);
+      }
+      std::raise(SIGSTOP);
+    }
+    session.watchdog()->begin("waiting for the gradients of step", step);
+    session.grad().all_reduce(stream, view_of(data));
+  }
+  return 0;
+}
+
 int run(const std::string& mode, const std::string& argument, Session& session) {
   if (mode == "differ" || mode == "linger" || mode == "fail_with_record") {
     session.keep_operations(argument);
+  }
+  if (mode == "stall") {
+    return stall(session, argument);
   }
   if (mode == "die") {
     return die_alone(session);

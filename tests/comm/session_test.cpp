@@ -123,7 +123,8 @@ TEST(Session, TheEnvironmentChoosesWhatAddsOnTheHost) {
   }
   const Ended o = run(2, "ok", "LOCKSTEP_HOST_ALL_REDUCE=no");
   EXPECT_EQ(o.code, 2) << o.output;
-  EXPECT_EQ(o.count("lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi or shared"), 1) << o.output;
+  EXPECT_EQ(o.count("lockstep: error: LOCKSTEP_HOST_ALL_REDUCE is 'no', expected auto, mpi, shared or hierarchical"), 1)
+      << o.output;
 }
 
 /// The text of operation `number` of a communicator, as the record of the operations has it; "none".
@@ -178,6 +179,37 @@ TEST(Session, TheRankThatHasCalledFewerOperationsIsNamed) {
   EXPECT_EQ(recorded(record, 0, "inline_ops", 2), "all_reduce of 3 f32");
   EXPECT_EQ(recorded(record, 1, "inline_ops", 2), "none");
   EXPECT_EQ(recorded(record, 1, "inline_ops", 1), "barrier");
+}
+
+/// After a quarter of the watchdog's time, once a stall, and not in a run that goes on.
+TEST(Session, AStallIsReportedRankByRank) {
+  NEEDS_MPI();
+  const std::string stopped = "1 of 3 buckets enqueued, conv2.weight, for ";
+  const Ended orderly = run(4, "stall 0", "LOCKSTEP_TEST_WATCHDOG=6");
+  EXPECT_EQ(orderly.code, 0) << orderly.output;
+  EXPECT_EQ(orderly.count(" step "), 0) << orderly.output;
+  const Ended twice = run(4, "stall 2", "LOCKSTEP_TEST_WATCHDOG=6");
+  EXPECT_EQ(twice.code, 0) << twice.output;
+  EXPECT_GE(twice.count("lockstep: no progress for 2 s; the ranks of host "), 2) << twice.output;
+  for (const char* step : {"3", "6"}) {
+    EXPECT_EQ(twice.count(std::string("lockstep:   rank 1: computing step ") + step + ", " + stopped), 1)
+        << twice.output;
+    for (const char* rank : {"0", "2", "3"}) {
+      EXPECT_EQ(twice.count(std::string("lockstep:   rank ") + rank + ": waiting for the gradients of step " + step +
+                            ", for "),
+                1)
+          << twice.output;
+    }
+  }
+  EXPECT_EQ(twice.count(", process is stopped"), 2) << twice.output;
+  EXPECT_EQ(twice.count("lockstep: error:"), 0) << twice.output;
+  const Ended ends = run(2, "stall ever", "LOCKSTEP_TEST_WATCHDOG=2");
+  EXPECT_EQ(ends.code, 76) << ends.output;
+  EXPECT_EQ(ends.count("lockstep:   rank 1: computing step 3, " + stopped), 1) << ends.output;
+  EXPECT_EQ(ends.count("lockstep: error: rank 0: no progress for 2 s while waiting for the gradients of step 3"), 1)
+      << ends.output;
+  EXPECT_EQ(ends.count("the process is stopped; it was computing step 3, 1 of 3 buckets enqueued, conv2.weight"), 1)
+      << ends.output;
 }
 
 TEST(Session, ARankThatFailsLeavesTheRecordOfAll) {

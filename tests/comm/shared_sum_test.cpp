@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <type_traits>
@@ -277,6 +278,27 @@ TEST(SharedSum, DifferentOperationsAreAnErrorOnAllRanks) {
     EXPECT_EQ(texts[2], "all_reduce of " + more + " x f32 on rank 2, and of " + few +
                             " x f32 on rank 0, expected the same on all ranks");
   }
+}
+
+TEST(SharedSum, DifferentKindsOfOperationsAreAnError) {
+  const Window window(2);
+  std::vector<std::string> texts(2);
+  run(window, 2, [&](int rank, SharedSum& sum) {
+    std::vector<float> data(3, 1.0f);
+    std::vector<float> all(6);
+    try {
+      if (rank == 0) {
+        sum.broadcast(TensorView(std::span(data), Shape{3}), 0);
+      } else {
+        sum.all_gather(TensorView(std::span(data), Shape{3}), TensorView(std::span(all), Shape{6}));
+      }
+    } catch (const PeerError& e) {
+      texts[static_cast<std::size_t>(rank)] = e.what();
+    }
+  });
+  const std::string expected = ", expected the same on all ranks";
+  EXPECT_EQ(texts[0], "broadcast of 3 x f32 on rank 0, and all_gather of 3 x f32 on rank 1" + expected);
+  EXPECT_EQ(texts[1], "all_gather of 3 x f32 on rank 1, and broadcast of 3 x f32 on rank 0" + expected);
 }
 
 TEST(SharedSum, RefusesARankThatIsNone) {

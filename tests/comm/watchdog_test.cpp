@@ -1,6 +1,7 @@
 // When a watchdog speaks up and when not. Whole jobs that hang: tests/examples (failing_rank hang).
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -100,19 +101,62 @@ TEST(Watchdog, APauseDoesNotCount) {
 
 TEST(Watchdog, EachLookIsTold) {
   std::mutex mutex;
-  std::vector<std::string> looks;
+  std::vector<Watchdog::Look> looks;
   {
     Watchdog watchdog(
-        0.1, [](const std::string&) {},
-        [&](const std::string& doing) {
+        0.4, [](const std::string&) {},
+        [&](const Watchdog::Look& found) {
           const std::lock_guard lock(mutex);
-          looks.push_back(doing);
+          looks.push_back(found);
         });
     watchdog.begin("computing step", 7);
-    std::this_thread::sleep_for(milliseconds(500));
+    watchdog.where("1 of 3 buckets enqueued");
+    std::this_thread::sleep_for(milliseconds(1500));
   }
-  ASSERT_FALSE(looks.empty());
-  EXPECT_EQ(looks.back(), "computing step 7");
+  ASSERT_EQ(looks.size(), 10U + (looks.front().still_s == 0 ? 1 : 0)) << "the tenth without progress is the last";
+  EXPECT_EQ(looks.back().doing, "computing step 7, 1 of 3 buckets enqueued");
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    EXPECT_EQ(looks[i].stalls, looks[i].still_s >= 0.1) << looks[i].still_s;
+    EXPECT_TRUE(i == 0 || looks[i].still_s > looks[i - 1].still_s) << i;
+  }
+}
+
+TEST(Watchdog, WhereBelongsToWhatWasBegunAndIsCut) {
+  std::promise<std::string> text;
+  Watchdog watchdog(0.2, [&](const std::string& said) { text.set_value(said); });
+  watchdog.begin("computing step", 7);
+  watchdog.where("1 of 3 buckets enqueued");
+  watchdog.begin("computing step", 8);
+  std::future<std::string> said = text.get_future();
+  ASSERT_EQ(said.wait_for(seconds(60)), std::future_status::ready);
+  EXPECT_EQ(said.get(), "no progress for 0.2 s while computing step 8");
+  std::promise<std::string> long_text;
+  Watchdog other(0.2, [&](const std::string& told) { long_text.set_value(told); });
+  other.begin("computing step", 8);
+  other.where(std::string(100, 'x'));
+  std::future<std::string> told = long_text.get_future();
+  ASSERT_EQ(told.wait_for(seconds(60)), std::future_status::ready);
+  EXPECT_EQ(told.get(), "no progress for 0.2 s while computing step 8, " + std::string(95, 'x'));
+}
+
+TEST(Watchdog, ReportsAreAChoice) {
+  for (const double after : {0.0, 0.1}) {
+    std::atomic<bool> stalled = false;
+    std::promise<void> over;
+    {
+      Watchdog watchdog(
+          0.3, [&](const std::string&) { over.set_value(); },
+          [&](const Watchdog::Look& found) { stalled = stalled || found.stalls; });
+      watchdog.report_after(after);
+      watchdog.begin("computing step", 7);
+      ASSERT_EQ(over.get_future().wait_for(seconds(60)), std::future_status::ready);
+    }
+    EXPECT_EQ(stalled, after > 0);
+  }
+  Watchdog watchdog(1, [](const std::string&) {});
+  for (const double value : {-1.0, std::numeric_limits<double>::infinity(), std::nan("")}) {
+    testing::expect_holds(testing::error_of<UsageError>([&] { watchdog.report_after(value); }), "at least 0");
+  }
 }
 
 detail::BoardPlace place(int local_rank, int local_size) {
@@ -126,7 +170,8 @@ pid_t rank_1(int size, const char* doing, const std::function<void(detail::Progr
   const pid_t child = ::fork();
   if (child == 0) {
     detail::ProgressBoard board(here);
-    board.write(doing);
+    board.progress().begin(doing, detail::Progress::kNoNumber, true);
+    board.alive();
     then(board);
     std::_Exit(0);
   }
@@ -152,6 +197,37 @@ TEST(ProgressBoard, NamesRanksThatSayNothing) {
   ASSERT_EQ(::kill(stopped, SIGKILL), 0);
   ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
   testing::expect_holds(board.silent(0).front(), ": the process has ended; it was computing step 7");
+  board.remove();
+}
+
+TEST(ProgressBoard, TheTableHasALineForEachRank) {
+  detail::ProgressBoard board(place(0, 3));
+  board.progress().begin("waiting for the gradients of step", 7, true);
+  board.progress().begun_ns -= 12'000'000'000;
+  const pid_t stopped =
+      rank_1(3, "computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight", [](auto&) { std::raise(SIGSTOP); });
+  int status = 0;
+  ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
+  const std::vector<std::string> lines = board.table();
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0], "rank 0: waiting for the gradients of step 7, for 12 s");
+  EXPECT_EQ(lines[1],
+            "rank 1: computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight, for 0 s, process is stopped");
+  testing::expect_holds(lines[2], "rank 2: has not begun");
+  ASSERT_EQ(::kill(stopped, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
+  testing::expect_holds(board.table()[1], "process has ended");
+  board.remove();
+}
+
+TEST(ProgressBoard, AStallIsToldByOneRankUntilItIsOver) {
+  detail::ProgressBoard board(place(0, 2));
+  for (int stall = 0; stall < 2; ++stall) {
+    EXPECT_TRUE(board.first_of_stall());
+    EXPECT_FALSE(board.first_of_stall());
+    board.end_of_stall();
+  }
+  EXPECT_TRUE(board.first_to_tell()) << "of the end of the job";
   board.remove();
 }
 

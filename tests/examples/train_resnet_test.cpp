@@ -86,6 +86,30 @@ class TrainResNet : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
+TEST_F(TrainResNet, GradientsThatAreNotFiniteEndTheJobOrAreTold) {
+  const std::string options = kTiny + "--epochs 1 --lr 1e25 --warmup-epochs 0 --check-gradients ";
+  const int ranks = kMpi ? 2 : 0;
+  const std::string named = "step 2: gradients are not finite: rank 0: fc.weight and ";
+  const Ended ends = train_resnet(ranks, options + out("ends"));
+  EXPECT_EQ(ends.code, exit_code::kFailure) << ends.output;
+  EXPECT_EQ(ends.error_lines().size(), 1U) << ends.output;
+  EXPECT_EQ(ends.count("lockstep: error: " + named), 1) << ends.output;
+  EXPECT_FALSE(fs::exists(path("ends/last")));
+  const Ended goes_on = train_resnet(ranks, options + "--skip-non-finite" + out("goes_on"));
+  EXPECT_EQ(goes_on.code, 0) << goes_on.output;
+  EXPECT_EQ(goes_on.count("step 2 skipped: gradients are not finite: rank 0: fc.weight and "), 1) << goes_on.output;
+  std::ifstream in(path("goes_on/metrics.jsonl"));
+  int events = 0;
+  for (std::string line; std::getline(in, line);) {
+    const Json json = parse_json(line, "metrics.jsonl");
+    if (json.get<std::string>("event", "line") == "non_finite") {
+      EXPECT_EQ(json.get<std::int64_t>("step", "line"), 2 + events++);
+      EXPECT_EQ(json.get<std::string>("gradients", "line").substr(0, 26), "rank 0: fc.weight and 40 w");
+    }
+  }
+  EXPECT_EQ(events, 3) << "steps 2, 3 and 4";
+}
+
 TEST_F(TrainResNet, TrainsAndWritesItsFiles) {
   const int ranks = kMpi ? 2 : 0;
   const std::string overlap = kMpi ? " --overlap on " : "";  // where the host waits for gradients
@@ -526,7 +550,8 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
   EXPECT_EQ(horovod.code, 0) << horovod.output;
   EXPECT_NE(horovod.output.find("  strategy   'horovod' is ddp here: "), std::string::npos) << horovod.output;
   expect_refused(train_resnet(0, "--strategy fsdp"), {"--strategy", "'fsdp'", "ddp, zero1 or single"});
-  expect_refused(train_resnet(0, "--strategy zero1 --optimizer lars"), {"--strategy", "lars", "whole parameters"});
+  expect_refused(train_resnet(0, "--strategy zero1 --optimizer lars --reproducible world --virtual-ranks 2"),
+                 {"--strategy", "lars", "adds the norms by rank"});
   expect_refused(train_resnet(0, "--reproducible always"), {"--reproducible", "always", "layout"});
   if (!kMpi) {
     GTEST_SKIP() << "needs MPI, this build has none";
@@ -557,6 +582,7 @@ TEST_F(TrainResNet, CompressedGradientsAreAPartOfTheRun) {
                                                         {"--strategy zero1", "expected ddp"},
                                                         {"--reproducible layout", "expected run"},
                                                         {"--reproducible world --virtual-ranks 2", "expected none"},
+                                                        {"--bucket-mb auto", "expected a size"},
                                                         {"--loss-scale 128", "--loss-scale off"}}) {
     expect_refused(train_resnet(0, "--compress powersgd:2 " + beside), {"--compress is powersgd:2 beside ", expected});
   }
@@ -590,6 +616,71 @@ TEST_F(TrainResNet, CompressedGradientsAreAPartOfTheRun) {
     fs::remove_all(path("whole"));
     fs::remove_all(path("rest"));
   }
+}
+
+/// The plan that trial steps make is part of the run, which goes on with it bit for bit.
+TEST_F(TrainResNet, ThePlanOfTheBucketsIsMeasuredAndKept) {
+  const Ended alone = train_resnet(0, kTiny + "--steps 1 --bucket-mb auto --devices cpu" + out("alone"));
+  EXPECT_EQ(alone.code, 0) << alone.output;
+  EXPECT_EQ(alone.output.find("trial steps"), std::string::npos) << "one rank sends nothing\n" << alone.output;
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const std::string job = kTiny + "--overlap on --bucket-mb auto --checkpoint-every 3 --keep 3 --accumulate 2 ";
+  const Ended dry = train_resnet(2, job + "--dry-run");
+  EXPECT_NE(dry.output.find(", to be planned from trial steps"), std::string::npos) << dry.output;
+  const std::string options = job + "--strategy zero1 ";
+  const Ended whole = train_resnet(2, options + "--trace " + path("t.json") + out("whole"));
+  ASSERT_EQ(whole.code, 0) << whole.output;
+  EXPECT_NE(whole.output.find(", planned from 8 trial steps; overlap"), std::string::npos) << whole.output;
+  EXPECT_NE(whole.output.find("exposed: predicted "), std::string::npos) << whole.output;
+  EXPECT_NE(whole.output.find(", measured "), std::string::npos) << whole.output;
+  EXPECT_NE(whole.output.find("  trace      "), std::string::npos) << whole.output;
+  int events = 0;
+  std::ifstream in(path("whole/metrics.jsonl"));
+  for (std::string line; std::getline(in, line);) {
+    if (const Json json = parse_json(line, "metrics.jsonl"); json.get<std::string>("event", line) == "buckets") {
+      ++events;
+      EXPECT_GT(json.get<double>("predicted_exposed_s", line), 0);
+      EXPECT_GT(json.get<double>("measured_exposed_s", line), 0);
+      EXPECT_GT(json.get<double>("slowdown", line), 0);
+      const Json::Array ends = json.get<Json::Array>("ends", line);
+      const nn::RunIdentity identity = nn::read_checkpoint_state(path("whole/last")).identity;
+      ASSERT_EQ(ends.size(), identity.buckets.size());
+      EXPECT_EQ(ends.back().as<std::int64_t>("ends"), identity.buckets.back());
+    }
+  }
+  EXPECT_EQ(events, 1);
+  const Ended rest = train_resnet(2, options + "--resume " + path("whole/last.2") + out("rest"));
+  ASSERT_EQ(rest.code, 0) << rest.output;
+  EXPECT_EQ(rest.output.find("differs"), std::string::npos) << rest.output;
+  EXPECT_NE(rest.output.find(", as planned in " + path("whole/last.2")), std::string::npos) << rest.output;
+  EXPECT_NE(rest.output.find("\nexposed: measured "), std::string::npos) << rest.output;
+  for (const char* file : {"last/model.safetensors", "last/optimizer.safetensors"}) {
+    EXPECT_TRUE(read_file(path("whole/") + file, 1 << 24) == read_file(path("rest/") + file, 1 << 24)) << file;
+  }
+  // Ranks whose folders hold the same checkpoint with two plans.
+  for (const char* node : {"a", "b"}) {
+    fs::create_directories(path(node));
+    fs::copy(path("whole/last"), path(node) + "/start", fs::copy_options::recursive);
+  }
+  std::string state = read_file(path("b/start/state.json"), 1 << 24);
+  const std::string list = "\"buckets\": [";
+  const std::size_t at = state.find(list);
+  ASSERT_NE(at, std::string::npos);
+  const std::int64_t last = nn::read_checkpoint_state(path("b/start")).identity.buckets.back();
+  state.replace(at, state.find(']', at) - at, list + "3, 5, " + std::to_string(last));
+  testing::put_file(path("b/start/state.json"), state);
+  fs::remove(path("b/start/checksums.json"));
+  expect_refused(train_resnet_in({path("a"), path("b")}, options + "--epochs 3 --resume start"),
+                 {"the ranks do not agree: rank 0 has 'bucket plan ", "rank 1 has 'bucket plan 3 5 "});
+  // Of another batch: the plan does not hold.
+  const Ended other = train_resnet(2, kTiny + "--overlap on --bucket-mb auto --batch-size 8 --steps 9 --resume " +
+                                          path("whole/last") + out("other"));
+  EXPECT_EQ(other.code, 0) << other.output;
+  EXPECT_NE(other.output.find("trial steps, as the plan of " + path("whole/last") + " is of another run"),
+            std::string::npos)
+      << other.output;
 }
 
 TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
@@ -730,6 +821,8 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
   EXPECT_EQ(anew.code, 0) << anew.output;
   EXPECT_TRUE(testing::get_file(path("run/last/model.safetensors")) ==
               testing::get_file(path("alone/last/model.safetensors")));
+  expect_refused(train_resnet(0, job + "--copy-every 1" + out("other")),
+                 {"--copy-every is 1", "--max-restarts above 0"});
   expect_refused(start("7-1 x -", job + out("run")), {"LOCKSTEP_ATTEMPT", "'7-1 x -'"});
 }
 
@@ -890,7 +983,6 @@ TEST_F(TrainResNet, BadOptions) {
     expect_refused(run_command(MPIRUN + one + kTiny + "--lr 0.1 :" + one + kTiny + "--lr 0.2"),
                    {"do not agree", "after --lr: 0.1", "after --lr: 0.2"});
   }
-  expect_refused(train_resnet(0, "--bucket-mb auto"), {"--bucket-mb", "auto", "lockstep-cost"});
   expect_refused(train_resnet(0, "--bucket-mb 0 --cost c.json"), {"--bucket-mb", "'0'", "c.json", "auto"});
   expect_refused(train_resnet(0, "--bucket-mb 1e-7"), {"--bucket-mb", "1e-7", "a byte"});
   expect_refused(train_resnet(0, "--bucket-mb much"), {"--bucket-mb", "much", "or auto"});
@@ -908,6 +1000,8 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--watchdog -1"), {"--watchdog", "-1", "0 for none"});
   expect_refused(train_resnet(0, "--watchdog 0.5"), {"--watchdog", "0.5", "at least 1"});
   expect_refused(train_resnet(0, "--watchdog inf"), {"--watchdog", "inf", "0 for none"});
+  expect_refused(train_resnet(0, "--stall-report 600"), {"--stall-report", "600", "fewer seconds"});
+  expect_refused(train_resnet(0, "--stall-report nan"), {"--stall-report", "nan", "fewer seconds"});
   expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});

@@ -2,7 +2,7 @@
 """Breaks training at random moments, resumes it, and looks at what is left: docs/reliability.md, as a test.
 
     faults.py TRAIN_RESNET [--kills N] [--stops N] [--freezes N] [--pauses N] [--limits N] [--moves N] [--deletes N]
-              [--damages N] [--unread N] [--restarts N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
+              [--damages N] [--unread N] [--restarts N] [--copies N] [--worlds N] [--ranks N] [--seed S] [--folder DIR]
 
 kills, stops  chains of runs that are killed (or stopped by a signal) 1 to 5 times, and resumed each time
 freezes       a rank is stopped (SIGSTOP), from its first instruction on: the watchdog ends the job and names it
@@ -13,6 +13,8 @@ deletes       the folder of results is deleted (rm -r) while the run writes to i
 damages       a bit of a checkpoint changes: it is refused, and another one is named
 unread        nobody reads the output until the run is over
 restarts      ranks are killed, and the job starts them again by itself (--max-restarts)
+copies        the same with copies in memory (--copy-every) instead of checkpoints within an epoch: at most two steps are
+              lost; first a whole job is killed, what it left in /dev/shm goes with the next
 worlds        1, 2, 4, 3 ranks with --batch-per-rank, then other --batch-size: samples and rate are counted here again
 
 After each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has
@@ -343,12 +345,44 @@ class Chain:
         require(said.rstrip().endswith(f"results in {self.out}"), f"the end of the output is {said[-60:]!r}")
         self.look(ended=True)
 
-    def restart(self, _):
+    def copies_of(self, process):
+        return list(pathlib.Path("/dev/shm").glob(f"lockstep-copies-{os.getuid()}-{process.pid}-*"))
+
+    def copy(self, _):
+        at = self.command.index("--checkpoint-every")
+        self.command[at:at + 2] = ["--copy-every", "2", "--log-every", "1"]
+        self.parts.append("kill of a job")
+        first = self.start("--max-restarts", "1")
+        self.until(first, lambda: any((folder / "last").exists() for folder in self.copies_of(first)))
+        for pid, _ in processes_of(first.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.wait(first)
+        require(self.copies_of(first), "a killed job has left no copies: nothing is tested")
+        self.restart(None, ["--resume", "auto"])
+        require(not self.copies_of(first), "copies of the killed job are still there")
+        self.look(ended=True)
+        done = 0
+        resumed = False
+        for line in (self.out / "metrics.jsonl").read_text().splitlines():
+            event = json.loads(line)
+            if event["event"] == "resume":
+                # The first may be from the disk: the killed job's copies are gone. Later ones have copies of their job.
+                require((not resumed and not event["from"].startswith("/dev/shm/")) or event["step"] >= done - 2,
+                        f"from step {event['step']} of {event['from']}, where step {done} was done")
+                resumed = True
+            done = event.get("step", done)
+        self.command[at:at + 4] = ["--checkpoint-every", "2"]
+
+    def restart(self, _, options=()):
         """Without --resume: the job goes on by itself."""
         kills = self.rng.randint(1, 3)
         self.parts.append(f"{kills} kills")
+        already = self.said().count(": restart ") if self.log.exists() else 0
         with open(self.log, "ab") as log:
-            process = subprocess.Popen(self.command + ["--max-restarts", str(kills)], stdin=subprocess.DEVNULL,
+            process = subprocess.Popen(self.command + ["--max-restarts", str(kills), *options], stdin=subprocess.DEVNULL,
                                        stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         done = 0
         for number in range(1, kills + 1):
@@ -368,7 +402,8 @@ class Chain:
             self.until(process, lambda: f"restart {number} of {kills}" in self.said())
         code = self.wait_long(process)
         require(code == 0, f"exit code {code} after {done} kills and restarts")
-        require(self.said().count(": restart ") <= done, "it was started again without a reason")
+        require(not self.copies_of(process), "copies of the job are left in /dev/shm")
+        require(self.said().count(": restart ") - already <= done, "it was started again without a reason")
 
     def ranks_of_job(self, process):
         """Process ids of the ranks; that of the child where there is no launcher."""
@@ -445,7 +480,7 @@ def world(program, out, rng, by_rank):
 
 
 KINDS = ("kills", "stops", "freezes", "pauses", "limits", "moves", "deletes", "damages", "unread",
-         "restarts")
+         "restarts", "copies")
 
 
 def main():
@@ -483,7 +518,7 @@ def main():
                     shutil.copytree(alone.out, chain.out)
                 end = {"kills": chain.kill, "stops": chain.stop, "freezes": chain.freeze, "pauses": chain.pause,
                        "limits": chain.limit, "moves": chain.move, "deletes": chain.delete, "damages": chain.damage,
-                       "unread": chain.unread, "restarts": chain.restart}[kind]
+                       "unread": chain.unread, "restarts": chain.restart, "copies": chain.copy}[kind]
                 for _ in range(rng.randint(1, 5) if kind in ("kills", "stops") else 1):
                     end(seconds)
                     ends += 1

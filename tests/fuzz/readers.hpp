@@ -4,27 +4,27 @@
 #include <span>
 
 /// One function for each reader of what users and other programs write. It gives the reader the bytes and returns when
-/// they were refused with an error that the reader's contract names, or read and the properties hold that README.md
-/// lists. Everything else is a finding (support.hpp), or a crash.
+/// they were refused with an error that the reader's contract names, or read and the properties hold that stand beside
+/// it. Everything else is a finding (support.hpp), or a crash.
 namespace lockstep::fuzz {
 
 using Input = std::span<const std::uint8_t>;
 
-void cifar10(Input input);
-void choices(Input input);
-void config(Input input);
-void cost(Input input);
-void devices(Input input);
-void idx(Input input);
-void image(Input input);
-void json(Input input);
-void launch(Input input);
-void options(Input input);
-void planted(Input input);  ///< has faults on purpose: the control of the replay program
-void safetensors(Input input);
-void state(Input input);
-void tensors(Input input);
-void torch(Input input);
-void units(Input input);
+void cifar10(Input input);      ///< what is read are the bytes of the file (plain, gzip), sample by sample
+void choices(Input input);      ///< ascend, are finite, are equal when written and read again
+void config(Input input);       ///< TOML of --config: means steps, a rate and a batch that can be
+void cost(Input input);         ///< cost.json: as choices
+void devices(Input input);      ///< --devices on made-up GPUs: selects each device once
+void idx(Input input);          ///< as cifar10
+void image(Input input);        ///< JPEG, PNG: has the pixels of its header; is refused at every size or at none
+void json(Input input);         ///< is equal when written and read again
+void launch(Input input);       ///< environments of launchers: a rank below its size; MPI's rank counts
+void options(Input input);      ///< command lines: as config
+void planted(Input input);      ///< has faults on purpose: the control of the replay program
+void safetensors(Input input);  ///< lie in the file without gaps, are equal when written and read again
+void state(Input input);        ///< state.json of a checkpoint: lies in its ranges, is equal when saved and read again
+void tensors(Input input);      ///< of a checkpoint: hold squares and counts; refused, change nothing
+void torch(Input input);        ///< lie in the file as strides and offsets say, have names that safetensors takes
+void units(Input input);        ///< numbers written for people: the number within its digits
 
 }  // namespace lockstep::fuzz

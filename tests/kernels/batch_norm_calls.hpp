@@ -19,7 +19,8 @@ struct BatchNormParams {
   Shape shape;
   DType dtype = DType::f32;
   std::int64_t valid = -1;  ///< -1: not given
-  bool residual = false;    ///< forward: a residual is added; backward: dresidual is wanted
+  bool residual = false;    ///< apply: a residual is added; coefficients: running statistics are kept; backward:
+                            ///< dresidual, of reduce masked, is wanted
   bool relu = false;        ///< with a mask
   bool second = false;      ///< a second incoming gradient
 };
@@ -124,6 +125,30 @@ inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, co
   return item;
 }
 
+/// inputs: x, valid, weight, bias; outputs: stats, coefficients, running_mean, running_var.
+inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
+  OpCase item = batch_norm_stats_case(p);
+  item.name = name_of_case("coefficients", p);
+  const Shape channels{p.shape.back()};
+  item.inputs.push_back({"weight", channels, parameters_of(p), normal(2)});
+  item.inputs.push_back({"bias", channels, parameters_of(p), normal(3)});
+  item.outputs.push_back({"coefficients", Shape{4, p.shape.back()}, parameters_of(p), {}});
+  item.outputs.push_back({"running_mean", channels, parameters_of(p), normal(4)});
+  item.outputs.push_back({"running_var", channels, parameters_of(p), uniform(5, 0.5, 2)});
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::batch_norm_coefficients(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[2], in[3], 1e-1, 0.1, out[0],
+                                 p.residual ? out[2] : TensorView(), p.residual ? out[3] : TensorView(), out[1],
+                                 workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]);
+    plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, p.residual ? out[2] : TensorView(),
+                               p.residual ? out[3] : TensorView(), out[1]);
+  };
+  item.bytes = tensor_bytes(item);
+  return item;
+}
+
 /// inputs: stats, weight, bias; outputs: running_mean, running_var, coefficients.
 inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::int64_t rows, bool running) {
   OpCase item;
@@ -198,13 +223,37 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   return item;
 }
 
-/// inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias.
-inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode) {
+/// inputs: x, coefficients, residual, residual coefficients; outputs: y, mask.
+inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
+  BatchNormParams with_residual = p;
+  with_residual.residual = true;
+  OpCase item = batch_norm_apply_case(with_residual);
+  item.name = name_of_case("apply_pair", p);
+  item.inputs.push_back({"residual coefficients", Shape{4, p.shape.back()}, parameters_of(p), normal(5)});
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::batch_norm_apply_pair(context, in[0], in[1], in[2], in[3], p.relu, out[0], p.relu ? out[1] : TensorView());
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_apply_pair(in[0], in[1], in[2], in[3], p.relu, out[0], p.relu ? out[1] : TensorView());
+  };
+  item.bytes = tensor_bytes(item);
+  return item;
+}
+
+/// Where a backward op puts its results.
+enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
+
+/// inputs: dy, x, coefficients, valid, mask, dy2 (the last two when used); outputs: sums, dweight, dbias (the last two
+/// when wanted) and with p.residual masked, which at dresidual_in_dy starts as dy and is read as such.
+inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::GradMode mode,
+                                              GradientPlace place = GradientPlace::apart) {
   const std::int64_t channels = p.shape.back();
   OpCase item;
-  item.name = name_of_case("backward_reduce", p) + (mode == ops::GradMode::accumulate ? " accumulate"
-                                                    : mode == ops::GradMode::ignore   ? " ignore"
-                                                                                      : "");
+  item.name = name_of_case("backward_reduce", p) +
+              (mode == ops::GradMode::accumulate ? " accumulate"
+               : mode == ops::GradMode::ignore   ? " ignore"
+                                                 : "") +
+              (place == GradientPlace::dresidual_in_dy ? " masked in dy" : "");
   item.dtype = p.dtype;
   item.inputs = {{"dy", p.shape, p.dtype, normal(1, 1, 0.5)},
                  {"x", p.shape, p.dtype, normal(2)},
@@ -222,29 +271,32 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
     item.outputs.push_back({"dweight", Shape{channels}, parameters_of(p), start});
     item.outputs.push_back({"dbias", Shape{channels}, parameters_of(p), start});
   }
+  const bool in_place = place == GradientPlace::dresidual_in_dy;
+  if (p.residual) {
+    item.outputs.push_back({"masked", p.shape, p.dtype, in_place ? normal(1, 1, 0.5) : Generator()});
+  }
   item.workspace_bytes = [=](Context& context) {
     return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
   };
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     const bool wanted = mode != ops::GradMode::ignore;
-    ops::batch_norm_backward_reduce(context, in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(),
-                                    in[1], in[2], p.valid >= 0 ? in[3] : TensorView(), mode, out[0],
-                                    wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(), workspace);
+    ops::batch_norm_backward_reduce(context, in_place ? out.back() : in[0], p.second ? in.back() : TensorView(),
+                                    p.relu ? in[4] : TensorView(), in[1], in[2], p.valid >= 0 ? in[3] : TensorView(),
+                                    mode, out[0], wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(),
+                                    p.residual ? out.back() : TensorView(), workspace);
   };
   item.plain = [=](Context&, Views in, Views out, const TensorView&) {
     const bool wanted = mode != ops::GradMode::ignore;
-    plain::batch_norm_backward_reduce(in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(), in[1],
-                                      in[2], p.valid >= 0 ? in[3] : TensorView(), mode, out[0],
-                                      wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView());
+    plain::batch_norm_backward_reduce(in_place ? out.back() : in[0], p.second ? in.back() : TensorView(),
+                                      p.relu ? in[4] : TensorView(), in[1], in[2], p.valid >= 0 ? in[3] : TensorView(),
+                                      mode, out[0], wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(),
+                                      p.residual ? out.back() : TensorView());
   };
   item.bytes = tensor_bytes(item);
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
   return item;
 }
-
-/// Where backward_apply puts its results.
-enum class GradientPlace : unsigned char { apart, dx_in_dy, dresidual_in_dy };
 
 /// inputs: x, coefficients, sums, stats, valid, then mask, dy2 and dy when they are inputs; outputs: dx, dresidual. An
 /// output that starts as dy has dy's values before.

@@ -45,7 +45,14 @@ inline std::vector<OpCase> batch_norm_cases() {
   for (const BatchNormParams& p : batch_norm_params()) {
     items.push_back(batch_norm_stats_case(p));
     items.push_back(batch_norm_apply_case(p));
+    if (p.second) {  // half of them
+      items.push_back(batch_norm_apply_pair_case(p));
+    }
+    items.push_back(batch_norm_coefficients_case(p));
     items.push_back(batch_norm_backward_reduce_case(p, static_cast<ops::GradMode>(turn++ % 3)));
+    if (p.residual) {
+      items.push_back(batch_norm_backward_reduce_case(p, ops::GradMode::overwrite, GradientPlace::dresidual_in_dy));
+    }
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
         items.push_back(batch_norm_backward_apply_case(p, place));
@@ -101,9 +108,23 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
     add(
         p, [](const BatchNormParams& q) { return batch_norm_stats_case(q); }, false);
     add(
-        p, [=](const BatchNormParams& q) { return batch_norm_backward_reduce_case(q, mode); }, false);
+        p, [](const BatchNormParams& q) { return batch_norm_coefficients_case(q); }, false);
+    add(
+        p, [=](const BatchNormParams& q) { return batch_norm_backward_reduce_case(q, mode); }, p.residual);
+    if (p.residual) {
+      add(
+          p,
+          [=](const BatchNormParams& q) {
+            return batch_norm_backward_reduce_case(q, mode, GradientPlace::dresidual_in_dy);
+          },
+          true);
+    }
     add(
         p, [](const BatchNormParams& q) { return batch_norm_apply_case(q); }, true);
+    if (p.second) {
+      add(
+          p, [](const BatchNormParams& q) { return batch_norm_apply_pair_case(q); }, true);
+    }
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
         add(

@@ -154,6 +154,14 @@ inline void batch_norm_apply(const TensorView& x, const TensorView& coefficients
   }
 }
 
+inline void batch_norm_apply_pair(const TensorView& x, const TensorView& coefficients, const TensorView& residual,
+                                  const TensorView& residual_coefficients, bool relu, const TensorView& y,
+                                  const TensorView& mask) {
+  const GuardedTensor more(x.shape, DType::f64);
+  batch_norm_apply(residual, residual_coefficients, {}, false, more, {});
+  batch_norm_apply(x, coefficients, more, relu, y, mask);
+}
+
 /// dy [+ dy2], 0 where the mask is not set.
 inline std::vector<double> incoming(const TensorView& dy, const TensorView& dy2, const TensorView& mask) {
   std::vector<double> g = to_doubles(dy);
@@ -169,9 +177,14 @@ inline std::vector<double> incoming(const TensorView& dy, const TensorView& dy2,
 inline void batch_norm_backward_reduce(const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                                        const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                                        ops::GradMode mode, const TensorView& sums, const TensorView& dweight,
-                                       const TensorView& dbias) {
+                                       const TensorView& dbias, const TensorView& masked = {}) {
   const Rows in(x, valid);
-  const std::vector<double> g = incoming(dy, dy2, mask);
+  std::vector<double> g = incoming(dy, dy2, mask);
+  if (masked.given()) {
+    std::fill(g.begin() + static_cast<std::ptrdiff_t>(in.valid), g.end(), 0.0);
+    from_doubles(g, masked);
+    g = to_doubles(masked);  // rounded
+  }
   const std::vector<double> k = to_doubles(coefficients);
   std::vector<double> out(2 * in.channels, 0.0);
   for (std::size_t c = 0; c < in.channels; ++c) {

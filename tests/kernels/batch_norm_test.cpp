@@ -80,7 +80,7 @@ TEST(BatchNorm, ForwardAndBackwardByHand) {
   std::vector<double> dweight{1000, 1000};
   std::vector<double> dbias{NAN, NAN};
   ops::batch_norm_backward_reduce(context, view(dy, shape), {}, view(mask, {4}), vx, view(coefficients, {4, 2}), {},
-                                  GradMode::overwrite, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}),
+                                  GradMode::overwrite, view(sums, {2, 2}), view(dweight, {2}), view(dbias, {2}), {},
                                   workspace.tensor);
   // channel 0: g (3, 1, 1, -1), x - mean (-3, -1, 1, 3): sum g 4, sum g (x - mean) -12, over deviation 3: -4
   // channel 1: g (1, 5, 0, 0), x - mean (2, 2, -2, -2): sum g 6, sum g (x - mean) 12, over sqrt(8)
@@ -453,9 +453,15 @@ struct Layer {
     return testing::weighted_sum(y, weights);
   }
   void backward() {
-    ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias,
+    ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias, {},
                                     workspace.tensor);
     ops::batch_norm_backward_apply(context, dy, dy2, mask, x, k, sums, stats, valid, dx, dresidual);
+  }
+  /// The same by way of the masked gradient.
+  void backward_from_masked() {
+    ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias,
+                                    dresidual, workspace.tensor);
+    ops::batch_norm_backward_apply(context, dresidual, {}, {}, x, k, sums, stats, valid, dx, {});
   }
   double error() {
     const testing::GradientPair pairs[] = {
@@ -481,6 +487,8 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
     for (const std::int64_t valid : {shape[0], shape[0] - 2}) {
       Layer layer(shape, valid);
       layer.forward();
+      layer.backward_from_masked();
+      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid << ", from the masked gradient";
       layer.backward();
       EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid;
       for (GuardedTensor* gradient : {&layer.dx, &layer.dweight, &layer.dbias, &layer.dresidual}) {
@@ -559,7 +567,7 @@ struct Parts {
       const Workspace workspace(whole.context, part.x);
       ops::batch_norm_backward_reduce(whole.context, part.dy, part.dy2, part.mask, part.x, part.k, part.valid,
                                       GradMode::overwrite, row(all_sums, p).reshape({2, channels}), part.dweight,
-                                      part.dbias, workspace.tensor);
+                                      part.dbias, {}, workspace.tensor);
     }
     ops::reduce_rows(whole.context, all_sums, GradMode::overwrite, sums.view().reshape({2 * channels}), {});
     for (const std::unique_ptr<Part>& part : parts) {
@@ -661,16 +669,16 @@ TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
 // ---- errors --------------------------------------------------------------------------------------------------------
 
 struct Arguments {
-  GuardedTensor memory[17] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
+  GuardedTensor memory[18] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
                               {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{8}, DType::u8},
                               {Shape{}, DType::i64},        {Shape{11}, DType::f32},      {Shape{4, 5}, DType::f32},
                               {Shape{2, 5}, DType::f32},    {Shape{5}, DType::f32},       {Shape{5}, DType::f32},
                               {Shape{5}, DType::f32},       {Shape{5}, DType::f32},       {Shape{1 << 18}, DType::u8},
-                              {Shape{4, 3, 5}, DType::f32}, {Shape{3, 11}, DType::f32}};
+                              {Shape{4, 3, 5}, DType::f32}, {Shape{3, 11}, DType::f32},   {Shape{4, 5}, DType::f32}};
   TensorView x = memory[0], dy = memory[1], dy2 = memory[2], dx = memory[3], dresidual = memory[4], mask = memory[5],
              valid = memory[6], stats = memory[7], k = memory[8], sums = memory[9], weight = memory[10],
              bias = memory[11], mean = memory[12], var = memory[13], workspace = memory[14], y = memory[15],
-             parts = memory[16];
+             parts = memory[16], k2 = memory[17];
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool relu = true;
@@ -789,6 +797,24 @@ TEST(BatchNormErrors, Finalize) {
   }
 }
 
+TEST(BatchNormErrors, Coefficients) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_coefficients(c, a.x, a.valid, a.weight, a.bias, a.epsilon, a.momentum, a.stats, a.mean, a.var, a.k,
+                                 a.workspace);
+  };
+  expect_views_checked(call,
+                       {&A::x, &A::valid, &A::weight, &A::bias, &A::stats, &A::mean, &A::var, &A::k, &A::workspace});
+  expect_apart(call, &A::k, &A::x);
+  expect_apart(call, &A::mean, &A::stats);
+  expect_apart(call, &A::workspace, &A::x);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.var = {}; }, "one of the running pair");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_refused<UsageError>(
+      call, [](A& a) { a.epsilon = std::nan(""); }, "epsilon");
+}
+
 TEST(BatchNormErrors, FinalizeInference) {
   const Call call = [](Context& c, const A& a) {
     ops::batch_norm_finalize_inference(c, a.mean, a.var, a.weight, a.bias, a.epsilon, a.k);
@@ -815,15 +841,33 @@ TEST(BatchNormErrors, Apply) {
       call, [](A& a) { a.relu = false; }, "mask without relu");
 }
 
+TEST(BatchNormErrors, ApplyPair) {
+  const Call call = [](Context& c, const A& a) {
+    ops::batch_norm_apply_pair(c, a.x, a.k, a.dy, a.k2, a.relu, a.y, a.mask);
+  };
+  expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y, &A::mask});
+  expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y});
+  expect_apart(call, &A::y, &A::k2);
+  expect_apart(call, &A::mask, &A::k2);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.dy = {}; }, "residual not given");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.k2 = {}; }, "its coefficients not given");
+  expect_refused<UsageError>(
+      call, [](A& a) { a.relu = false; }, "mask without relu");
+}
+
 TEST(BatchNormErrors, BackwardReduce) {
   const Call call = [](Context& c, const A& a) {
     ops::batch_norm_backward_reduce(c, a.dy, a.dy2, a.mask, a.x, a.k, a.valid, a.mode, a.sums, a.weight, a.bias,
-                                    a.workspace);
+                                    a.dresidual, a.workspace);
   };
-  expect_views_checked(
-      call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::valid, &A::sums, &A::weight, &A::bias, &A::workspace});
-  expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums});
+  expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::valid, &A::sums, &A::weight, &A::bias,
+                              &A::dresidual, &A::workspace});
+  expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dresidual});
   expect_apart(call, &A::sums, &A::x);
+  expect_apart(call, &A::dresidual, &A::x);
+  expect_apart(call, &A::dresidual, &A::sums);
   expect_apart(call, &A::weight, &A::bias);
   expect_apart(call, &A::weight, &A::dy);
   expect_apart(call, &A::workspace, &A::dy2);
@@ -837,6 +881,8 @@ TEST(BatchNormErrors, BackwardReduce) {
   Arguments a;
   a.mode = GradMode::ignore;
   a.weight = a.bias = {};
+  EXPECT_NO_THROW(call(context, a));
+  a.dresidual.data = a.dy2.data;
   EXPECT_NO_THROW(call(context, a));
 }
 

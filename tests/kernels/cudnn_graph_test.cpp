@@ -86,7 +86,13 @@ TEST(CudnnGraph, TensorsAreInLogicalOrderWithStridesOfChannelsLast) {
   EXPECT_EQ(to_weights.y.uid, Uid::b);
   EXPECT_EQ(to_weights.weights.uid, Uid::out);
   EXPECT_EQ(to_weights.weights.dtype, DType::f32);
+  EXPECT_FALSE(to_weights.passes_on) << "it accumulates";
   EXPECT_EQ(describe(d, ConvPass::backward_weights, Form::split).weights.dtype, DType::bf16);
+  d.grad_mode = GradMode::overwrite;
+  EXPECT_TRUE(describe(d, ConvPass::backward_weights, Form::fused).passes_on);
+  EXPECT_FALSE(describe(d, ConvPass::backward_weights, Form::split).passes_on);
+  d.dtype = DType::f32;
+  EXPECT_FALSE(describe(d, ConvPass::backward_weights, Form::fused).passes_on);
 }
 
 TEST(CudnnGraph, ImagesOfOneAndThreeAxes) {

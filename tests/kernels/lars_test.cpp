@@ -83,10 +83,11 @@ double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t 
   return std::sqrt(sum);
 }
 
-TEST(Lars, MatchesTheNaiveFormula) {
+/// The elements of the call are all that norms are taken of, also where it begins inside a segment.
+void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divided) {
   CpuContext context({.threads = 2});
   for (const LarsOptions& o : testing::lars_options()) {
-    for (const ArenaParams& p : testing::lars_params()) {
+    for (const ArenaParams& p : params) {
       const auto oracle = [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
         std::vector<double> ratios;
         for (const ArenaSegment& s : p.segments) {
@@ -108,9 +109,61 @@ TEST(Lars, MatchesTheNaiveFormula) {
               value -= rate * step;
             });
       };
-      testing::expect_matches(lars_case(p, o), context, oracle);
+      testing::expect_matches(divided ? testing::lars_divided_case(p, o) : lars_case(p, o), context, oracle);
     }
   }
+}
+
+TEST(Lars, MatchesTheNaiveFormula) {
+  expect_the_naive_formula(testing::lars_params(), false);
+}
+
+TEST(Lars, DividedOverRangesMatchesTheNaiveFormula) {
+  expect_the_naive_formula(testing::lars_divided_params(), true);
+}
+
+/// One range has the order of lars_update(); another cut shows in f64.
+TEST(Lars, SquaresOfOneRangeGiveTheBitsOfTheWhole) {
+  CpuContext context({.threads = 2});
+  for (const LarsOptions& o : testing::lars_options()) {
+    for (const ArenaParams& p : testing::lars_params()) {
+      testing::compare(testing::lars_divided_case(p, o), context, lars_case(p, o), context, 0);
+    }
+    testing::expect_same_bits_for_threads(
+        testing::lars_divided_case({50021, DType::f32, testing::mixed_segments(50021, 11), 0, 0.3}, o));
+  }
+}
+
+TEST(Lars, RefusesSquaresOfOtherRows) {
+  CpuContext context;
+  const GuardedTensor rate(Shape{}, DType::f64);
+  const GuardedTensor p(Shape{6}, DType::f32);
+  const GuardedTensor g(Shape{6}, DType::f32);
+  std::vector<double> memory(32);
+  const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{128});
+  // The second is frozen, the third empty.
+  const std::vector<ArenaSegment> segments{{0, 4}, {4, 4, 1, 0, false}, {8, 0}, {8, 6}};
+  EXPECT_EQ(ops::lars_rows(segments), 2);
+  const ops::ArenaUpdate update{
+      .segments = segments, .begin = 3, .learning_rate = rate, .parameters = p, .gradients = g};
+  const TensorView squares(memory.data() + 20, DType::f64, Device::cpu(), Shape{2, 2});
+  EXPECT_NO_THROW(ops::lars_squares(context, update, squares, workspace));
+  EXPECT_NO_THROW(ops::lars_update(context, {}, update, {}, workspace, squares));
+  const auto both = [&](const TensorView& bad, const TensorView& space, auto&& expect) {
+    expect([&] { ops::lars_squares(context, update, bad, space); });
+    expect([&] { ops::lars_update(context, {}, update, {}, space, bad); });
+  };
+  const auto shape_error = [](auto&& call) { EXPECT_THROW(call(), ShapeError); };
+  both(TensorView(memory.data() + 20, DType::f64, Device::cpu(), Shape{4}), workspace, shape_error);
+  both(TensorView(memory.data() + 20, DType::f64, Device::cpu(), Shape{3, 2}), workspace, shape_error);
+  both(TensorView(memory.data() + 4, DType::f64, Device::cpu(), Shape{2, 2}), workspace, shape_error);
+  both(squares, workspace.slice(0, 0, 8), shape_error);
+  both(TensorView(memory.data() + 20, DType::f32, Device::cpu(), Shape{2, 2}), workspace,
+       [](auto&& call) { EXPECT_THROW(call(), DTypeError); });
+  TensorView elsewhere = squares;
+  elsewhere.device = Device::cuda(0);
+  both(elsewhere, workspace, [](auto&& call) { EXPECT_THROW(call(), DeviceError); });
+  EXPECT_THROW(ops::lars_squares(context, update, {}, workspace), DTypeError);
 }
 
 TEST(Lars, KeepsWhatItMustNotTouch) {

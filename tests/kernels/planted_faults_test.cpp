@@ -22,8 +22,8 @@ constexpr int kSchedules = kRace ? 1 : 6;  // the race checker does not need the
 /// Exit status of the emulated tests under the first schedules, up to the first failure. -1: could not be run.
 int run_tests(int fault, const char* filter, std::string& output) {
   for (int first = 0; first < kSchedules; ++first) {
-    // Line coverage is counted without these runs.
-    const std::string command = "GCOV_PREFIX=" + ::testing::TempDir() +
+    // Line coverage is counted without these runs. Shards are of the faults, not of the tests that look for one.
+    const std::string command = "GTEST_TOTAL_SHARDS=1 GTEST_SHARD_INDEX=0 GCOV_PREFIX=" + ::testing::TempDir() +
                                 "planted LOCKSTEP_PLANTED_FAULT=" + std::to_string(fault) +
                                 " LOCKSTEP_EMULATION_FIRST=" + std::to_string(first) +
                                 " timeout 60 " EMULATED_TESTS " --gtest_fail_fast --gtest_filter='" + filter + "' 2>&1";

@@ -67,6 +67,54 @@ else
   failed "  another seed gives the same losses: they say nothing"
 fi
 
+# Sums within a node, then between nodes, where ranks are twice as many as nodes.
+by_node='^  sums       in shared memory within a node, by MPI between 2 nodes$'
+flat='^  sums       by MPI over all ranks of 2 nodes$'
+run 0 "two ranks on each host train" mpi 2 2 "${train[@]}" --out "$work/even"
+lines 1 "$by_node"
+for again in uneven again; do
+  run 0 "three ranks and one train ($again)" mpi 3 1 "${train[@]}" --out "$work/$again"
+  lines 1 "$by_node"
+done
+if cmp "$work/uneven/last/model.safetensors" "$work/again/last/model.safetensors"; then
+  passed "  the same bits twice"
+else
+  failed "  other bits the second time"
+fi
+run 0 "the same with flat sums" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=mpi "${train[@]}" --epochs 2 --resume auto --out "$work/even"
+lines 1 "$flat"
+lines 1 "^  differs    options 'sums': checkpoint .*in shared memory within a node.*, now nothing "
+run 2 "a way that does not exist" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=tree "$bin/hello_ranks" --devices cpu
+lines 1 "LOCKSTEP_HOST_ALL_REDUCE is 'tree', expected auto, mpi, shared or hierarchical"
+
+# A rank on the second host is killed, and the first host has lost its copies of the state: the job goes on from those of
+# the second one. Both wait while that happens.
+job=("$bin/train_resnet" "${train[@]:1}" --devices cpu:1 --nodes 2 --hostfile "$work/hostfile" --train-images 4800
+  --log-every 100 --max-restarts 1)
+start() { on node1 env OMPI_MCA_plm_rsh_agent="$work/agent" PATH="$(dirname "$mpirun"):$PATH" "${job[@]}" "$@"; }
+copied() { on node2 sh -c 'ls -d /dev/shm/lockstep-copies-*/last.1'; }
+run 0 "training that is left alone" start --out "$work/alone"
+start --out "$work/killed" --copy-every 1 > "$work/job" 2>&1 < /dev/null &
+wait_until 30 copied || failed "  no copies on the second host"
+pkill -STOP -x train_resnet
+on node1 sh -c 'rm -r /dev/shm/lockstep-copies-*/last*'
+pkill -KILL -x -f "$bin/train_resnet .*--out $work/killed .*" --newest
+pkill -CONT -x train_resnet
+status=0
+wait $! || status=$?
+cp "$work/job" "$work/output"
+[ "$status" = 0 ] && passed "a job that lost a rank and copies: exit code 0" || failed "the job ended with $status"
+lines 1 ': restart 1 of 1$'
+lines 1 '^  resuming   /dev/shm/lockstep-copies-.*/last at epoch '
+if cmp "$work/alone/last/model.safetensors" "$work/killed/last/model.safetensors"; then
+  passed "  the weights are those of the run that was left alone"
+else
+  failed "  other weights than those of the run that was left alone"
+fi
+for host in node1 node2; do
+  on "$host" sh -c '! ls -d /dev/shm/lockstep-copies-* 2> /dev/null' && passed "  no copies are left on $host" || failed "  copies are left on $host"
+done
+
 # Rank 1 is on the second host and gives up while the others wait for it.
 run 76 "a failing rank on the second host" mpi 2 2 --map-by node "$failing" abort
 lines 1 '^lockstep: error: rank 1: gave up$'

@@ -9,7 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "tools/lockstep_cost/fit.hpp"
+#include <lockstep/comm/gradients/cost_fit.hpp>
+
 #include "tools/lockstep_cost/limits.hpp"
 #include "tools/lockstep_cost/plot.hpp"
 
@@ -21,7 +22,7 @@ using comm::CostPath;
 
 CostPath path_of(const std::string& name, const std::string& text, double alpha, double beta) {
   CostPath path{.name = name, .text = text};
-  std::vector<Point> points;
+  std::vector<comm::TimedSize> points;
   for (int i = 3; i <= 26; ++i) {
     const double bytes = std::ldexp(1.0, i);
     const double seconds = alpha + beta * bytes;
@@ -33,8 +34,8 @@ CostPath path_of(const std::string& name, const std::string& text, double alpha,
     points.push_back({bytes, seconds});
   }
   path.points.back().p95_s = 2 * path.points.back().median_s;
-  path.model = fit(points);
-  path.held_out = held_out_errors(points);
+  path.model = comm::fit_cost(points);
+  path.held_out = comm::held_out_errors(points);
   return path;
 }
 

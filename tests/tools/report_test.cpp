@@ -235,6 +235,70 @@ TEST_F(Report, APageOfHostileNamesIsWellFormed) {
   expect_parts(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
 }
 
+/// An evaluation of `classes` classes with two samples each: one right, one taken for the next class.
+std::string evaluation_of(int classes, const std::string& worst = "", const std::string& name = "n") {
+  std::string text = R"({"format":1,"step":3,"calibration_error":0.125,"worst":[)" + worst +
+                     R"(],"bins":[{"samples":0,"accuracy":null,"confidence":null},)"
+                     R"({"samples":8,"accuracy":0.25,"confidence":0.75}],"classes":[)";
+  for (int i = 0; i < classes; ++i) {
+    text +=
+        concat(i == 0 ? "" : ",", R"({"name":")", name, i, R"(","samples":2,"correct":1,"not_finite":0,"predicted":[[)",
+               i, ",1],[", (i + 1) % classes, ",1]]}");
+  }
+  return text + "]}";
+}
+
+TEST_F(Report, TheLastEvaluationIsDrawn) {
+  const std::string folder =
+      run("a", report(1, "\"loss\":1") + "{\"event\":\"epoch\",\"step\":1,\"peak_bytes\":3145728}\n");
+  const std::string worst = R"({"sample":17,"label":1,"predicted":0,"loss":2.5,"confidence":0.9,"picture":"AAA="},)"
+                            R"({"sample":18,"label":0,"predicted":null,"loss":null,"confidence":0})";
+  testing::put_file(folder + "/evaluation.json", evaluation_of(2, worst, "<i>"));
+  const RunLog log = read_run(folder);
+  ASSERT_TRUE(log.evaluation);
+  EXPECT_EQ(log.evaluation->classes[1].predicted[1].second, 1);
+  const std::string page = page_of({log});
+  expect_parts(
+      page, {"a: evaluation after step 3", "&lt;i&gt;1", "rgba(0,114,178,0.50)\">1</td>", "50.0 % of 2", "error 0.1250",
+             "src=\"data:image/png;base64,AAA=\"", "17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
+             "taken for nothing: not finite; loss infinite", "3 MiB",
+             // Bin 2 of 2: from x = 46 + 110, a quarter of 220 high.
+             "x=\"156.0\" y=\"175.0\" width=\"109.0\" height=\"55.0\""});
+  EXPECT_EQ(page.find("<i>"), std::string::npos);
+  EXPECT_TRUE(well_formed(page));
+  testing::put_file(folder + "/evaluation.json", evaluation_of(31));
+  expect_parts(page_of({read_run(folder)}),
+               {"the most frequent confusions of 31 classes", "the classes of least accuracy"});
+  // A resume behind step 1 has taken the evaluation of step 3 back; one behind step 3 has not.
+  const std::string resumed = R"({"event":"resume","from":"best","epoch":0,"step":)";
+  for (const int step : {1, 3}) {
+    const std::string other = run(concat("resumed", step), report(3, "\"loss\":1") + resumed + concat(step, "}\n"));
+    testing::put_file(other + "/evaluation.json", evaluation_of(2));
+    EXPECT_EQ(read_run(other).evaluation.has_value(), step == 3);
+  }
+}
+
+TEST_F(Report, ADamagedEvaluationIsNamed) {
+  const std::string folder = run("a", report(1, "\"loss\":1"));
+  const auto damaged = [&](const std::string& from, const std::string& to) {
+    std::string text = evaluation_of(2, R"({"sample":1,"label":1,"predicted":0,"loss":1,"picture":"AAA="})");
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    testing::put_file(folder + "/evaluation.json", text.replace(at, from.size(), to));
+    const std::string error = refused(folder);
+    EXPECT_EQ(error.find(folder + "/evaluation.json"), 0U) << error;
+    return error;
+  };
+  expect_parts(damaged("\"samples\":2", "\"samples\":3"), {"class 0: 2 predictions"});
+  expect_parts(damaged("[[0,1]", "[[2,1]"), {"predicted is 2, expected 0 to 1"});
+  expect_parts(damaged("[[0,1]", "[[0,-1]"), {"a count of -1"});
+  expect_parts(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than the 2 samples"});
+  expect_parts(damaged("\"label\":1", "\"label\":-1"), {"label is -1"});
+  expect_parts(damaged("AAA=", "\\\"/>"), {"expected base64"});
+  expect_parts(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});
+  expect_parts(damaged("\"format\":1", "\"format\":2"), {"format is 2, expected 1"});
+}
+
 TEST_F(Report, NumbersForPeople) {
   const std::vector<std::pair<double, std::string>> cases{
       {0, "0"},       {1, "1"},       {-2.5, "-2.5"}, {0.05, "0.05"},    {0.001, "0.001"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -132,8 +133,24 @@ bool fit_axes(const Panel& panel, Frame& frame) {
   return true;
 }
 
+std::string exact_value(Scale scale, double value) {
+  switch (scale) {
+    case Scale::seconds:
+      return seconds_text(value);
+    case Scale::bytes_per_second:
+      return rate_text(value);
+    case Scale::percent:
+      break;
+  }
+  return percent_text(value / 100);
+}
+
+std::string size_text(Axis over, double size) {
+  return over == Axis::bytes ? bytes_text(size) : std::to_string(static_cast<std::int64_t>(size));
+}
+
 std::string value_text(Scale scale, double value) {
-  std::string text = scale == Scale::seconds ? seconds_text(value) : rate_text(value);
+  std::string text = exact_value(scale, value);
   const std::size_t dot = text.find('.');  // ticks are round: "10.0 us" is 10 us
   if (dot != std::string::npos) {
     const std::size_t space = text.find(' ');
@@ -150,12 +167,13 @@ std::string axes(const Panel& panel, const Frame& f) {
   std::string out;
   // Sizes: a line every factor of 4, named as often as there is room.
   const double octave = (f.right - f.left) / (f.x_high - f.x_low);
-  const int step = octave * 4 >= 58 ? 4 : (octave * 6 >= 58 ? 6 : 8);
+  const double room = panel.over == Axis::bytes ? 58 : 40;  // of a name
+  const int step = octave * 4 >= room ? 4 : (octave * 6 >= room ? 6 : 8);
   for (int power = static_cast<int>(std::ceil(f.x_low)); power <= f.x_high; ++power) {
     const double x = f.x(std::ldexp(1.0, power));
     if (power % step == 0) {
       out += line_at(x, f.top, x, f.bottom, "grid");
-      out += text_at(x, f.bottom + 18, bytes_text(std::ldexp(1.0, power)), "text-anchor=\"middle\"");
+      out += text_at(x, f.bottom + 18, size_text(panel.over, std::ldexp(1.0, power)), "text-anchor=\"middle\"");
     } else if (power % 2 == 0) {
       out += line_at(x, f.top, x, f.bottom, "faint");
     }
@@ -231,11 +249,10 @@ std::string draw(const Panel& panel, Frame f) {
     out += concat("<path class=\"curve\" stroke=\"", colour, "\" d=\"",
                   path_data(f, curve.line.empty() ? curve.dots : curve.line), "\"/>\n");
     for (const auto& [bytes, value] : curve.dots) {
-      out += concat("<circle cx=\"", n(f.x(bytes)), "\" cy=\"", n(f.y(value)), "\" r=\"3.1\" fill=\"", colour,
-                    "\"><title>",
-                    escaped(concat(curve.label, ", ", bytes_text(bytes), ": ",
-                                   panel.scale == Scale::seconds ? seconds_text(value) : rate_text(value))),
-                    "</title></circle>\n");
+      out += concat(
+          "<circle cx=\"", n(f.x(bytes)), "\" cy=\"", n(f.y(value)), "\" r=\"3.1\" fill=\"", colour, "\"><title>",
+          escaped(concat(curve.label, ", ", size_text(panel.over, bytes), ": ", exact_value(panel.scale, value))),
+          "</title></circle>\n");
     }
     ends.push_back(f.y(curve.dots.back().second) + 4);
     drawn.push_back(i);
@@ -290,7 +307,8 @@ std::string line_plots(const std::string& title, const std::string& subtitle, co
     frame.top = 100;
     frame.bottom = kHeight - 48;
     out += draw(panel, frame);
-    out += text_at((frame.left + frame.right) / 2, kHeight - 12, "size of the message", "text-anchor=\"middle\"");
+    out += text_at((frame.left + frame.right) / 2, kHeight - 12,
+                   panel.over == Axis::bytes ? "size of the message" : "ranks", "text-anchor=\"middle\"");
     left += width;
   }
   return out + "</svg>\n";

@@ -9,7 +9,7 @@ namespace lockstep::tools {
 /// A curve: measurements as dots, and the model as a line.
 struct Curve {
   std::string label;                              ///< written beside its end
-  std::vector<std::pair<double, double>> dots;    ///< (bytes, value), values above 0
+  std::vector<std::pair<double, double>> dots{};  ///< (bytes or ranks, value), values above 0
   std::vector<std::pair<double, double>> line{};  ///< likewise; empty: straight from dot to dot
 };
 
@@ -19,13 +19,17 @@ struct Limit {
   double value = 0;
 };
 
-enum class Scale : unsigned char { seconds, bytes_per_second };
+enum class Scale : unsigned char { seconds, bytes_per_second, percent };
 
-/// Values over bytes, both on logarithmic axes.
+/// What values are over.
+enum class Axis : unsigned char { bytes, ranks };
+
+/// Values over bytes or ranks, both on logarithmic axes.
 struct Panel {
   std::string title;
   Scale scale = Scale::seconds;
-  std::vector<Curve> curves;  ///< at most 6 are told apart by colour
+  Axis over = Axis::bytes;
+  std::vector<Curve> curves{};  ///< at most 6 are told apart by colour
   std::vector<Limit> limits{};
 };
 

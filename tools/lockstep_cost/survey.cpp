@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include <lockstep/comm/gradients/cost_fit.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -12,7 +13,6 @@
 
 #include "measure/collectives.hpp"
 #include "measure/copy_paths.hpp"
-#include "tools/lockstep_cost/fit.hpp"
 
 namespace lockstep::tools {
 
@@ -135,14 +135,14 @@ class Survey {
       }
     }
     curves_done_ += 1;
-    std::vector<Point> points;
+    std::vector<comm::TimedSize> points;
     for (std::size_t i = 0; i < all.size(); ++i) {
       path.points.push_back(cost_point(sizes_[i], all[i]));
       points.push_back({static_cast<double>(sizes_[i]), all[i].median()});
     }
-    const FitOptions fit_options{.noise = noise_of(all)};
-    path.model = fit(points, fit_options);
-    path.held_out = held_out_errors(points, fit_options);
+    const comm::CostFitOptions fit_options{.noise = noise_of(all)};
+    path.model = comm::fit_cost(points, fit_options);
+    path.held_out = comm::held_out_errors(points, fit_options);
     file_.paths.push_back(std::move(path));
   }
 

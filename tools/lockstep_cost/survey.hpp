@@ -53,8 +53,9 @@ struct Progress {
 /// One point of a file. It has percentiles only where every call was timed by itself and there are enough values.
 [[nodiscard]] comm::CostPoint cost_point(std::int64_t bytes, const measure::Samples& samples);
 
-/// The relative uncertainty of the medians, for FitOptions::noise: twice the standard error of a median (1.25 sigma /
-/// sqrt(n), sigma from the quartiles, as the tails are not normal), the median over all sizes, between 0.05 and 0.3.
+/// The relative uncertainty of the medians, for comm::CostFitOptions::noise: twice the standard error of a median (1.25
+/// sigma / sqrt(n), sigma from the quartiles, as the tails are not normal), the median over all sizes, between 0.05 and
+/// 0.3.
 [[nodiscard]] double noise_of(const std::vector<measure::Samples>& sizes);
 
 /// Measures, checks and fits: copies (all ranks at once), all-reduce, and messages between every two ranks. Collective;

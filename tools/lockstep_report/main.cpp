@@ -18,8 +18,8 @@ int main(int argc, char** argv) {
   using namespace lockstep;
   CLI::App app(
       "Writes a page (HTML, no scripts, one file) of a run from its folder of results: a table, curves of loss,\n"
-      "accuracy, learning rate, throughput, exposed communication and metrics of your own, and the settings; of "
-      "several\n"
+      "accuracy, learning rate, throughput, exposed communication and metrics of your own, the last evaluation\n"
+      "(confusion, calibration, worst samples), and the settings; of several\n"
       "runs in the same charts, with the settings that differ. Steps that a resume trained again are shown once.\n\n"
       "Exit codes: 0; 2 a folder without metrics.jsonl, a damaged line, or a page that cannot be made; 3 a full disk.",
       "lockstep-report");

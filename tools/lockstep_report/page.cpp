@@ -28,8 +28,8 @@ constexpr Quantity kExposed{"comm_exposed_s", "exposed communication, ms a step"
 constexpr std::string_view kPerSecond = "_per_second";
 constexpr std::string_view kTest = "test_";
 /// Fields of an epoch that are no curve: a step has them already, or the table shows them.
-constexpr std::array<std::string_view, 5> kNoCurve{"comm_exposed_s", "seconds", "skipped_updates", "gradient_bytes",
-                                                   "sent_bytes"};
+constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
+                                                   "gradient_bytes", "sent_bytes", "peak_bytes"};
 
 Quantity quantity_of(const std::string& field) {
   for (const Quantity& known : kFirst) {
@@ -152,6 +152,11 @@ std::string table_of(const std::vector<RunLog>& runs) {
       {"best", [](const RunLog& run) { return run.best; }},
       {"throughput (median)", rate_of},
       {"exposed, ms a step (median)", [](const RunLog& run) { return median_of(run, "comm_exposed_s", 1e3); }},
+      {"memory, at most",
+       [](const RunLog& run) {
+         const auto peak = run.epochs.find("peak_bytes");
+         return peak == run.epochs.end() || peak->second.empty() ? "" : bytes_text(peak->second.back().value);
+       }},
       {"resumed",
        [](const RunLog& run) { return run.resumed_after.empty() ? "" : concat(run.resumed_after.size(), " times"); }}};
   std::string head = "<tr><th>run</th>";
@@ -229,6 +234,9 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet
 polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
 .training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
+.confusion td { text-align: right; padding: .25em .5em; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
+.bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 420px; }
+.worst { display: flex; flex-wrap: wrap; gap: .8em; } .worst figure { width: 96px; } .worst img { width: 96px; image-rendering: pixelated; }
 .c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
 .c4 { color: #e69f00; } .c5 { color: #56b4e9; } .c6 { color: #7d7406; } .c7 { color: #777; }
 </style>
@@ -283,6 +291,11 @@ std::string page_of(const std::vector<RunLog>& runs) {
     if (const auto gaps = run.gaps.find("loss"); gaps != run.gaps.end() && !gaps->second.empty()) {
       out += "<p class=\"note\">" + escaped(concat(run.name, ": ", gaps->second.size(), " losses are not finite.")) +
              "</p>\n";
+    }
+  }
+  for (const RunLog& run : runs) {
+    if (run.evaluation) {
+      out += draw(*run.evaluation, run.name);
     }
   }
   return out + settings_of(runs) + "</body></html>\n";

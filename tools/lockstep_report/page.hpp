@@ -12,8 +12,8 @@ namespace lockstep::tools {
 /// communication, then metrics of one's own by name. Training and evaluation ("test_" in front) share a chart.
 [[nodiscard]] std::vector<Chart> charts_of(const std::vector<RunLog>& runs);
 
-/// One HTML document without scripts and without references to other files: a table of the runs, the charts, and the
-/// settings, of several runs those that differ.
+/// One HTML document without scripts and without references to other files: a table of the runs, the charts, the
+/// last evaluation of each, and the settings, of several runs those that differ.
 [[nodiscard]] std::string page_of(const std::vector<RunLog>& runs);
 
 }  // namespace lockstep::tools

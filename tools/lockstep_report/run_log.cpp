@@ -108,6 +108,13 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(settings, error)) {
     flatten(read_json(settings.string()), "", run.settings);
   }
+  const fs::path evaluation = fs::path(path) / "evaluation.json";
+  if (folder && fs::exists(evaluation, error)) {
+    run.evaluation = read_evaluation(evaluation.string());
+    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // of a part that a resume has taken back
+      run.evaluation.reset();
+    }
+  }
   return run;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/lockstep_report/evaluation.hpp"
+
 namespace lockstep::tools {
 
 /// One value of a run: after `step` updates.
@@ -28,12 +30,13 @@ struct RunLog {
   double seconds = 0;                           ///< of the epochs that are told of
   std::optional<std::int64_t> exit_code{};      ///< empty: the run did not tell of its end (it runs, or was killed)
   std::string best{};                           ///< "test_accuracy 0.91"; empty: not told
+  std::optional<Evaluation> evaluation{};       ///< of evaluation.json; empty: there is none
   std::map<std::string, std::string> settings;  ///< of config.json, "options.clip_norm"; empty: there is none
 };
 
-/// Reads metrics.jsonl and, where it is there, config.json of a folder of results, or a file of metrics alone. An
-/// incomplete last line is left out, as a run that resumes does. DataError for a folder without metrics.jsonl, and a
-/// line that is not one JSON object with an event (its number is named).
+/// Reads metrics.jsonl and, where they are there, config.json and evaluation.json of a folder of results, or a file of
+/// metrics alone. An incomplete last line is left out, as a run that resumes does. DataError for a folder without
+/// metrics.jsonl, and a line that is not one JSON object with an event (its number is named).
 [[nodiscard]] RunLog read_run(const std::string& path);
 
 /// Several runs; two of one name get their paths as names. DataError when none has made a step yet.

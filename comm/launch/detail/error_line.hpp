@@ -10,5 +10,7 @@ namespace lockstep::comm::detail {
 void print_error(int rank, std::string_view text) noexcept;
 /// The same without flushing earlier output, and without a lock that another thread may hold.
 void write_error(int rank, std::string_view text) noexcept;
+/// As write_error(), of what is no error: "lockstep: [rank R: ]text".
+void write_note(int rank, std::string_view text) noexcept;
 
 }  // namespace lockstep::comm::detail

@@ -30,11 +30,8 @@ constexpr std::int64_t kHour = 3600;
 /// As LoggedCommunicator.
 constexpr std::array<const char*, 4> kCommunicators{"grad", "inline_ops", "control", "gpu"};
 
-/// That of std::chrono::steady_clock.
-std::int64_t now_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
+  return 1e-9 * static_cast<double>(end_ns - begin_ns);
 }
 
 /// Of a process: its state as in /proc/PID/stat (T: stopped), and when it started, which tells it from a later one of
@@ -61,6 +58,14 @@ ProcessState state_of(std::int64_t pid) {
   }
   rest >> found.started;
   return rest.fail() ? ProcessState{} : found;
+}
+
+/// "has ended", "is stopped", or nullptr for a process that runs.
+const char* process_text(std::int64_t pid, std::int64_t started) {
+  const ProcessState now = state_of(pid);
+  return now.started != started || now.state == 'X' || now.state == 'Z' ? "has ended"
+         : now.state == 'T' || now.state == 't'                         ? "is stopped"
+                                                                        : nullptr;
 }
 
 std::string prefix() {
@@ -104,23 +109,12 @@ struct ProgressBoard::Board {
     std::atomic<std::int64_t> rank;
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
-    std::array<std::atomic<char>, 96> doing;
+    Progress progress;
     std::array<OperationLog, kCommunicators.size()> logs;
-
-    [[nodiscard]] std::string text() const {
-      std::string result;
-      for (const std::atomic<char>& letter : doing) {
-        const char c = letter.load(std::memory_order_relaxed);
-        if (c == '\0') {
-          break;
-        }
-        result += c;
-      }
-      return result;
-    }
   };
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
+  std::atomic<bool> told_of_stall;
   Entry first;  ///< the others follow
 
   [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
@@ -180,7 +174,7 @@ ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
   Board::Entry& own = board_->entry(place_.local_rank);
   own.rank = place_.rank;
   own.started = state_of(::getpid()).started;
-  own.wrote_ns = now_ns();
+  own.wrote_ns = Progress::now_ns();
   own.pid = ::getpid();
   if (++board_->came == place_.local_size) {
     remove();
@@ -195,14 +189,12 @@ void ProgressBoard::remove() noexcept {
   ::unlink(path_.c_str());
 }
 
-void ProgressBoard::write(std::string_view doing) noexcept {
-  Board::Entry& own = board_->entry(place_.local_rank);
-  const std::size_t length = std::min(doing.size(), own.doing.size() - 1);
-  for (std::size_t i = 0; i < length; ++i) {
-    own.doing[i].store(doing[i], std::memory_order_relaxed);
-  }
-  own.doing[length].store('\0', std::memory_order_relaxed);
-  own.wrote_ns.store(now_ns(), std::memory_order_release);
+Progress& ProgressBoard::progress() noexcept {
+  return board_->entry(place_.local_rank).progress;
+}
+
+void ProgressBoard::alive() noexcept {
+  board_->entry(place_.local_rank).wrote_ns.store(Progress::now_ns(), std::memory_order_release);
 }
 
 bool ProgressBoard::first_to_tell() noexcept {
@@ -223,19 +215,53 @@ std::vector<std::string> ProgressBoard::silent(double seconds) const {
                              "): it has not begun"));
       continue;
     }
-    const double age = 1e-9 * static_cast<double>(now_ns() - entry.wrote_ns.load(std::memory_order_acquire));
+    const double age = seconds_between(entry.wrote_ns.load(std::memory_order_acquire), Progress::now_ns());
     if (age < seconds) {
       continue;
     }
-    const ProcessState now = state_of(pid);
-    const char* state = now.started != entry.started || now.state == 'X' || now.state == 'Z' ? "the process has ended"
-                        : now.state == 'T' || now.state == 't'                               ? "the process is stopped"
-                                                                                             : "the process hangs";
-    const std::string doing = entry.text();
+    const char* state = process_text(pid, entry.started);
+    const std::string doing = entry.progress.text();
     lines.push_back(concat("no word from rank ", entry.rank.load(), " (host ", host, ", pid ", pid, ") for ",
-                           std::lround(age), " s: ", state, doing.empty() ? "" : concat("; it was ", doing)));
+                           std::lround(age), " s: the process ", state == nullptr ? "hangs" : state,
+                           doing.empty() ? "" : concat("; it was ", doing)));
   }
   return lines;
+}
+
+bool ProgressBoard::first_of_stall() noexcept {
+  return !board_->told_of_stall.exchange(true);
+}
+
+void ProgressBoard::end_of_stall() noexcept {
+  board_->told_of_stall = false;
+}
+
+std::vector<std::string> ProgressBoard::table() const {
+  constexpr double kLate = 2.5;  // seconds: a process that is alive writes once a second
+  std::vector<std::string> lines;
+  for (int local = 0; local < place_.local_size; ++local) {
+    const Board::Entry& entry = board_->entry(local);
+    const std::int64_t pid = entry.pid;
+    if (pid == 0) {
+      lines.push_back(concat(place_.one_node ? "rank " : "local rank ", local, ": has not begun"));
+      continue;
+    }
+    const std::int64_t now = Progress::now_ns();
+    const double age = seconds_between(entry.wrote_ns.load(std::memory_order_acquire), now);
+    const std::int64_t begun = entry.progress.begun_ns.load(std::memory_order_relaxed);
+    const char* state = process_text(pid, entry.started);
+    const std::string doing = entry.progress.text();
+    const auto since = begun == 0 ? std::string() : concat(", for ", std::lround(seconds_between(begun, now)), " s");
+    lines.push_back(concat("rank ", entry.rank.load(), ": ", doing.empty() ? "nothing has begun" : doing, since,
+                           state != nullptr ? concat(", process ", state)
+                           : age > kLate    ? std::string(", process hangs")
+                                            : std::string()));
+  }
+  return lines;
+}
+
+std::string ProgressBoard::host() {
+  return host_name();
 }
 
 OperationLog& ProgressBoard::log(LoggedCommunicator communicator) noexcept {
@@ -274,10 +300,6 @@ std::vector<std::string> ProgressBoard::behind() const {
 
 namespace {
 
-double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
-  return 1e-9 * static_cast<double>(end_ns - begin_ns);
-}
-
 Json json_of(const OperationLog& log, std::int64_t now) {
   Json::Object object;
   const std::int64_t called = log.count();
@@ -299,7 +321,7 @@ Json json_of(const OperationLog& log, std::int64_t now) {
 }  // namespace
 
 Json ProgressBoard::operations() const {
-  const std::int64_t now = now_ns();
+  const std::int64_t now = Progress::now_ns();
   Json::Array ranks;
   for (int local = 0; local < place_.local_size; ++local) {
     const Board::Entry& entry = board_->entry(local);
@@ -313,7 +335,7 @@ Json ProgressBoard::operations() const {
     Json::Object rank;
     rank["rank"] = entry.rank.load();
     rank["pid"] = entry.pid.load();
-    rank["doing"] = entry.text();
+    rank["doing"] = entry.progress.text();
     rank["seconds_since_a_word"] = seconds_between(entry.wrote_ns, now);
     rank["communicators"] = std::move(communicators);
     ranks.emplace_back(std::move(rank));

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/launch/launch.hpp>
 #include <lockstep/comm/operation_log.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -40,13 +40,22 @@ class ProgressBoard {
   ProgressBoard(const ProgressBoard&) = delete;
   ProgressBoard& operator=(const ProgressBoard&) = delete;
 
-  /// This rank is alive, and does this ("computing step 7"; what is longer than an entry is cut).
-  void write(std::string_view doing) noexcept;
+  /// What this rank is doing, for its watchdog to write.
+  [[nodiscard]] Progress& progress() noexcept;
+  /// This rank is alive.
+  void alive() noexcept;
   /// True for the first call among all ranks of the node.
   [[nodiscard]] bool first_to_tell() noexcept;
   /// A line for each other rank that has not written for so many seconds: "no word from rank 1 (host a, pid 12) for 3
   /// s: the process is stopped; it was computing step 7", "no word from rank 1 (host a): it has not begun".
   [[nodiscard]] std::vector<std::string> silent(double seconds) const;
+  /// True for the first call among all ranks of the node, until end_of_stall().
+  [[nodiscard]] bool first_of_stall() noexcept;
+  void end_of_stall() noexcept;
+  /// A line for each rank: "rank 2: computing step 7, 1 of 3 buckets enqueued, for 12 s, process stopped", "rank 3: has
+  /// not begun".
+  [[nodiscard]] std::vector<std::string> table() const;
+  [[nodiscard]] static std::string host();  ///< name of this node
   /// This rank's operations on one of the communicators.
   [[nodiscard]] OperationLog& log(LoggedCommunicator communicator) noexcept;
   /// Of the ranks that have come: the first communicator's first_difference() that is not empty.

@@ -13,7 +13,8 @@ namespace lockstep::comm::detail {
 
 /// The end of a job that hangs: says what this rank and those that say nothing were doing, which rank has called fewer
 /// operations than others, gives other ranks the time to speak, and ends the job with exit code 76. And of one whose
-/// ranks call different operations, which would hang: one rank of the node says which, and ends it with 3.
+/// ranks call different operations, which would hang: one rank of the node says which, and ends it with 3. A job that
+/// stalls for a while is reported first, rank by rank.
 class JobEnd {
  public:
   /// Without a board where the ranks of the node have none, or it cannot be made.
@@ -22,10 +23,13 @@ class JobEnd {
   /// While there is a session, it ends the job; else the end of this process does, which the launcher takes for that
   /// of the job.
   void set_session(Session* session) noexcept { session_ = session; }
-  void look(const std::string& doing) noexcept;
+  /// From the watchdog's thread.
+  void look(const Watchdog::Look& found) noexcept;
   [[noreturn]] void end(const std::string& text) noexcept;
   /// Nothing without a board.
   [[nodiscard]] OperationLog* log(LoggedCommunicator communicator) noexcept;
+  /// Where this rank's watchdog keeps what it is told.
+  [[nodiscard]] Progress* progress() noexcept;
   /// Where save_operations() writes ProgressBoard::operations(); empty: nowhere.
   void keep_operations(const std::string& path);
   /// For the end of a job by an error. One rank of the node writes, the first.
@@ -34,12 +38,16 @@ class JobEnd {
   void forget_ranks() noexcept;
 
  private:
+  /// Prints what the ranks of this node are doing, once a stall and by one of them.
+  void report(const Watchdog::Look& found);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;
   double seconds_;
   int rank_;
   std::atomic<Session*> session_ = nullptr;
   std::unique_ptr<ProgressBoard> board_;
+  bool asked_ = false;  ///< in this stall
+  bool told_ = false;   ///< this rank printed
   std::mutex mutex_;
   std::string operations_file_;  ///< under the mutex
 };

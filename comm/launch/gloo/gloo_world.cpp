@@ -12,11 +12,14 @@
 
 #include <lockstep/comm/gloo/gloo_communicator.hpp>
 #include <lockstep/comm/gloo/rendezvous.hpp>
+#include <lockstep/comm/launch/detail/error_line.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
 #include <lockstep/comm/launch/session.hpp>
 
 namespace lockstep::comm::detail {
 namespace {
+
+constexpr double kWord = 5;  ///< seconds after which ranks say for whom they wait
 
 /// The same text in all processes of a host, and in no others: containers share a boot but not a name.
 std::string this_host() {
@@ -38,6 +41,8 @@ std::shared_ptr<Rendezvous> meet(const Launch& launch, const MeetingPlace& place
         .local_rank = launch.local_rank.value_or(0),
         .one_host = launch.local_size.value_or(0) == launch.size,
         .timeout_s = place.timeout_s,
+        .on_wait = [rank = launch.rank](const std::string& text) { write_note(rank, text); },
+        .word_after_s = std::min(kWord, place.timeout_s / 2),
         .on_abort = [](int /*rank*/, int code) { std::_Exit(code); },
     });
   } catch (RendezvousError& e) {

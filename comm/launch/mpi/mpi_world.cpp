@@ -1,15 +1,18 @@
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <mpi.h>
 
+#include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
 #include <lockstep/comm/mpi/detail/mpi_internal.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
@@ -96,12 +99,28 @@ int initialise(int& argc, char**& argv) {
 
 constexpr const char* kHostAllReduce = "LOCKSTEP_HOST_ALL_REDUCE";
 
-HostAllReduce asked_all_reduce() {
+struct Asked {
+  HostAllReduce all_reduce = HostAllReduce::automatic;
+  bool hierarchical = false;
+};
+
+Asked asked_all_reduce() {
   const char* value = std::getenv(kHostAllReduce);
   const std::string_view text = value == nullptr ? "" : value;
-  require<UsageError>(text.empty() || text == "auto" || text == "mpi" || text == "shared", kHostAllReduce, " is '",
-                      text, "', expected auto, mpi or shared");
-  return text == "mpi" ? HostAllReduce::mpi : text == "shared" ? HostAllReduce::shared : HostAllReduce::automatic;
+  require<UsageError>(text.empty() || text == "auto" || text == "mpi" || text == "shared" || text == "hierarchical",
+                      kHostAllReduce, " is '", text, "', expected auto, mpi, shared or hierarchical");
+  return {.all_reduce = text == "mpi"      ? HostAllReduce::mpi
+                        : text == "shared" ? HostAllReduce::shared
+                                           : HostAllReduce::automatic,
+          .hierarchical = text == "hierarchical"};
+}
+
+/// By the alpha-beta model. Flat algorithms let 2 (P - 1) / P (a ring) to L log2 N (recursive doubling) times the bytes
+/// pass between N nodes of L ranks, P in all, in log2 P to 2 (P - 1) steps; the hierarchy 2 (N - 1) / N in log2 N to
+/// 2 (N - 1), and twice through each node's memory, as flat ones do too. With one rank a node it is the same with more
+/// calls.
+bool hierarchy_pays(int ranks, int nodes) {
+  return nodes > 1 && ranks >= 2 * nodes;
 }
 
 class MpiWorld final : public World {
@@ -133,11 +152,20 @@ class MpiWorld final : public World {
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
+    node_of_rank_.resize(static_cast<std::size_t>(size));
+    check_mpi(MPI_Allgather(&node, 1, MPI_INT, node_of_rank_.data(), 1, MPI_INT, MPI_COMM_WORLD), "MPI_Allgather");
+    bool hierarchical = false;
     try {
-      all_reduce_ = asked_all_reduce();
+      const Asked asked = asked_all_reduce();
+      all_reduce_ = asked.all_reduce;
+      hierarchical =
+          asked.hierarchical || (asked.all_reduce == HostAllReduce::automatic && hierarchy_pays(size, nodes));
     } catch (const UsageError& e) {
       problem = e.what();
     }
+    int on_all = hierarchical && nodes > 1 ? 1 : 0;  // the ranks' variables may differ
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+    hierarchical_ = on_all == 1;
     // A program that initialised MPI itself may call it; a program that left that to its Session makes no MPI calls.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
@@ -145,10 +173,23 @@ class MpiWorld final : public World {
   }
 
   std::unique_ptr<Communicator> communicator() override {
-    auto made = comm::make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = all_reduce_});
-    if (const std::string reason = all_reduce_path(*made).problem;
-        !reason.empty() && rank == 0 && !std::exchange(told_, true)) {
-      std::fprintf(stderr, "lockstep: ranks of this node cannot share memory, all-reduces are MPI's (%s)\n",
+    auto made = comm::make_mpi_communicator(
+        MPI_COMM_WORLD, {.sole_mpi_worker = serial(), .all_reduce = all_reduce_, .all_in_memory = hierarchical_});
+    AllReducePath path = all_reduce_path(*made);
+    if (hierarchical_) {
+      auto divided = std::make_unique<HierarchicalCommunicator>(std::move(made), node_of_rank_);
+      path = all_reduce_path(divided->within_node());
+      made = std::move(divided);
+    }
+    path.problem = first_problem(path.problem);
+    if (nodes > 1) {
+      const bool in_memory = hierarchical_ && path.problem.empty();
+      sums = hierarchical_
+                 ? concat(in_memory ? "in shared memory" : "by MPI", " within a node, by MPI between ", nodes, " nodes")
+                 : concat("by MPI over all ranks of ", nodes, " nodes");
+    }
+    if (const std::string& reason = path.problem; !reason.empty() && rank == 0 && !std::exchange(told_, true)) {
+      std::fprintf(stderr, "lockstep: ranks of a node cannot share memory, its all-reduces are MPI's (%s)\n",
                    reason.c_str());
     }
     return made;
@@ -163,13 +204,33 @@ class MpiWorld final : public World {
   }
 
   [[noreturn]] void abort(int code) noexcept override {
+    // Launchers (MPICH's) may drop what they have not forwarded yet when a job aborts: the line that says why.
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
   }
 
  private:
+  /// Collective. The text of the lowest rank that has one, on all ranks: what one node cannot do decides bits
+  /// everywhere.
+  [[nodiscard]] std::string first_problem(const std::string& own) const {
+    int first = own.empty() ? size : rank;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
+    if (first == size) {
+      return "";
+    }
+    std::string text = rank == first ? concat("rank ", rank, ": ", own) : "";
+    int length = static_cast<int>(text.size());
+    check_mpi(MPI_Bcast(&length, 1, MPI_INT, first, MPI_COMM_WORLD), "MPI_Bcast");
+    text.resize(static_cast<std::size_t>(length));
+    check_mpi(MPI_Bcast(text.data(), length, MPI_CHAR, first, MPI_COMM_WORLD), "MPI_Bcast");
+    return text;
+  }
+
   bool owns_mpi_ = false;
   HostAllReduce all_reduce_ = HostAllReduce::automatic;
+  bool hierarchical_ = false;
+  std::vector<int> node_of_rank_;
   bool told_ = false;  ///< why the ranks do not share memory
   std::optional<Stream> serial_;
 };

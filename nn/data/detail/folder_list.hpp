@@ -14,6 +14,7 @@ struct FolderFile {
 /// The images of folder:DIR as open_data() describes it, class by class, in the order of the bytes of their names.
 struct FolderList {
   int classes = 0;
+  std::vector<std::string> names;  ///< of the classes
   std::vector<FolderFile> train;
   std::vector<FolderFile> test;
   std::string about;  ///< where the test images come from

@@ -143,12 +143,13 @@ SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output) {
   const auto cross_entropy = [&](SlotId label, SlotId weight, SlotId into) {
     const SlotId workspace =
         builder.scratch(ops::softmax_cross_entropy_workspace_bytes(builder.context(), builder.prototype(logits)));
-    builder.call("softmax_cross_entropy", {logits, label, weight, valid, scale, metrics}, {into, metrics, workspace}, 0,
-                 [=](Context& context, const Frame& frame) {
-                   ops::softmax_cross_entropy(context, frame[logits], frame[label], frame[weight], frame[valid],
-                                              frame[scale], smoothing, frame[into], loss_metrics(frame[metrics]),
-                                              frame[workspace]);
-                 });
+    builder.call(
+        "softmax_cross_entropy", {logits, label, weight, valid, scale, metrics}, {into, metrics, workspace}, 0,
+        [=](Context& context, const Frame& frame) {
+          ops::softmax_cross_entropy(context, frame[logits], frame[label], frame[weight], frame[valid], frame[scale],
+                                     smoothing, frame[into], loss_metrics(frame[metrics]), frame[workspace]);
+        },
+        2);
   };
   if (builder.training() && builder.options().two_labels) {
     // The loss of a mixture is linear in its labels, and so is the gradient. The second call may overwrite the logits.

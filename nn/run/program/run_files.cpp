@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <iostream>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -21,6 +22,15 @@ namespace lockstep::nn {
 namespace {
 
 constexpr const char* kTensorBoard = "tensorboard";
+constexpr const char* kEvaluation = "evaluation.json";
+
+void replace_text(const std::string& path, const std::string& text) {
+  try {
+    replace_file(path, text);
+  } catch (const FileError& failure) {
+    throw WriteError(failure.what());
+  }
+}
 
 /// Deletes what replace_file() leaves when it is killed: NAME.tmp-PID.
 void remove_cut_files(const std::string& folder, const std::string& name) {
@@ -90,7 +100,7 @@ void RunFiles::remove_results(const std::string& folder) {
     std::filesystem::remove_all(path, error);
     require<FileError>(!error, path, ": cannot be deleted: ", error.message());
   };
-  for (const char* name : {"last", "best", "metrics.jsonl", kTensorBoard}) {
+  for (const char* name : {"last", "best", "metrics.jsonl", kEvaluation, kTensorBoard}) {
     remove(concat(folder, '/', name));
   }
   for (int number = 1; file_exists(concat(folder, "/last.", number)); ++number) {
@@ -124,12 +134,10 @@ void RunFiles::make(const std::string& folder, bool append) {
   for (const char* name : {"/last", "/best"}) {
     recover_folder(folder + name);
   }
-  remove_cut_files(folder, "config.json");
-  try {
-    replace_file(folder + "/config.json", config_.text(2) + "\n");
-  } catch (const FileError& failure) {
-    throw WriteError(failure.what());
+  for (const char* name : {"config.json", kEvaluation}) {
+    remove_cut_files(folder, name);
   }
+  replace_text(folder + "/config.json", config_.text(2) + "\n");
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
   if (tensorboard_from_) {
     const std::string scalars = concat(folder, '/', kTensorBoard);
@@ -185,9 +193,23 @@ void RunFiles::warn_of_steps(double seconds, std::int64_t samples) {
   step_samples_ = samples;
 }
 
+void RunFiles::note(const std::string& line) {
+  if (console_) {
+    console_->note(line);
+  } else {
+    std::cout << "  " << line << '\n' << std::flush;
+  }
+}
+
 void RunFiles::on_run_begin(const RunBegin& event) {
   if (console_) {
     console_->on_run_begin(event);
+  }
+}
+void RunFiles::on_non_finite(const NonFiniteEvent& event) {
+  if (console_) {
+    console_->note(concat("step ", event.step, " skipped: gradients are not finite: ", event.gradients));
+    log_->write_event("non_finite", {{"step", event.step}, {"gradients", event.gradients}});
   }
 }
 void RunFiles::on_report(const ReportEvent& event) {
@@ -222,6 +244,11 @@ void RunFiles::on_run_end(const RunResult& result) {
 void RunFiles::write_event(const std::string& name, Json::Object fields) {
   if (log_) {
     log_->write_event(name, std::move(fields));
+  }
+}
+void RunFiles::write_evaluation(const Json& evaluation) {
+  if (console_) {
+    replace_text(concat(folder(), '/', kEvaluation), evaluation.text() + "\n");
   }
 }
 void RunFiles::on_end(int exit_code, const RunResult& result) {

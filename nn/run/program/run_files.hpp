@@ -46,11 +46,18 @@ class RunFiles final : public RunObserver {
   /// Says once when a step takes longer than `seconds`, by the reports of steps of so many samples.
   void warn_of_steps(double seconds, std::int64_t samples);
 
+  /// A line for the user, beside the console's own.
+  void note(const std::string& line);
+
   void on_run_begin(const RunBegin& event) override;
+  void on_non_finite(const NonFiniteEvent& event) override;
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
   void on_run_end(const RunResult& result) override;
   void write_event(const std::string& name, Json::Object fields);
+  [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< rank 0, after open()
+  /// Writes evaluation.json anew, at once or not at all. WriteError when it cannot be written.
+  void write_evaluation(const Json& evaluation);
   void on_end(int exit_code, const RunResult& result);
 
  private:

@@ -143,6 +143,9 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   require<UsageError>(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--clip-norm is ", o.clip_norm,
                       " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars",
+                      "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
+                      ", expected ddp: zero1 adds the norms by rank");
   beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune != Switch::on || !o.choices.empty(), "--tune", "on",
          "--choices, which keeps the timings: other timings give other bits");
@@ -163,6 +166,7 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   }
   beside(o.reproducible == "run", "--reproducible", o.reproducible, "run: its sums are the library's");
   beside(strategy.strategy == Strategy::ddp, "--strategy", o.strategy, "ddp: all ranks get all gradients");
+  beside(o.bucket_mb != "auto", "--bucket-mb", o.bucket_mb, "a size: what travels costs other than a sum");
   beside(!resolved(parse_loss_scale(o.loss_scale), parse_precision(o.dtype).dtype).scales(), "a loss scale of",
          o.loss_scale, "--loss-scale off: what is not sent would keep an old scale");
 }
@@ -218,6 +222,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least("--top-k", o.top_k, 0);
   at_least<std::int64_t>("--log-every", o.log_every, 1);
   at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
+  at_least<std::int64_t>("--copy-every", o.copy_every, 0);
   at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
   at_least("--keep", o.keep, 0);
   at_least<std::int64_t>("--patience", o.patience, 0);
@@ -229,14 +234,16 @@ void require_training_options(const TrainingOptions& o) {
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
                       ", expected 0 <= value < 1");
-  const bool by_cost = buckets_by_cost(o);
-  if (!by_cost && !o.bucket_mb.empty()) {
+  if (!buckets_by_cost(o) && !o.bucket_mb.empty()) {
     (void)bucket_megabytes(o.bucket_mb);
   }
-  require<UsageError>(by_cost == !o.cost.empty(), "--bucket-mb is '", o.bucket_mb, "' and --cost is '", o.cost,
-                      "', expected a file of lockstep-cost with auto, and none with a size");
+  require<UsageError>(buckets_by_cost(o) || o.cost.empty(), "--bucket-mb is '", o.bucket_mb, "' and --cost is '",
+                      o.cost, "', expected no file of costs with a size, or auto");
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
+  require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
+                      "--stall-report is ", o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
+                      ", expected fewer seconds than that, or 0 for none");
   require<UsageError>(!o.stop_within || (std::isfinite(*o.stop_within) && *o.stop_within > 0), "--stop-within is ",
                       o.stop_within.value_or(0), ", expected seconds above 0");
   require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
@@ -255,8 +262,6 @@ void require_training_options(const TrainingOptions& o) {
   require_optimizer(o);
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars", "--strategy is ", o.strategy,
-                      " beside --optimizer lars, expected ddp: lars needs the norms of whole parameters");
   require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
                       "--reproducible is '", o.reproducible, "', expected run, layout or world");
   require_world(o, strategy);
@@ -309,6 +314,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.accumulate = rules.accumulate;
   t.virtual_ranks = rules.virtual_ranks;
   t.sync_batch_norm = o.sync_batch_norm;
+  t.check_gradients = o.check_gradients;
   t.seed = o.seed;
   t.plan.dtype = precision.dtype;
   t.plan.tf32 = precision.tf32;

@@ -65,8 +65,10 @@ struct TrainingOptions {
   // Ranks.
   int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
   Switch overlap = Switch::automatic;
-  std::string bucket_mb;  ///< MB or "auto"; empty: auto with `cost`, else large buckets and a small last one
-  std::string cost;       ///< cost.json of lockstep-cost
+  /// MB; "auto": planned from trial steps (nn/step/bucket_trial.hpp), with the costs of `cost` where it is given;
+  /// empty: planned by `cost` alone, or large buckets and a small last one.
+  std::string bucket_mb;
+  std::string cost;  ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
   std::string compress = "none";  ///< a name of compression_named()
   std::string strategy = "ddp";   ///< a name of strategy_named()
@@ -75,6 +77,7 @@ struct TrainingOptions {
   std::string reproducible = "run";
   std::int64_t virtual_ranks = 0;  ///< given with "world" alone
   bool sync_batch_norm = false;
+  bool check_gradients = false;  ///< TrainerOptions::check_gradients
   Switch cuda_graph = Switch::automatic;
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of timed choices; empty: none
@@ -82,13 +85,16 @@ struct TrainingOptions {
   double watchdog = 600;             ///< seconds without progress; 0: none
   /// Seconds in which a stop is to be heard: a warning when a step takes longer. none: RunOptions' own, no warning.
   std::optional<double> stop_within;
+  std::optional<double> stall_report;  ///< Watchdog::report_after(); not given: a quarter of `watchdog`
 
   // Results.
   std::string out = "out";
   std::int64_t log_every = 10;
   bool tensorboard = false;  ///< write OUT/tensorboard too
   std::int64_t checkpoint_every = 0;
-  std::int64_t patience = 0;  ///< RunOptions::patience, RunOptions::max_seconds
+  std::int64_t copy_every = 0;  ///< steps between copies of the state in memory (MemoryCopies); 0: none
+  int restarts = 0;             ///< how often the job may be started again; with copy_every at least once
+  std::int64_t patience = 0;    ///< RunOptions::patience, RunOptions::max_seconds
   double max_time = 0;
   std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...
@@ -143,6 +149,7 @@ struct ResolvedTraining {
   RunRules rules;
   std::int64_t total_steps = 0;
   std::vector<std::string> warnings;
+  std::string buckets{};  ///< where the plan of the gradient buckets is from, for the header; empty: not measured
 };
 /// training_samples: size of the training set. UsageError naming the option.
 [[nodiscard]] ResolvedTraining resolve(const TrainingOptions& options, std::int64_t training_samples,

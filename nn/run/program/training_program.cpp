@@ -8,6 +8,7 @@
 #include <iomanip>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -18,13 +19,17 @@
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/program/evaluation_file.hpp>
 #include <lockstep/nn/run/program/header.hpp>
+#include <lockstep/nn/run/program/memory_copies.hpp>
 #include <lockstep/nn/run/program/run_files.hpp>
 #include <lockstep/nn/run/program/standard_output.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>
+#include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -72,6 +77,34 @@ std::string result_text(const RunProgress& progress) {
   return concat(name, ' ', last, ", best ", value_text(by, progress.best));
 }
 
+/// How long the steps of a run wait for gradient communication, on this rank, without its first steps.
+class ExposedTime final : public RunObserver {
+ public:
+  explicit ExposedTime(Trainer& trainer) : trainer_(trainer) {}
+
+  void on_step_end(const StepEvent&) override {
+    if (++steps_ == kFirstSteps) {
+      before_ = trainer_.reducer().statistics();
+    }
+  }
+  /// Seconds a step; none when no later step was timed.
+  [[nodiscard]] std::optional<double> seconds() const {
+    const comm::ReducerStatistics now = trainer_.reducer().statistics();
+    const std::int64_t steps = now.steps - before_.steps;
+    return steps_ > kFirstSteps && steps > 0
+               ? std::optional((now.exposed_s - before_.exposed_s) / static_cast<double>(steps))
+               : std::nullopt;
+  }
+
+ private:
+  static constexpr std::int64_t kFirstSteps = 3;
+  Trainer& trainer_;
+  std::int64_t steps_ = 0;
+  comm::ReducerStatistics before_;
+};
+
+constexpr const char* kBucketPlan = "bucket_plan";  // an option of the identity
+
 }  // namespace
 
 struct TrainingProgram::Impl {
@@ -83,6 +116,9 @@ struct TrainingProgram::Impl {
     watchdog = session.watchdog();
     if (watchdog == nullptr && o.watchdog > 0) {
       watchdog = &own_watchdog.emplace(session, o.watchdog);
+    }
+    if (watchdog != nullptr && o.stall_report) {
+      watchdog->report_after(*o.stall_report);
     }
     doing("looking for checkpoints");
     // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
@@ -116,6 +152,9 @@ struct TrainingProgram::Impl {
       resume_from = checkpoint_in(resume_from);
     }
     o.evaluate = checkpoint_in(o.evaluate);
+    if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
+      look_for_copies(found > 0);
+    }
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !goes_on_here()) {
         RunFiles::require_no_checkpoints(o.out);
@@ -125,6 +164,71 @@ struct TrainingProgram::Impl {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
     });
+  }
+
+  /// Which ranks are on one node, which decides the order of divided sums: ", ranks of nodes 0-1 2-3". Collective.
+  std::string nodes_text() {
+    const std::vector<double> nodes = comm::all_gather_value(session.control(), session.node());
+    std::map<double, std::string> ranks;
+    std::vector<double> order;
+    for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
+      while (end < nodes.size() && nodes[end] == nodes[begin]) {
+        ++end;
+      }
+      std::string& of_node = ranks[nodes[begin]];
+      if (of_node.empty()) {
+        order.push_back(nodes[begin]);
+      }
+      of_node += concat(of_node.empty() ? " " : ",", begin, end > begin + 1 ? concat('-', end - 1) : std::string());
+    }
+    std::string text = ", ranks of nodes";
+    for (const double node : order) {
+      text += ranks[node];
+    }
+    return text;
+  }
+
+  /// `used`: an earlier start of this job has written to the folder of results.
+  void look_for_copies(bool used) {
+    const comm::Attempt& attempt = session.launch().attempt;
+    session.agree([&] {
+      require<UsageError>(!attempt.job.empty(), "--copy-every is ", o.copy_every,
+                          ", which is for restarts: expected --max-restarts above 0");
+    });
+    doing("looking for copies in memory");
+    copies.emplace(session.control(),
+                   MemoryCopies::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
+                   [this](const std::string& line) { files.note("warning: " + line); });
+    const std::optional<std::int64_t> newest = used ? copies->find() : std::nullopt;
+    const double last = first ? static_cast<double>(step_of_sound(o.out + "/last").value_or(-1)) : 0;
+    const double on_disk = comm::all_gather_value(session.control(), last).front();
+    if (newest && static_cast<double>(*newest) > on_disk) {
+      resume_from = copies->newest();
+      o.resume = "auto";
+      o.init.clear();
+    }
+  }
+
+  /// Once the state is there: from here on copies are made, unless no start follows that could need one.
+  void begin_copies(const RunProgress& progress) {
+    const bool last_start = session.launch().attempt.number >= o.restarts;
+    if (last_start && resume_from == copies->newest()) {  // nothing else has this state
+      save_checkpoint(files.place().path + "/last", *trainer, session.control(), identity, progress, o.keep);
+    }
+    copies->settle(last_start);
+    const ParameterSet& parameters = trainer->parameters();
+    const std::size_t states = parameters.state_names().size() + 1;
+    const std::size_t own = parameters.statistics().bytes() + parameters.compression_errors().bytes();
+    const std::size_t bytes = parameters.values().bytes() * states + 2 * parameters.evaluation_buffer_arena().bytes() +
+                              own * static_cast<std::size_t>(session.size());
+    if (copies->on()) {
+      copies->require_room(bytes);
+    }
+    if (first && copies->on()) {
+      std::cout << "  copies     every " << o.copy_every << " steps in " << kCopiesRoot << " of "
+                << (session.nodes() > 1 ? "2 nodes" : "this node") << ", for restarts\n"
+                << std::flush;
+    }
   }
 
   /// Normally: once the reader of the output has it all. An error does not wait for a reader.
@@ -239,6 +343,9 @@ struct TrainingProgram::Impl {
       return evaluate(recipe, observer);
     }
     const RunProgress progress = load(recipe.model);
+    if (copies) {
+      begin_copies(progress);
+    }
     return train(recipe, progress, observer);
   }
 
@@ -325,20 +432,78 @@ struct TrainingProgram::Impl {
     identity.options = option_texts(resolved.trainer, {*recipe.train, *recipe.test});
     identity.options["epochs"] = std::to_string(o.epochs);
     identity.options.insert(recipe.options.begin(), recipe.options.end());
+    // Where the library orders sums. Flat ones have no entry: it would differ from earlier checkpoints.
+    const bool divided = session.sums().find("within a node") != std::string::npos;
+    if (divided && !place.on_gpu() && options.virtual_ranks == 0 && options.sum_order == comm::SumOrder::library) {
+      identity.options["sums"] = comm::broadcast_text(session.control(), session.sums()) + nodes_text();
+    }
     if (place.on_gpu()) {  // rank 0's, so that all ranks go on alike
       identity.options["device"] = comm::broadcast_text(session.control(), place.gpu()->name);
     }
     choose(recipe.model);
-    doing("making the trainer");
-    session.agree([&] {
-      trainer.emplace(place.context(),
-                      Ranks{place.grad(), session.control(), place.communication_stream(), watchdog,
-                            place.on_gpu() ? nullptr : &session.inline_ops()},
-                      recipe.model, TrainingData{*recipe.train, *recipe.test}, resolved.trainer);
-    });
+    if (o.bucket_mb == "auto") {
+      plan_buckets(recipe);
+    }
+    emplace_trainer(recipe, resolved.trainer);
     identity.layers = trainer->layers();
     identity.choices = trainer->choices();
     identity.buckets = identity_of(*trainer).buckets;
+  }
+
+  void emplace_trainer(const Recipe& recipe, const TrainerOptions& options) {
+    doing("making the trainer");
+    session.agree([&] {
+      trainer.emplace(place.context(), ranks(), recipe.model, TrainingData{*recipe.train, *recipe.test}, options);
+    });
+  }
+
+  /// The plan of the gradient buckets: that of the checkpoint, as it is a part of the run, where its plan was measured
+  /// by the same ranks with the same batches; else that of trial steps, by a trainer that goes before the run's is
+  /// made.
+  void plan_buckets(const Recipe& recipe) {
+    TrainerOptions& options = resolved.trainer;
+    session.agree([&] {
+      require<UsageError>(options.hook == nullptr && options.power_sgd_rank == 0, "--bucket-mb is auto beside ",
+                          options.hook == nullptr ? "PowerSGD" : "a gradient hook",
+                          " of the program, expected a size: what it sends costs other than a sum");
+    });
+    if (options.virtual_ranks == 0) {  // with them buckets do not decide numbers
+      identity.options[kBucketPlan] = "measured";
+    }
+    if (o.dry_run || !o.evaluate.empty() || session.size() == 1) {
+      resolved.buckets = session.size() > 1 ? "to be planned from trial steps" : "";
+      return;
+    }
+    const auto& parameters = recipe.model.parameters();
+    const std::int64_t gradients =
+        std::count_if(parameters.begin(), parameters.end(), [](const auto& p) { return p.spec.trainable; }) +
+        (options.plan.weights != LossWeights::none ? 1 : 0);
+    const auto planned = [&](const RunIdentity& run) {
+      return run.options.count(kBucketPlan) == 1 && !run.buckets.empty() && run.buckets.back() == gradients &&
+             choices_hold(run, identity);
+    };
+    const bool holds = saved && planned(saved->identity);
+    const std::vector<double> hold = comm::all_gather_value(session.control(), holds ? 1 : 0);
+    if (*std::min_element(hold.begin(), hold.end()) == 1) {
+      options.buckets = {};
+      options.buckets.ends.assign(saved->identity.buckets.begin(), saved->identity.buckets.end());
+      resolved.buckets = "as planned in " + resume_from;
+      return;
+    }
+    TrainerOptions trial_options = options;
+    trial_options.cuda_graph = CudaGraph::off;  // what is captured is not timed
+    emplace_trainer(recipe, trial_options);
+    session.agree([&] { trainer->start(); });
+    const BucketTrialOptions how{.cost = options.buckets.all_reduce};
+    trial = try_buckets(
+        trainer->train_step(), session.control(), [this] { trainer->step(); }, how);
+    trainer.reset();
+    options.buckets = {};
+    options.buckets.ends = trial->ends;
+    resolved.buckets = concat("planned from ", how.steps, " trial steps");
+    if (saved) {
+      resolved.buckets += concat(", as the plan of ", resume_from, " is of another run");
+    }
   }
 
   /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
@@ -378,11 +543,41 @@ struct TrainingProgram::Impl {
         choose_libraries(session.control(), place.context(), plans, choice, o.choices, &*tuned);
   }
 
+  /// The metrics of the recipe, and of classes where the model is a classifier, which `classes` then watches.
+  std::vector<RunMetric> watch_classes(const Recipe& recipe) {
+    constexpr std::size_t kWorst = 16;
+    std::vector<RunMetric> metrics = recipe.metrics;
+    if (ClassWatch::can_watch(*trainer)) {
+      classes.emplace(*trainer, ranks(), kWorst);
+      for (RunMetric& metric : classes->metrics()) {
+        if (std::none_of(metrics.begin(), metrics.end(),
+                         [&](const RunMetric& own) { return own.name == metric.name; })) {
+          metrics.push_back(std::move(metric));
+        }
+      }
+    }
+    return metrics;
+  }
+
+  [[nodiscard]] Ranks ranks() {
+    return {place.grad(), session.control(), place.communication_stream(), watchdog,
+            place.on_gpu() ? nullptr : &session.inline_ops()};
+  }
+
   int evaluate(const Recipe& recipe, RunObserver* observer) {
-    RunObserver nobody;
-    evaluate_model(o.evaluate, "", recipe.metrics, observer != nullptr ? *observer : nobody);
+    const std::vector<RunMetric> metrics = watch_classes(recipe);
+    RunObservers observers;
+    if (classes) {
+      observers.add(*classes);
+    }
+    RunObservers both;
+    both.add(observers);
+    if (observer != nullptr) {
+      both.add(*observer);
+    }
+    evaluate_model(o.evaluate, "", metrics, both);
     if (const std::string average = average_beside(); !average.empty()) {
-      evaluate_model(average, "ema ", {}, nobody);
+      evaluate_model(average, "ema ", {}, observers);
     }
     require_printed();
     return exit_code::kFinished;
@@ -420,7 +615,11 @@ struct TrainingProgram::Impl {
       for (const auto& [name, value] : test.metrics) {
         std::cout << "  " << name << ' ' << value_text(name, value);
       }
-      std::cout << '\n' << std::flush;
+      std::cout << '\n';
+      if (classes) {
+        std::cout << text_of(classes->report(), kept->class_names);
+      }
+      std::cout << std::flush;
     }
   }
 
@@ -548,7 +747,17 @@ struct TrainingProgram::Impl {
       session.agree([&] { observers.add(make_trace()); });
       trace->start();
     }
+    std::optional<ExposedTime> exposed;
+    if (o.bucket_mb == "auto" && session.size() > 1) {
+      observers.add(exposed.emplace(*trainer));
+    }
     observers.add(files);
+    const std::vector<RunMetric> metrics = watch_classes(recipe);
+    std::optional<EvaluationFile> evaluation;
+    if (classes) {
+      observers.add(*classes);
+      observers.add(evaluation.emplace(files, *classes, *recipe.test, recipe.class_names));
+    }
     if (observer != nullptr) {
       observers.add(*observer);
     }
@@ -558,9 +767,11 @@ struct TrainingProgram::Impl {
                              .checkpoint_dir = o.out,
                              .checkpoint_place = [this] { return files.place(); },
                              .checkpoint_every = o.checkpoint_every,
+                             .copy_every = copies && copies->on() ? o.copy_every : 0,
+                             .copy = [this](const RunProgress& at) { copies->save(*trainer, identity, at); },
                              .check_replicas = o.check_replicas,
                              .keep = o.keep,
-                             .metrics = recipe.metrics,
+                             .metrics = metrics,
                              .best = recipe.best,
                              .patience = o.patience,
                              .max_seconds = o.max_time,
@@ -574,6 +785,9 @@ struct TrainingProgram::Impl {
       }
       throw;
     }
+    if (copies) {
+      copies->finish();
+    }
     const bool stopped = result->end == RunEnd::stopped || result->end == RunEnd::out_of_time;
     const int code = stopped ? exit_code::kStopped : exit_code::kFinished;
     if (waits) {
@@ -581,6 +795,9 @@ struct TrainingProgram::Impl {
     }
     if (trace) {
       report_trace();
+    }
+    if (exposed) {
+      report_exposed(exposed->seconds());
     }
     files.on_end(code, *result);
     if (first) {
@@ -637,6 +854,25 @@ struct TrainingProgram::Impl {
     }
   }
 
+  /// What the plan of the buckets has brought: own is the measurement of this rank.
+  void report_exposed(std::optional<double> own) {
+    const std::vector<double> all = comm::all_gather_value(session.control(), own.value_or(-1));
+    const bool known = *std::min_element(all.begin(), all.end()) >= 0;
+    double measured = 0;
+    for (const double seconds : all) {
+      measured += seconds / static_cast<double>(all.size());
+    }
+    if (first) {
+      std::cout << "exposed: " << (trial ? "predicted " + seconds_text(trial->exposed_s) + ", " : "")
+                << (known ? "measured " + seconds_text(measured) : "not measured") << " a step\n";
+      Json::Array ends(identity.buckets.begin(), identity.buckets.end());
+      files.write_event("buckets", {{"ends", ends},
+                                    {"predicted_exposed_s", trial ? Json(trial->exposed_s) : Json()},
+                                    {"measured_exposed_s", known ? Json(measured) : Json()},
+                                    {"slowdown", trial ? Json(trial->slowdown) : Json()}});
+    }
+  }
+
   /// What has made the host wait, and the memory at the end of the run.
   void report_waits(const WaitCounts& waits) {
     const std::optional<MemorySummary> memory = memory_now(place.context());
@@ -655,15 +891,18 @@ struct TrainingProgram::Impl {
   bool first;
   RunFiles files;  ///< rank 0's
   std::string resume_from;
+  std::optional<MemoryCopies> copies;    ///< none: --copy-every is 0
   std::optional<CheckpointState> saved;  ///< of what is resumed or evaluated
   ResolvedTraining resolved;
   RunIdentity identity;
+  std::optional<BucketTrial> trial;   ///< none: the buckets were not measured
   std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
   std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
   std::optional<RunTrace> trace;       ///< goes after the trainer: queued work writes to it
   std::optional<Trainer> trainer;
+  std::optional<ClassWatch> classes;  ///< goes before the trainer
   std::optional<RunResult> result;
 };
 

@@ -26,9 +26,10 @@ struct Recipe {
   ops::AugmentDesc augment{};  ///< of images; its seed is --seed
   /// Images are normalised by `augment` in an evaluation too, not by what the checkpoint was trained with.
   bool statistics_given = false;
-  bool two_labels = false;          ///< training batches are mixtures (PlanOptions::two_labels)
-  std::string samples = "samples";  ///< what they are called
-  std::string model_text{};         ///< for the header; empty: the model's name
+  bool two_labels = false;                 ///< training batches are mixtures (PlanOptions::two_labels)
+  std::string samples = "samples";         ///< what they are called
+  std::vector<std::string> class_names{};  ///< by label; empty: they are numbered
+  std::string model_text{};                ///< for the header; empty: the model's name
   std::vector<std::pair<std::string, std::string>> about{};  ///< lines of the header, label and text, about the data
   std::map<std::string, std::string> options{};  ///< what else decides the numbers, for RunIdentity::options
   Json::Object config{};                         ///< what else belongs into config.json

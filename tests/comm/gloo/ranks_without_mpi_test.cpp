@@ -106,7 +106,10 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
       << one.output;
   EXPECT_EQ(one.count("ended: 2 2 -"), 1) << one.output;
 
+  EXPECT_EQ(one.count("lockstep: rank 0: waiting for rank 2 of 3 at localhost:"), 1) << one.output;
+
   const Ended first = session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
+  EXPECT_EQ(first.count("lockstep: rank 1: waiting for rank 0 of 3 at localhost:"), 1) << first.output;
   EXPECT_EQ(first.count("ended: - 2 2"), 1) << first.output;
   EXPECT_EQ(first.count("lockstep: error:"), 1) << first.output;
   EXPECT_EQ(first.count("lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"), 1)
@@ -133,7 +136,8 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
   const Ended nowhere = session("2", "ok", "MASTER_ADDR=no-such-host.invalid LOCKSTEP_MEET_SECONDS=2");
   EXPECT_EQ(nowhere.count("ended: 2 2"), 1) << nowhere.output;
   EXPECT_LT(nowhere.seconds, 20);
-  EXPECT_EQ(nowhere.count("the name has no address"), 2) << nowhere.output;
+  EXPECT_EQ(nowhere.count("the name has no address"), 3) << "two errors, and rank 1's word before\n" << nowhere.output;
+  EXPECT_EQ(nowhere.count("lockstep: error:"), 2) << nowhere.output;
 }
 
 /// A rank that is stopped says nothing; the watchdog of the others names it and ends them.

@@ -106,42 +106,44 @@ TEST_F(DividedStates, ARunContinuesUnderTheOtherStrategy) {
 }
 
 TEST_F(DividedStates, OtherRanksTakeTheirPartsFromTheFile) {
-  const OptimizerOptions adam{.kind = OptimizerKind::adam};
-  train({.ranks = 2, .steps = 8, .dir = path("run"), .optimizer = adam, .strategy = Strategy::zero1});
-  const SafetensorsFile before(path("run/last/optimizer.safetensors"));
-  for (const int ranks : {1, 3}) {
-    const auto failures = with_trainers(
-        ranks,
-        [&](TrainerOptions& o, int) {
-          o.optimizer = adam;
-          o.strategy = Strategy::zero1;
-          o.buckets.bucket_bytes = 50000;
-        },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunProgress progress;
-          (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
-          save_checkpoint(path("again"), trainer, control, nn::identity_of(trainer), progress);
-          trainer.step();
-          EXPECT_TRUE(std::isfinite(trainer.take_metrics().loss()));
-          trainer.require_same_state();
-        });
-    EXPECT_EQ(failures, comm::none_failed(ranks));
-    const SafetensorsFile after(path("again/optimizer.safetensors"));
-    int compared = 0;
-    for (const TensorEntry& entry : before.entries()) {
-      if (entry.name != "rank_buffers") {
-        const TensorEntry* found = after.find(entry.name);
-        ASSERT_NE(found, nullptr) << entry.name;
-        std::vector<std::byte> a(entry.bytes);
-        std::vector<std::byte> b(found->bytes);
-        before.read(entry, a);
-        after.read(*found, b);
-        EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
-        ++compared;
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::lars}) {
+    const OptimizerOptions optimizer{.kind = kind};
+    train({.ranks = 2, .steps = 8, .dir = path("run"), .optimizer = optimizer, .strategy = Strategy::zero1});
+    const SafetensorsFile before(path("run/last/optimizer.safetensors"));
+    for (const int ranks : {1, 3}) {
+      const auto failures = with_trainers(
+          ranks,
+          [&](TrainerOptions& o, int) {
+            o.optimizer = optimizer;
+            o.strategy = Strategy::zero1;
+            o.buckets.bucket_bytes = 50000;
+          },
+          [&](Trainer& trainer, comm::Communicator& control) {
+            trainer.start();
+            RunProgress progress;
+            (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+            save_checkpoint(path("again"), trainer, control, nn::identity_of(trainer), progress);
+            trainer.step();
+            EXPECT_TRUE(std::isfinite(trainer.take_metrics().loss()));
+            trainer.require_same_state();
+          });
+      EXPECT_EQ(failures, comm::none_failed(ranks));
+      const SafetensorsFile after(path("again/optimizer.safetensors"));
+      int compared = 0;
+      for (const TensorEntry& entry : before.entries()) {
+        if (entry.name != "rank_buffers") {
+          const TensorEntry* found = after.find(entry.name);
+          ASSERT_NE(found, nullptr) << entry.name;
+          std::vector<std::byte> a(entry.bytes);
+          std::vector<std::byte> b(found->bytes);
+          before.read(entry, a);
+          after.read(*found, b);
+          EXPECT_TRUE(a == b) << entry.name << ", " << ranks << " ranks";
+          ++compared;
+        }
       }
+      EXPECT_GT(compared, 20);
     }
-    EXPECT_GT(compared, 20);
   }
 }
 
@@ -178,6 +180,60 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
   EXPECT_FALSE(testing::is_close(view(unclipped), view(whole), 1e-6));
 }
 
+/// The gradients have the bits of ddp; norms of tensors are sums of other parts in f64.
+TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
+  for (const int ranks : {1, 2, 4}) {
+    const auto parameters = [&](Strategy strategy, double trust_coefficient) {
+      std::vector<double> values;
+      const auto failures = with_trainers(
+          ranks,
+          [&](TrainerOptions& o, int) {
+            o.plan.dtype = DType::f64;
+            o.strategy = strategy;
+            o.sum_order = comm::SumOrder::ranks;
+            o.buckets.bucket_bytes = 20000;
+            o.weight_decay = 0.01;
+            o.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};
+          },
+          [&](Trainer& trainer, comm::Communicator& control) {
+            trainer.start();
+            for (int i = 0; i < 4; ++i) {
+              trainer.step();
+            }
+            trainer.require_same_state();
+            if (control.rank() == ranks - 1) {
+              values = testing::to_doubles(trainer.parameters().values());
+            }
+          });
+      EXPECT_EQ(failures, comm::none_failed(ranks));
+      return values;
+    };
+    std::vector<double> whole = parameters(Strategy::ddp, 0.01);
+    std::vector<double> divided = parameters(Strategy::zero1, 0.01);
+    std::vector<double> other = parameters(Strategy::zero1, 0.01 * (1 + 1e-6));
+    const auto view = [](std::vector<double>& values) {
+      return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
+    };
+    testing::expect_close(view(divided), view(whole), 1e-12);
+    EXPECT_FALSE(testing::is_close(view(other), view(whole), 1e-12)) << "the control";
+  }
+}
+
+TEST_F(DividedStates, LarsContinuesUnderTheOtherStrategy) {
+  const OptimizerOptions lars{.kind = OptimizerKind::lars, .trust_coefficient = 0.01};
+  const double whole = train({.ranks = 2, .dir = path("whole"), .optimizer = lars}).loss();
+  for (const Strategy first : {Strategy::ddp, Strategy::zero1}) {
+    const Strategy second = first == Strategy::ddp ? Strategy::zero1 : Strategy::ddp;
+    train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = lars, .strategy = first});
+    const double part =
+        train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = lars, .strategy = second})
+            .loss();
+    EXPECT_NEAR(part, whole, 1e-5 * whole);
+    EXPECT_EQ(file_text(path("part/last/optimizer.safetensors")).size(),
+              file_text(path("whole/last/optimizer.safetensors")).size());
+  }
+}
+
 TEST_F(DividedStates, ARankKeepsItsShare) {
   for (const int ranks : {1, 2, 4}) {
     const auto failures = with_trainers(
@@ -205,9 +261,10 @@ TEST_F(DividedStates, WhatCannotBeDividedIsRefused) {
       [](TrainerOptions& o, int) {
         o.strategy = Strategy::zero1;
         o.optimizer.kind = OptimizerKind::lars;
+        o.virtual_ranks = 2;
       },
       [](Trainer&, comm::Communicator&) {});
-  expect_all_say(failures, "lars needs the norms of whole parameters");
+  expect_all_say(failures, "zero1 adds norms by rank");
   CpuContext context;
   ParameterSet set(context, mlp({4, 4, 3}, {5}, 3), DType::f32);
   const std::int64_t n = set.trainable_numel();

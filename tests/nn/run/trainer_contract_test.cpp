@@ -44,6 +44,10 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
       {"std", [](TrainerOptions& o) { o.plan.augment.std[1] = 0.25F; }},
       {"augmentation_seed", [](TrainerOptions& o) { o.plan.augment.seed = 4; }},
       {"buckets", [](TrainerOptions& o) { o.buckets.bucket_bytes = 1000; }},
+      {"bucket plan",
+       [](TrainerOptions& o) {
+         o.buckets.ends = {2, static_cast<int>(cifar_resnet(8, 4, 12, 12).parameters().size())};
+       }},
       {"keep_last", [](TrainerOptions& o) { o.keep_last = true; }},
   };
   for (const Case& item : cases) {

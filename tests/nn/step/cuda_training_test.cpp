@@ -17,6 +17,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
@@ -90,6 +91,9 @@ struct RunSetup {
   int power_sgd_rank = 0;
   MovingAverageOptions average{};
   bool mixtures = false;  ///< training samples have two labels
+  bool check_gradients = false;
+  bool trial = false;  ///< trial steps plan the buckets, on two GPUs
+  std::vector<int> ends{};
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -106,11 +110,13 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;
   options.buckets.bucket_bytes = setup.bucket_bytes;
+  options.buckets.ends = setup.ends;
   options.strategy = setup.strategy;
   options.sum_order = setup.sum_order;
   options.power_sgd_rank = setup.power_sgd_rank;
   options.average = setup.average;
   options.plan.two_labels = setup.mixtures;
+  options.check_gradients = setup.check_gradients;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -138,6 +144,7 @@ struct Outcome {
   std::vector<float> parameters;
   Metrics trained;
   Metrics evaluated;
+  std::vector<int> ends;  ///< of the plan that trial steps made
 };
 
 void keep(Outcome& outcome, const std::string& name, const Metrics& metrics) {
@@ -313,6 +320,57 @@ TEST(CudaTraining, ComesToWhatTheHostComesTo) {
     other.seed = 2;
     const Outcome different = train_on_host(other);
     EXPECT_GT(distance(gpu.parameters, different.parameters), 3 * c.parameters);
+  }
+}
+
+/// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
+Model residual_network() {
+  ModelBuilder builder = ModelBuilder::for_images("residual", {8, 8, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  x = builder.max_pool("maxpool", x, 3, 2, 1);
+  NodeId y = builder.conv2d("conv2", x, 8, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn2", y, {.relu = true, .residual = x});
+  NodeId shortcut = builder.conv2d("conv3", x, 16, {.kernel = 1, .stride = 2});
+  shortcut = builder.batch_norm("bn3", shortcut);
+  y = builder.conv2d("conv4", x, 16, {.kernel = 3, .stride = 2, .pad = 1});
+  x = builder.batch_norm("bn4", y, {.relu = true, .residual = shortcut});
+  shortcut = builder.subsample_pad("pad", x, 24, 2);
+  y = builder.conv2d("conv5", x, 24, {.kernel = 3, .stride = 2, .pad = 1});
+  x = builder.batch_norm("bn5", y, {.relu = true, .residual = shortcut});
+  x = builder.global_average_pool("pool", x);
+  builder.linear("fc", x, kClasses);
+  return builder.build();
+}
+
+TEST(CudaTraining, LaunchesAsManyKernelsAsThePlanSays) {
+  const Model model = residual_network();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    PlanOptions options{.dtype = dtype};
+    CpuContext host;
+    options.choices = Plan(host, model, Mode::train, 4, {.dtype = DType::f32}).choices();
+    for (auto& [call, choice] : options.choices) {
+      choice = "cuda";
+    }
+    CudaContext context(Device::cuda(0));
+    ParameterSet parameters(context, model, dtype);
+    StepState state(context, 4, step_layout(model, options));
+    Plan plan(context, model, Mode::train, 4, options);
+    const Buffer workspace(plan.workspace_bytes(), context);
+    parameters.initialise(context, 1);
+    state.set(context, {.learning_rate = 0.1, .sample_weight = 0.25, .valid = 4, .epoch = 0});
+    plan.bind(parameters, state, workspace);
+    plan.run_call(context, 0);
+    for (std::size_t i = 0; i < plan.calls().size(); ++i) {
+      const Call& call = plan.calls()[i];
+      const std::int64_t before = emulation::launches();
+      plan.run_call(context, static_cast<int>(i));
+      const std::int64_t launched = emulation::launches() - before;
+      const bool library = call.op.starts_with("conv2d") || call.op.starts_with("matmul");
+      EXPECT_EQ(call.launches, library ? 1 : launched) << call.layer << ' ' << call.op;
+      EXPECT_GE(launched, 1) << call.layer << ' ' << call.op;
+    }
+    context.synchronize();
   }
 }
 
@@ -540,7 +598,7 @@ TEST(CudaTraining, StepsNeitherAllocateNorWaitForTheDevice) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     CudaContext context(Device::cuda(0));
     Texts waits;
-    const RunSetup setup{.graph = graph, .average = {.decay = 0.9}};
+    const RunSetup setup{.graph = graph, .average = {.decay = 0.9}, .check_gradients = true};
     with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
       steps(trainer, 2);  // captures
       context.on_synchronisation(
@@ -569,7 +627,7 @@ TEST(CudaTraining, StepsNeitherAllocateNorWaitForTheDevice) {
 TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
   Outcome outcomes[2];
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
-    const RunSetup setup{.graph = graph, .optimizer = scaled(16777216), .dtype = DType::f16};
+    const RunSetup setup{.graph = graph, .optimizer = scaled(16777216), .dtype = DType::f16, .check_gradients = true};
     CudaContext context(Device::cuda(0));
     with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
       const auto values = [&] { return bytes_of(context, trainer.parameters().values()); };
@@ -577,8 +635,11 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
       steps(trainer, 1);
       EXPECT_EQ(trainer.skipped_updates(), 1);
       EXPECT_EQ(values(), initial);
+      EXPECT_EQ(trainer.non_finite_gradients(1).substr(0, 8), "rank 0: ");
       steps(trainer, 3);
       EXPECT_EQ(trainer.skipped_updates(), 1);
+      EXPECT_EQ(trainer.non_finite_gradients(4), "");
+      EXPECT_EQ(trainer.non_finite_gradients(1).substr(0, 8), "rank 0: ");
       EXPECT_NE(values(), initial);
       float scale = 0;
       const Bytes bytes = bytes_of(context, trainer.parameters().loss_scale());
@@ -606,12 +667,27 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
     const auto grad = comm::make_nccl_communicator(world, device);
     CudaContext context(device);
     Stream communication = Stream::cuda(device, -1);
-    Trainer trainer(context, {*grad, *control, communication}, model, data, options_of(setup, data, device));
+    TrainerOptions options = options_of(setup, data, device);
+    if (setup.trial) {
+      options.cuda_graph = CudaGraph::off;
+      Trainer trial(context, {*grad, *control, communication}, model, data, options);
+      trial.start();
+      const BucketTrial tried = try_buckets(trial.train_step(), *control, [&] { trial.step(); },
+                                            {.warm_steps = 1, .steps = 2, .cost_seconds = 0});
+      EXPECT_TRUE(std::is_sorted(tried.ready_s.begin(), tried.ready_s.end()));
+      EXPECT_GT(tried.ready_s.back(), 0) << "by the events of the stream";
+      outcomes[world.rank()].ends = tried.ends;
+      options.buckets.ends = tried.ends;
+      options.cuda_graph = setup.graph;
+    }
+    Trainer trainer(context, {*grad, *control, communication}, model, data, options);
     EXPECT_EQ(trainer.graph_obstacle(), setup.graph == CudaGraph::off ? "switched off" : "");
     trainer.start();
     steps(trainer, setup.steps);
     trainer.require_same_state();
+    const std::vector<int> ends = outcomes[world.rank()].ends;
     outcomes[world.rank()] = outcome_of(trainer);
+    outcomes[world.rank()].ends = ends;
   });
   EXPECT_EQ(failures, comm::none_failed(2));
   EXPECT_EQ(standin::violations(), Texts{});
@@ -634,6 +710,21 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
     EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);
     EXPECT_NEAR(outcomes[0].trained.loss(), one.trained.loss(), 1e-5 * one.trained.loss());
   }
+}
+
+/// Planned by what the streams' events say of steps that are not captured; then the steps of the run are.
+TEST(CudaTraining, TwoRanksPlanTheirBucketsAndCaptureTheirSteps) {
+  RunSetup setup{.model = mlp, .graph = CudaGraph::on, .trial = true};
+  Outcome planned[2];
+  train_on_two_gpus(setup, 0, planned);
+  ASSERT_FALSE(planned[0].ends.empty());
+  EXPECT_EQ(planned[0].ends, planned[1].ends);
+  EXPECT_EQ(differences(planned[0], planned[1]), Texts{});
+  setup.trial = false;
+  setup.ends = planned[0].ends;
+  Outcome told[2];
+  train_on_two_gpus(setup, 0, told);
+  EXPECT_EQ(differences(planned[0], told[0]), Texts{}) << "nothing of the trial is left";
 }
 
 /// With batch norm over both ranks, too: its exchanges lie between the buckets, on another stream.
@@ -732,6 +823,18 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
       }
     }
   }
+  // Norms of tensors are added in another order.
+  RunSetup lars = setup;
+  lars.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = 0.1};
+  lars.strategy = Strategy::ddp;
+  Outcome whole_lars[2];
+  train_on_two_gpus(lars, 0, whole_lars);
+  lars.strategy = Strategy::zero1;
+  Outcome divided_lars[2];
+  train_on_two_gpus(lars, 1, divided_lars);
+  EXPECT_TRUE(divided_lars[0].bits.at("values") == divided_lars[1].bits.at("values"));
+  EXPECT_LT(distance(divided_lars[0].parameters, whole_lars[0].parameters), 1e-6);
+  EXPECT_GT(distance(whole_lars[0].parameters, whole[0].parameters), 1e-3) << "the control";
   setup.optimizer.clip_norm = 1e-3;
   Outcome clipped[2];
   train_on_two_gpus(setup, 0, clipped);

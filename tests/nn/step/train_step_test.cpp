@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/detail/progress.hpp>
+#include <lockstep/comm/gradients/gradient_hook.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -135,6 +137,38 @@ TEST(TrainStep, DropoutDrawsAnewInEachStep) {
   other.continue_from(1, 1);
   other.update(data.batch(0, 4), 0);
   EXPECT_EQ(other.wait_loss().value, second);
+}
+
+TEST(TrainStep, TellsTheWatchdogHowFarBackwardIs) {
+  comm::detail::Progress progress{};
+  comm::Watchdog watchdog(
+      3600, [](const std::string&) {}, {}, &progress);
+  std::vector<std::string> texts;
+  TrainStepOptions options = options_of(4);
+  options.buckets = {.bucket_bytes = 64, .tail_bytes = 64};
+  options.hook = comm::make_gradient_hook(
+      "note", [&](const TensorView&, Stream&, comm::Communicator&) { texts.push_back(progress.text()); });
+  CpuContext context;
+  const auto alone = comm::LocalGroup(1).communicator(0);
+  TrainStep step(context, {*alone, context.stream(), &watchdog}, regression(), options);
+  Data data(4);
+  step.update(data.batch(0, 4), kRate);
+  step.update(data.batch(0, 4), kRate);
+  const std::vector<comm::Bucket>& buckets = step.reducer().buckets();
+  ASSERT_GT(buckets.size(), 2U);
+  ASSERT_EQ(texts.size(), 2 * buckets.size());
+  for (std::size_t k = 0; k < texts.size(); ++k) {
+    const std::string step_text = concat("reducing gradients of step ", 1 + k / buckets.size(), ", ");
+    ASSERT_EQ(texts[k].substr(0, step_text.size()), step_text);
+    const std::size_t bucket = k % buckets.size();
+    const std::size_t enqueued = std::stoul(texts[k].substr(step_text.size()));
+    // One gradient may complete several buckets, as backward of a layer writes all of its gradients at once.
+    EXPECT_TRUE(bucket == 0 ? enqueued == 0 : enqueued <= bucket) << texts[k];
+    testing::expect_holds(texts[k], concat(" of ", buckets.size(), " buckets enqueued, "));
+    const bool second_layer = texts[k].find(" enqueued, 2.") != std::string::npos;
+    EXPECT_TRUE(second_layer || texts[k].find(" enqueued, 1.") != std::string::npos) << texts[k];
+    EXPECT_EQ(second_layer, buckets[bucket].first < 2) << texts[k];
+  }
 }
 
 TEST(TrainStep, CountsItsSamples) {

@@ -1,14 +1,13 @@
 # Test programs that run ops, launchers and kernels of the library on the stand-in for the CUDA runtime and the emulation.
 include(${CMAKE_CURRENT_LIST_DIR}/faults.cmake)
 
-# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... TESTS objects [RACE_REPEAT n])
+# lockstep_add_emulated_ops(NAME kernels.cuda OPS op... TESTS objects)
 # NAME.race and NAME.asan: the tests (an object library) linked with the library's own archives, in which the objects of
 # nvcc are passed over for the emulated copies, and with the stand-in. Kernels and emulation are instrumented, the tests
 # are not. NAME.coverage: the asan run has reached every line of the kernels.
-# NAME.faults.race and .asan: every planted fault is caught. RACE_REPEAT: the race checker sees them under so
-# many schedules (environment.cpp).
+# NAME.faults.race and .asan: every planted fault is caught, or every LOCKSTEP_FAULT_SHARDS-th.
 function(lockstep_add_emulated_ops)
-  cmake_parse_arguments(T "" "NAME;TESTS;RACE_REPEAT" "OPS" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;TESTS" "OPS" ${ARGN})
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/emulated)
   lockstep_plant_faults(OPS ${T_OPS} FOLDER ${folder})
   set(kernels ${T_OPS})
@@ -37,11 +36,7 @@ function(lockstep_add_emulated_ops)
       $<$<BOOL:${LOCKSTEP_HAS_ONEDNN}>:DNNL::dnnl>)
     target_link_options(${program} PRIVATE $<$<STREQUAL:${variant},asan>:--coverage>)
     lockstep_compile_settings(${program})
-    set(repeat 1)
-    if(T_RACE_REPEAT AND variant STREQUAL "race")
-      set(repeat ${T_RACE_REPEAT})
-    endif()
-    add_test(NAME ${T_NAME}.${variant} COMMAND ${program} --gtest_repeat=${repeat} --gtest_brief=1)
+    add_test(NAME ${T_NAME}.${variant} COMMAND ${program} --gtest_brief=1)
     add_executable(${program}_faults planted_faults_test.cpp)
     target_include_directories(${program}_faults PRIVATE ${folder})
     target_compile_definitions(${program}_faults PRIVATE EMULATED_BUILD="${variant}"
@@ -52,6 +47,8 @@ function(lockstep_add_emulated_ops)
     add_test(NAME ${T_NAME}.faults.${variant} COMMAND ${program}_faults)
     set_tests_properties(${T_NAME}.${variant} ${T_NAME}.faults.${variant} PROPERTIES TIMEOUT 900
       LABELS "kernels;emulation" ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};CUDA_VISIBLE_DEVICES=")
+    set_property(TEST ${T_NAME}.faults.${variant} APPEND PROPERTY ENVIRONMENT
+      GTEST_TOTAL_SHARDS=${LOCKSTEP_FAULT_SHARDS} GTEST_SHARD_INDEX=0)
   endforeach()
   find_program(LOCKSTEP_GCOV NAMES gcov)
   mark_as_advanced(LOCKSTEP_GCOV)

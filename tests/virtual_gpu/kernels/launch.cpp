@@ -1,5 +1,6 @@
 #include "launch.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 
@@ -14,7 +15,16 @@ Schedule& current_schedule() {
   return schedule;
 }
 
+std::atomic<std::int64_t>& launch_count() {
+  static std::atomic<std::int64_t> count{0};
+  return count;
+}
+
 }  // namespace
+
+std::int64_t launches() {
+  return launch_count();
+}
 
 void set_schedule(const Schedule& schedule) {
   current_schedule() = schedule;
@@ -22,6 +32,7 @@ void set_schedule(const Schedule& schedule) {
 
 cudaError_t queue_kernel(const Launch& launch, cudaStream_t stream, std::span<const void* const> pointers,
                          std::function<void()> thread) {
+  ++launch_count();
   for (const void* pointer : pointers) {
     if (pointer != nullptr && !standin::is_device_memory(pointer)) {
       standin::violate("a kernel's argument is a pointer to something else than device memory");

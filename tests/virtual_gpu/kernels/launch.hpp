@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <tuple>
@@ -18,6 +19,9 @@ namespace lockstep::emulation {
 
 /// The schedule of the launches to come.
 void set_schedule(const Schedule& schedule);
+
+/// How many kernels were put on streams so far.
+[[nodiscard]] std::int64_t launches();
 
 /// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. Kernel arguments that
 /// are pointers are passed in `pointers`: cudaErrorInvalidValue, and a violation, unless each is null or in device

@@ -1,4 +1,4 @@
-#include "tools/lockstep_cost/fit.hpp"
+#include <lockstep/comm/gradients/cost_fit.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,10 +7,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep::tools {
-
-using comm::CostErrors;
-using comm::CostModel;
+namespace lockstep::comm {
 
 namespace {
 
@@ -24,7 +21,7 @@ struct Line {
 };
 
 /// Least squares of w_i ((alpha + beta b_i - t_i) / t_i)^2 with beta >= 0; `origin`: alpha >= 0 as well.
-Line weighted_line(std::span<const Point> points, const std::vector<double>& weights, bool origin) {
+Line weighted_line(std::span<const TimedSize> points, const std::vector<double>& weights, bool origin) {
   double w = 0;
   double wb = 0;
   double wbb = 0;
@@ -68,7 +65,7 @@ struct Candidate {
   double loss = 0;
 };
 
-Candidate fit_regime(std::span<const Point> points, bool first, double noise, double most_loss) {
+Candidate fit_regime(std::span<const TimedSize> points, bool first, double noise, double most_loss) {
   constexpr int kRounds = 20;
   std::vector<double> weights(points.size());
   const auto settle = [&](bool origin) {
@@ -81,7 +78,7 @@ Candidate fit_regime(std::span<const Point> points, bool first, double noise, do
         weights[i] = r <= kHuberBend ? 1.0 : kHuberBend / r;
       }
     }
-    for (const Point& point : points) {
+    for (const TimedSize& point : points) {
       result.loss += std::min(huber((result.line.at(point.bytes) / point.seconds - 1) / noise), most_loss);
     }
     return result;
@@ -91,7 +88,7 @@ Candidate fit_regime(std::span<const Point> points, bool first, double noise, do
   }
   Candidate result = settle(first);
   double least = points.front().seconds;
-  for (const Point& point : points) {
+  for (const TimedSize& point : points) {
     least = std::min(least, point.seconds);
   }
   if (result.line.at(points.front().bytes) < least / 2) {
@@ -116,15 +113,15 @@ CostErrors summary(std::vector<double> relative) {
 
 }  // namespace
 
-CostModel fit(const std::vector<Point>& points, const FitOptions& options) {
-  require<UsageError>(options.most_regimes > 0 && options.noise > 0, "fit: most_regimes is ", options.most_regimes,
+CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& options) {
+  require<UsageError>(options.most_regimes > 0 && options.noise > 0, "fit_cost: most_regimes is ", options.most_regimes,
                       " and noise ", options.noise, ", expected more than 0");
   for (std::size_t i = 0; i < points.size(); ++i) {
     require<UsageError>(
         std::isfinite(points[i].bytes) && points[i].bytes >= 0 && (i == 0 || points[i].bytes > points[i - 1].bytes),
-        "fit: the size of point ", i, " is ", points[i].bytes, ", expected ascending sizes");
-    require<UsageError>(std::isfinite(points[i].seconds) && points[i].seconds > 0, "fit: the time of ", points[i].bytes,
-                        " bytes is ", points[i].seconds, ", expected more than 0 seconds");
+        "fit_cost: the size of point ", i, " is ", points[i].bytes, ", expected ascending sizes");
+    require<UsageError>(std::isfinite(points[i].seconds) && points[i].seconds > 0, "fit_cost: the time of ",
+                        points[i].bytes, " bytes is ", points[i].seconds, ", expected more than 0 seconds");
   }
   CostModel model;
   if (points.empty()) {
@@ -168,8 +165,8 @@ CostModel fit(const std::vector<Point>& points, const FitOptions& options) {
     const Line line = lines[begin][begins[regime + 1]];
     if (regime > 0) {
       const Line before = lines[begins[regime - 1]][begin];
-      const Point& left = points[begin - 1];
-      const Point& right = points[begin];
+      const TimedSize& left = points[begin - 1];
+      const TimedSize& right = points[begin];
       const double beta = (line.at(right.bytes) - before.at(left.bytes)) / (right.bytes - left.bytes);
       model.pieces.push_back({left.bytes, before.at(left.bytes) - beta * left.bytes, beta});
     }
@@ -178,24 +175,25 @@ CostModel fit(const std::vector<Point>& points, const FitOptions& options) {
   return model;
 }
 
-CostErrors errors(const CostModel& model, const std::vector<Point>& points) {
+CostErrors cost_errors(const CostModel& model, const std::vector<TimedSize>& points) {
   std::vector<double> relative;
-  for (const Point& point : points) {
+  relative.reserve(points.size());
+  for (const TimedSize& point : points) {
     relative.push_back(std::abs(model.predict(point.bytes) / point.seconds - 1));
   }
   return summary(std::move(relative));
 }
 
-CostErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options) {
+CostErrors held_out_errors(const std::vector<TimedSize>& points, const CostFitOptions& options) {
   if (points.size() < 4) {
     return {};
   }
-  std::vector<Point> seen;
-  std::vector<Point> held_out;
+  std::vector<TimedSize> seen;
+  std::vector<TimedSize> held_out;
   for (std::size_t i = 0; i < points.size(); ++i) {
     (i % 2 == 0 ? seen : held_out).push_back(points[i]);
   }
-  return errors(fit(seen, options), held_out);
+  return cost_errors(fit_cost(seen, options), held_out);
 }
 
-}  // namespace lockstep::tools
+}  // namespace lockstep::comm

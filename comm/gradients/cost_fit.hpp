@@ -6,15 +6,15 @@
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/gradients/cost_model.hpp>
 
-namespace lockstep::tools {
+namespace lockstep::comm {
 
-/// One measured size of a path, with the median of its samples.
-struct Point {
+/// One measured size of an operation, with the median of its times.
+struct TimedSize {
   double bytes = 0;
   double seconds = 0;
 };
 
-struct FitOptions {
+struct CostFitOptions {
   int most_regimes = 6;
   /// Relative error that counts as noise. A deviation of this size costs 1; one regime more must save 3 ln(n).
   double noise = 0.05;
@@ -38,12 +38,12 @@ struct FitOptions {
 ///
 /// Points ascend in bytes (>= 0) and have times above 0; UsageError otherwise. One point gives a constant. Times that
 /// are equal or fall with the size give a constant, their typical value. No points give a model without pieces.
-[[nodiscard]] comm::CostModel fit(const std::vector<Point>& points, const FitOptions& options = {});
+[[nodiscard]] CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& options = {});
 
-[[nodiscard]] comm::CostErrors errors(const comm::CostModel& model, const std::vector<Point>& points);
+[[nodiscard]] CostErrors cost_errors(const CostModel& model, const std::vector<TimedSize>& points);
 
 /// How well the model predicts sizes that it was not fitted to: fitted to every second point (the first, the third,
 /// ...), compared with the others. Needs 4 points; fewer give count 0.
-[[nodiscard]] comm::CostErrors held_out_errors(const std::vector<Point>& points, const FitOptions& options = {});
+[[nodiscard]] CostErrors held_out_errors(const std::vector<TimedSize>& points, const CostFitOptions& options = {});
 
-}  // namespace lockstep::tools
+}  // namespace lockstep::comm

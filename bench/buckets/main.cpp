@@ -1,0 +1,243 @@
+// Exposed communication of a training step of ResNet-50 under the plan of trial steps (nn::try_buckets()) and under the
+// default plans of other tools, in turns. Backward is real; images are small, so that a step takes tens of
+// milliseconds.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/gradients/bucket_cost.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/bucket_trial.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+#include "bench/support/options.hpp"
+
+namespace {
+
+using namespace lockstep;
+
+constexpr double kMiB = 1 << 20;
+
+struct Options {
+  int rounds = 15;
+  int steps = 3;  ///< of each plan in a round
+  std::int64_t image = 64;
+  std::int64_t batch = 4;  ///< of a rank
+  int threads = 1;
+};
+
+double bytes_of(const std::vector<comm::GradientRange>& gradients, int first, int last) {
+  return 4.0 * static_cast<double>(gradients[static_cast<std::size_t>(last) - 1].end -
+                                   gradients[static_cast<std::size_t>(first)].begin);
+}
+
+/// PyTorch's DDP behind its first step: in the order of readiness a bucket closes with the tensor that takes it to its
+/// cap or beyond, 1 MiB for the first and 25 MiB for the others.
+std::vector<int> ddp_plan(const std::vector<comm::GradientRange>& gradients) {
+  std::vector<int> ends;
+  const int count = static_cast<int>(gradients.size());
+  for (int first = 0, last = 1; last <= count; ++last) {
+    if (last == count || bytes_of(gradients, first, last) >= (ends.empty() ? 1 : 25) * kMiB) {
+      ends.push_back(last);
+      first = last;
+    }
+  }
+  return ends;
+}
+
+/// Horovod: each cycle of 1 ms takes what is ready, up to the threshold, when the sum before it is done. By the times
+/// and costs of the trial.
+std::vector<int> horovod_plan(const std::vector<comm::GradientRange>& gradients, const nn::BucketTrial& trial,
+                              double threshold) {
+  constexpr double kCycle_s = 1e-3;
+  std::vector<int> ends;
+  const int count = static_cast<int>(gradients.size());
+  int first = 0;
+  for (double now = 0; first < count; now += kCycle_s) {
+    int last = first;
+    while (last < count && trial.ready_s[static_cast<std::size_t>(last)] <= now &&
+           (last == first || bytes_of(gradients, first, last + 1) <= threshold)) {
+      ++last;
+    }
+    if (last > first) {
+      const double alone = trial.cost.predict(bytes_of(gradients, first, last));
+      now += alone * (now < trial.ready_s.back() ? trial.slowdown : 1);
+      ends.push_back(last);
+      first = last;
+    }
+  }
+  return ends;
+}
+
+struct Contender {
+  std::string name;
+  std::vector<int> ends;
+  std::unique_ptr<nn::Trainer> trainer{};
+  std::vector<double> exposed_s{};  ///< a step, the mean of the ranks: by round
+};
+
+/// The quantiles 0.025 and 0.975 of sum(a) / sum(b) over rounds drawn again (Efron's bootstrap).
+std::pair<double, double> ratio_interval(const std::vector<double>& a, const std::vector<double>& b) {
+  constexpr int kDraws = 10000;
+  Random random(1, RandomUse::test);
+  std::vector<double> ratios;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    double above = 0;
+    double below = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto round = static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(a.size())));
+      above += a[round];
+      below += b[round];
+    }
+    ratios.push_back(above / below);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  return {ratios[kDraws / 40], ratios[kDraws - kDraws / 40 - 1]};
+}
+
+double mean_of(const std::vector<double>& values) {
+  double sum = 0;
+  for (const double value : values) {
+    sum += value;
+  }
+  return sum / static_cast<double>(values.size());
+}
+
+void print(const std::vector<Contender>& all, const std::vector<comm::GradientRange>& gradients,
+           const nn::BucketTrial& trial) {
+  const Contender& ours = all.front();
+  std::cout << "\n                          exposed a step  ours over it, 95 %    buckets\n";
+  for (const Contender& each : all) {
+    std::cout << std::left << std::setw(26) << each.name << std::setw(16) << seconds_text(mean_of(each.exposed_s));
+    if (&each == &ours) {
+      std::cout << std::setw(22) << "";
+    } else {
+      const auto [low, high] = ratio_interval(ours.exposed_s, each.exposed_s);
+      std::cout << std::setw(22)
+                << concat(digits(mean_of(ours.exposed_s) / mean_of(each.exposed_s), 3), "  ", digits(low, 3), " to ",
+                          digits(high, 3));
+    }
+    int first = 0;
+    for (const int last : each.ends) {
+      std::cout << ' ' << digits(bytes_of(gradients, first, last) / kMiB, 1);
+      first = last;
+    }
+    std::cout << " MiB\n";
+  }
+  const double measured = mean_of(ours.exposed_s);
+  std::cout << "predicted " << seconds_text(trial.exposed_s) << " for ours, " << digits(trial.exposed_s / measured, 3)
+            << " of what was measured; communication is " << digits(trial.slowdown, 2)
+            << " times as slow beside backward of " << seconds_text(trial.ready_s.back()) << "\nalone, by MiB:";
+  for (double mib = 0.25; mib <= 64; mib *= 4) {
+    std::cout << "  " << digits(mib, 2) << ": " << seconds_text(trial.cost.predict(mib * kMiB));
+  }
+  std::cout << "\nby the model alone, exposed:";
+  for (const Contender& each : all) {
+    comm::BucketOptions plan;
+    plan.ends = each.ends;
+    std::cout << "  "
+              << seconds_text(comm::finish_time(comm::plan_buckets(gradients, plan), trial.ready_s, trial.cost, 4,
+                                                trial.slowdown) -
+                              trial.ready_s.back());
+  }
+  std::cout << '\n';
+}
+
+int run(comm::Session& session, const DeviceRequest& devices, const Options& options) {
+  require<UsageError>(session.size() > 1, "bench_buckets: one rank, expected several (mpirun -np 2, --devices cpu:2)");
+  require<UsageError>(options.rounds >= 2 && options.steps >= 1, "bench_buckets: ", options.rounds, " rounds of ",
+                      options.steps, " steps, expected at least 2 and 1");
+  comm::Workplace place(session, devices, {.threads = options.threads, .overlap = comm::WorkplaceOptions::Overlap::on});
+  const nn::Model model = nn::resnet(50, 1000, options.image);
+  nn::DataOptions data_options;
+  const std::int64_t global = options.batch * session.size();
+  data_options.synthetic = {
+      .train_size = 4 * global, .test_size = global, .height = options.image, .width = options.image, .classes = 1000};
+  const nn::DataSplit data = nn::open_data(data_options);
+  const auto trainer_with = [&](std::vector<int> ends) {
+    nn::TrainerOptions trainer_options;
+    trainer_options.global_batch = global;
+    trainer_options.buckets.ends = std::move(ends);
+    trainer_options.loader_workers = 0;
+    trainer_options.schedule.base = 1e-3;
+    trainer_options.schedule.total_steps = 1000000;
+    trainer_options.cuda_graph = nn::CudaGraph::off;
+    auto trainer = std::make_unique<nn::Trainer>(
+        place.context(), nn::Ranks{place.grad(), session.control(), place.communication_stream()}, model, data,
+        trainer_options);
+    trainer->start();
+    return trainer;
+  };
+  nn::BucketTrial trial;
+  std::vector<comm::GradientRange> gradients;
+  {
+    const auto trainer = trainer_with({});
+    gradients = trainer->reducer().gradients();
+    trial = nn::try_buckets(trainer->train_step(), session.control(), [&] { trainer->step(); });
+  }
+  std::vector<Contender> all;
+  all.push_back({.name = "trial steps", .ends = trial.ends});
+  all.push_back({.name = "PyTorch DDP, 1 and 25 MiB", .ends = ddp_plan(gradients)});
+  all.push_back({.name = "Horovod, 64 MiB, 1 ms", .ends = horovod_plan(gradients, trial, 64 * kMiB)});
+  all.push_back({.name = "Horovod, 128 MiB, 1 ms", .ends = horovod_plan(gradients, trial, 128 * kMiB)});
+  all.push_back({.name = "Megatron-Core, 40 M", .ends = {static_cast<int>(gradients.size())}});
+  for (Contender& each : all) {
+    each.trainer = trainer_with(each.ends);
+    each.trainer->step();
+    each.trainer->train_step().synchronize();
+  }
+  for (int round = 0; round < options.rounds; ++round) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      Contender& each = all[(i + static_cast<std::size_t>(round)) % all.size()];
+      const double before = each.trainer->reducer().statistics().exposed_s;
+      for (int step = 0; step < options.steps; ++step) {
+        each.trainer->step();
+      }
+      each.trainer->train_step().synchronize();
+      const double own = (each.trainer->reducer().statistics().exposed_s - before) / options.steps;
+      each.exposed_s.push_back(mean_of(comm::all_gather_value(session.control(), own)));
+    }
+  }
+  if (session.rank() == 0) {
+    print(all, gradients, trial);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Options options;
+  const auto add_options = [&](CLI::App& app) {
+    app.add_option("--rounds", options.rounds, "of all plans in turns")->capture_default_str();
+    app.add_option("--steps", options.steps, "of each plan in a round")->capture_default_str();
+    app.add_option("--image-size", options.image, "of the network's input")->capture_default_str();
+    app.add_option("--batch-per-rank", options.batch, "samples of a rank")->capture_default_str();
+    bench::add_threads_option(app, options.threads);
+  };
+  return bench::run_program(
+      argc, argv,
+      {.name = "bench_buckets",
+       .description =
+           "Exposed communication of ResNet-50's steps: the plan of trial steps beside those of other tools.",
+       .add_options = add_options,
+       .ranks = bench::host_ranks,
+       .run = [&](comm::Session& session, const DeviceRequest& devices, const bench::RunOptions&) {
+         return run(session, devices, options);
+       }});
+}

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <string>
+#include <string_view>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm::detail {
+
+/// What a rank is doing, also in memory that other processes read. Zeros: nothing has begun. One thread at a time
+/// writes, without a lock; who reads in the middle of that may get half of a text.
+struct Progress {
+  static constexpr std::int64_t kNoNumber = -1;
+  using Text = std::array<std::atomic<char>, 96>;  ///< ends with a zero
+  Text doing;
+  Text where;
+  std::atomic<std::int64_t> number;
+  std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0: none
+  std::atomic<std::uint64_t> changes;
+  std::atomic<bool> paused;
+
+  /// That of std::chrono::steady_clock.
+  static std::int64_t now_ns() noexcept {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return std::int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+  }
+
+  void begin(std::string_view what, std::int64_t of, bool counts) noexcept {
+    store(where, {});
+    paused.store(!counts, std::memory_order_relaxed);
+    store(doing, what);
+    number.store(of, std::memory_order_relaxed);
+    begun_ns.store(now_ns(), std::memory_order_relaxed);
+    changes.fetch_add(1, std::memory_order_release);
+  }
+  void come_to(std::string_view how_far) noexcept { store(where, how_far); }
+
+  /// "computing step 7, 1 of 3 buckets enqueued"; empty before the first begin().
+  [[nodiscard]] std::string text() const {
+    const std::string what = load(doing);
+    const std::int64_t of = number.load(std::memory_order_relaxed);
+    const std::string how_far = load(where);
+    return concat(what, what.empty() || of == kNoNumber ? "" : concat(' ', of), how_far.empty() ? "" : ", ", how_far);
+  }
+
+ private:
+  static void store(Text& to, std::string_view text) noexcept {
+    const std::size_t length = std::min(text.size(), to.size() - 1);
+    for (std::size_t i = 0; i < length; ++i) {
+      to[i].store(text[i], std::memory_order_relaxed);
+    }
+    to[length].store('\0', std::memory_order_relaxed);
+  }
+  static std::string load(const Text& from) {
+    std::string text;
+    for (const std::atomic<char>& letter : from) {
+      const char c = letter.load(std::memory_order_relaxed);
+      if (c == '\0') {
+        break;
+      }
+      text += c;
+    }
+    return text;
+  }
+};
+
+}  // namespace lockstep::comm::detail

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <lockstep/nn/run/evaluation/class_report.hpp>
+#include <lockstep/nn/run/observer.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+
+namespace lockstep::nn {
+
+/// Makes the ClassReport of each evaluation of a classifier. The outputs of a micro-batch are copied to the host behind
+/// its work, and counted while the device computes the next ones: the host waits for a copy only when the device is
+/// kBehind micro-batches further. The ranks add their counts once, in report().
+///
+/// An observer on every rank. The memory for the copies is allocated in the first evaluation, page-locked for a GPU.
+/// Its trainer and the ranks outlive it.
+class ClassWatch final : public RunObserver {
+ public:
+  /// Whether the trainer's model is a classifier of samples: one label each, of 2 to ClassReport::kMostClasses classes.
+  [[nodiscard]] static bool can_watch(const Trainer& trainer);
+
+  /// ranks: those of the trainer. most_worst: ClassReport::most_worst.
+  ClassWatch(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
+  ~ClassWatch() override;  ///< waits for the copies
+
+  void on_evaluation_begin(const EvaluationBegin& event) override;
+  void on_evaluation_batch(const EvaluationBatch& event) override;
+  void on_evaluation_end(const EvaluationEvent& event) override;  ///< report()
+
+  /// Of the samples of all ranks since the last evaluation began. Collective at the first call after an evaluation's
+  /// batches: all ranks call it, in on_evaluation_end() or before, in a metric of evaluations.
+  [[nodiscard]] const ClassReport& report();
+  /// Metrics of evaluations: "calibration_error" and "worst_class_accuracy". They call report().
+  [[nodiscard]] std::vector<RunMetric> metrics();
+
+ private:
+  static constexpr std::size_t kBehind = 3;
+  /// A micro-batch on its way to the host.
+  struct Slot {
+    Buffer outputs;
+    std::optional<Event> copied;
+    bool waiting = false;
+    std::int64_t rows = 0;
+    DType dtype = DType::f32;
+    std::vector<std::int32_t> labels;
+    std::vector<std::int64_t> ids;
+  };
+  void count(Slot& slot);
+  void count_all();
+  void reduce();
+
+  Trainer& trainer_;
+  Ranks ranks_;
+  int classes_;
+  std::size_t most_worst_;
+  CpuContext host_;
+  Stream inline_stream_;
+  std::array<Slot, kBehind> slots_;
+  std::size_t next_ = 0;  ///< slot; the oldest one too
+  ClassReport report_;
+  bool reduced_ = false;
+  std::vector<double> logits_;
+};
+
+}  // namespace lockstep::nn

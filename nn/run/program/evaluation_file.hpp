@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/observer.hpp>
+#include <lockstep/nn/run/program/run_files.hpp>
+
+namespace lockstep::nn {
+
+/// The PNG file of a sample's image, made smaller by a whole factor where a side has more than `most_side` pixels.
+/// Empty: the set has no field of u8 images with three channels, or this build has no libpng.
+[[nodiscard]] std::string picture_of(const Dataset& set, std::int64_t sample, std::int64_t most_side = 96);
+
+/// Writes OUT/evaluation.json after each evaluation, on rank 0: step, loss, accuracy and samples beside the fields of
+/// json_of(ClassReport), with pictures of the worst samples. All objects outlive it. On every rank, behind `watch`.
+class EvaluationFile final : public RunObserver {
+ public:
+  EvaluationFile(RunFiles& files, ClassWatch& watch, const Dataset& test, const std::vector<std::string>& class_names)
+      : files_(files), watch_(watch), test_(test), class_names_(class_names) {}
+  void on_evaluation_end(const EvaluationEvent& event) override;
+
+ private:
+  RunFiles& files_;
+  ClassWatch& watch_;
+  const Dataset& test_;
+  const std::vector<std::string>& class_names_;
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/hierarchical_communicator.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
+
+#include "communicator_cases.hpp"
+
+// What holds for sums within and between nodes, whatever the parts are.
+
+namespace lockstep::comm::cases {
+
+/// Ranks of 2 x 2, of 3 + 1, dealt out, and of one node, of four ranks.
+inline const std::vector<std::vector<int>> kNodesOfFour{{0, 0, 1, 1}, {0, 0, 0, 1}, {7, -1, 7, -1}, {3, 3, 3, 3}};
+/// Small, odd, around the size at which nodes divide the data, and longer than a window's chunk.
+inline const std::vector<std::int64_t> kSumSizes{0, 7, 4097, 33333};
+
+/// Values whose sum depends on the order.
+inline float uneven(int rank, std::int64_t i) {
+  return 1.0f / static_cast<float>(3 + rank * 7 + static_cast<int>(i % 101)) * (rank % 2 == 0 ? 1.0f : 1e3f);
+}
+
+/// The sum of every element by hand: within a node in rank order, then the nodes' sums in the order of their first
+/// ranks.
+inline float by_nodes(const std::vector<int>& nodes, std::int64_t i) {
+  std::vector<int> order;
+  std::vector<float> sums;
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    std::size_t at = 0;
+    while (at < order.size() && order[at] != nodes[rank]) {
+      ++at;
+    }
+    const float value = uneven(static_cast<int>(rank), i);
+    if (at == order.size()) {
+      order.push_back(nodes[rank]);
+      sums.push_back(value);
+    } else {
+      sums[at] += value;
+    }
+  }
+  float total = sums[0];
+  for (std::size_t node = 1; node < sums.size(); ++node) {
+    total += sums[node];
+  }
+  return total;
+}
+
+/// `make` a communicator of all ranks, collectively. in_rank_order: its parts add so.
+template <class Make>
+void check_hierarchy(const Make& make, Stream& stream, bool in_rank_order) {
+  for (const std::vector<int>& nodes : kNodesOfFour) {
+    HierarchicalCommunicator comm(make(), nodes);
+    for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u64}) {
+      for (const std::int64_t n : kSumSizes) {
+        check_sums(comm, stream, dtype, n);
+      }
+    }
+    check_moves(comm, stream, DType::u8, 17);
+    check_order(comm, stream);
+    check_split(comm, stream);
+    check_counts(comm, stream);
+    check_bad_input(comm, stream);
+
+    for (const std::int64_t n : {5, 100003}) {
+      std::vector<float> data(static_cast<std::size_t>(n));
+      for (std::int64_t i = 0; i < n; ++i) {
+        data[static_cast<std::size_t>(i)] = uneven(comm.rank(), i);
+      }
+      comm.all_reduce(stream, TensorView(std::span(data), Shape{n}));
+      std::vector<float> all(data.size() * static_cast<std::size_t>(comm.size()));
+      comm.all_gather(stream, TensorView(std::span(data), Shape{n}),
+                      TensorView(std::span(all), Shape{n * comm.size()}));
+      stream.synchronize();
+      std::int64_t other = 0;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const float expected = by_nodes(nodes, i);
+        other += std::memcmp(&expected, &data[static_cast<std::size_t>(i)], sizeof expected) == 0 ? 0 : 1;
+      }
+      if (in_rank_order) {
+        EXPECT_EQ(other, 0) << n << " elements";
+      }
+      for (int r = 0; r < comm.size(); ++r) {
+        EXPECT_EQ(std::memcmp(all.data() + static_cast<std::size_t>(r) * data.size(), data.data(), 4 * data.size()), 0)
+            << "rank " << r << " has other bits";
+      }
+    }
+  }
+  EXPECT_THROW(HierarchicalCommunicator(make(), {0, 1}), UsageError);
+}
+
+}  // namespace lockstep::comm::cases

@@ -1,0 +1,123 @@
+// lockstep-scale TIMELINE: how long a step of more ranks takes. One process, no mpirun. docs/cost.md
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+#include "cli/run_alone.hpp"
+#include "tools/lockstep_scale/cluster.hpp"
+#include "tools/lockstep_scale/scaling.hpp"
+#include "tools/lockstep_scale/step_profile.hpp"
+
+namespace {
+
+using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
+
+struct Options {
+  std::string timeline;
+  std::string system = "h100";
+  double network_gbs = 0;
+  std::vector<int> ranks{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
+  std::vector<std::string> costs;
+  double bucket_mb = 0;
+  tools::ScalingOptions how{};
+  std::string out;
+};
+
+/// The points of a known cluster.
+std::vector<tools::ScalingPoint> on_cluster(const Options& options, const tools::StepProfile& profile) {
+  tools::Cluster cluster = tools::known_cluster(options.system);
+  if (options.network_gbs > 0) {
+    cluster.network_bus = options.network_gbs * 1e9;
+  }
+  std::vector<tools::ScalingPoint> points;
+  for (const int ranks : options.ranks) {
+    if (ranks == 1) {
+      points.push_back(tools::predict(profile, 1, {}, options.how));
+      continue;
+    }
+    points.push_back(tools::predict(profile, ranks, tools::sum_model(cluster, ranks), options.how));
+    const tools::SumCost best = tools::best_sum(cluster, ranks, static_cast<double>(points.back().largest_bytes));
+    points.back().algorithm = concat(tools::name_of(best.algorithm), " ", best.protocol);
+  }
+  return points;
+}
+
+/// A point for each file: its number of ranks, its measured all-reduce.
+std::vector<tools::ScalingPoint> on_measured(const Options& options, const tools::StepProfile& profile) {
+  std::vector<tools::ScalingPoint> points{tools::predict(profile, 1, {}, options.how)};
+  for (const std::string& path : options.costs) {
+    const comm::CostFile file = comm::read_cost(path);
+    const auto where = file.find(comm::all_reduce_name(comm::GradientPath::nccl)) != nullptr ? comm::GradientPath::nccl
+                                                                                             : comm::GradientPath::host;
+    points.push_back(tools::predict(profile, file.ranks,
+                                    comm::all_reduce_cost(file, where, file.ranks, file.nodes, path), options.how));
+    points.back().algorithm = "as measured";
+  }
+  return points;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app(
+      "Predicts a step of more ranks from the timeline of a few (train_resnet --trace FILE --bucket-mb 0.001, "
+      "captured\n"
+      "steps off): when gradients are ready, what sums of buckets cost then, and what backward does not hide of it. "
+      "Each\n"
+      "rank keeps the batch of the timeline.\n\n"
+      "Sums cost what NCCL's own model says of a known system, or what lockstep-cost measured. Not in the prediction: "
+      "that\n"
+      "sums slow the computation beside them, a network that others share, the loader.\n\n"
+      "Exit codes: 0; 2 a file that is no such timeline, or options that do not fit; 3 a full disk.",
+      "lockstep-scale");
+  Options options;
+  app.add_option("TIMELINE", options.timeline, "file of train_resnet --trace")->required();
+  auto* const system =
+      app.add_option("--system", options.system, "a100 or h100: nodes of 8 GPUs, a network card for each")
+          ->capture_default_str();
+  app.add_option("--network-gbs", options.network_gbs,
+                 "bus bandwidth of a node's network cards, GB/s (default: the system's)")
+      ->check(CLI::Range(0.1, 1e5));
+  auto* const ranks = app.add_option("--ranks", options.ranks, "1, up to 8, or multiples of 8")
+                          ->delimiter(',')
+                          ->check(CLI::Range(1, 1 << 20))
+                          ->capture_default_str();
+  app.add_option("--cost", options.costs, "files cost.json of lockstep-cost, one for each number of ranks")
+      ->excludes(system)
+      ->excludes(ranks);
+  app.add_option("--bucket-mb", options.bucket_mb, "equal caps of buckets in MiB (default: the buckets that end first)")
+      ->check(CLI::Range(0.001, 1e5));
+  app.add_flag("!--no-overlap", options.how.overlap, "sums follow backward, as on hosts without a processor to spare");
+  app.add_option("--processors", options.how.processors, "that all ranks share (default: each rank has its own)")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--out", options.out, "folder for scale.json and scale.svg; older ones are replaced");
+  return cli::run_alone(app, argc, argv, [&] {
+    options.how.bucket_bytes = static_cast<std::int64_t>(options.bucket_mb * 1024 * 1024);
+    std::sort(options.ranks.begin(), options.ranks.end());
+    const tools::StepProfile profile = tools::step_profile(read_json(options.timeline), options.timeline);
+    const std::vector<tools::ScalingPoint> points =
+        options.costs.empty() ? on_cluster(options, profile) : on_measured(options, profile);
+    if (!options.out.empty()) {
+      std::error_code error;
+      std::filesystem::create_directories(options.out, error);
+      require<DataError>(!error, options.out, ": cannot be made: ", error.message());
+      const std::string title = options.costs.empty() ? "A step on " + options.system : "A step by measured costs";
+      replace_file(options.out + "/scale.json", Json(tools::scaling_json(profile, points)).text(2) + "\n");
+      replace_file(options.out + "/scale.svg", tools::scaling_plot(title, profile, points));
+    }
+    std::fputs(tools::scaling_table(profile, points).c_str(), stdout);
+    return exit_code::kFinished;
+  });
+}
