@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Looks at the machine code of the CUDA kernels, without a GPU: no kernel spills registers, and the bandwidth-bound ones
 # load and store 16 bytes at a time, some with several loads on their way (where there is nvdisasm, which is also in the
-# Python package nvidia-cuda-nvdisasm). kernels/cuda/wide_access.txt says which those are; instances whose last template
+# Python package nvidia-cuda-nvdisasm; else a line says that this was skipped). kernels/cuda/wide_access.txt says which those are; instances whose last template
 # argument is 1 take single elements, for addresses that are no multiple of 16, and are left out.
-#   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, exit status 1 when something is amiss
+#   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, and as its last line "N passed, N failed,
+#                                                N skipped", counted in kernels; exit status 1 when something is amiss
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$repository"
 architecture=${1:-sm_90}
@@ -39,20 +40,24 @@ for log in "$work"/*.log; do
     END { for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0 }
   ' "$log" "$work/$name.ptx"
 done | sort > "$work/table"
-# A line for each kernel: its name and the most loads on their way.
+# A line for each kernel of the ops that the fourth column is about: its name and the most loads on their way.
 disassembler=$(command -v nvdisasm || true)
 : > "$work/flight"
 if [ -n "$disassembler" ]; then
-  for cubin in "$work"/*.cubin; do
-    "$disassembler" -c "$cubin" | python3 scripts/loads_in_flight.py
-  done >> "$work/flight"
+  awk '!/^#/ && NF == 4 && $4 ~ /^[0-9]+$/ {print $1}' kernels/cuda/wide_access.txt | sort -u | while read -r op; do
+    "$disassembler" -c "$work/$op.cubin" | python3 scripts/loads_in_flight.py
+  done > "$work/flight"
 fi
 c++filt < "$work/table" > /dev/null 2>&1 || die "check-kernels.sh: needs c++filt (binutils)"
 
-failures=0
-complain() { echo "check-kernels.sh: $*" >&2; failures=$((failures + 1)); }
+kernels=0 failures=0 skipped=0 amiss=
+complain() {
+  echo "check-kernels.sh: error: $*" >&2
+  if [ "$amiss" != "$kernels" ]; then failures=$((failures + 1)) amiss=$kernels; fi
+}
 printf '%-22s %9s %7s %9s %9s  %s\n' op registers spilled 16B-loads 16B-stores kernel
 while read -r op entry registers spilled loads stores; do
+  kernels=$((kernels + 1))
   kernel=$(c++filt "$entry" | sed -E 's/\(anonymous namespace\):://g; s/lockstep::(ops::backend|gpu):://g; s/^void //; s/\([A-Za-z0-9_:]+\)([0-9]+)/\1/g; s/\(.*//')
   printf '%-22s %9s %7s %9s %9s  %s\n' "$op" "$registers" "$spilled" "$loads" "$stores" "$kernel"
   [ "$spilled" = 0 ] || complain "$op: $kernel spills $spilled bytes"
@@ -73,5 +78,9 @@ while read -r op entry registers spilled loads stores; do
     [ "${flight:-0}" -ge "$least" ] || complain "$op: $kernel has ${flight:-0} loads on their way, expected at least $least"
   fi
 done < "$work/table"
-[ -n "$disassembler" ] || echo "check-kernels.sh: loads on their way were not looked at: no nvdisasm"
+if [ -z "$disassembler" ]; then
+  echo "skipped: loads on their way (no nvdisasm)"
+  skipped=1
+fi
+echo "$((kernels - failures)) passed, $failures failed, $skipped skipped"
 [ "$failures" = 0 ]

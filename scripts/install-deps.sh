@@ -18,7 +18,7 @@ case "${1:-run}" in
   run) ;;
   test) packages+=("${test_packages[@]}") ;;
   ci) packages+=("${test_packages[@]}" "${slurm[@]}" clang-14 libomp-14-dev clang-tidy-14 clang-format-14 lld gfortran ccache
-    libgloo-dev git libmpich-dev mpich abigail-tools pkg-config) ;;
+    libgloo-dev git libmpich-dev mpich abigail-tools pkg-config python3-venv) ;;
   *) die "install-deps.sh: unknown set '$1', expected run, test or ci" ;;
 esac
 

@@ -47,6 +47,13 @@ mpi_environment() {
   fi
 }
 
+# Open MPI 4 deletes the folder of all its programs when a program that ends finds it empty; MPI_Init of one that begins just
+# then fails ("ORTE_ERROR_LOG: Error in file session_dir.c"). A folder in it, which stays, keeps it.
+keep_mpi_sessions() {
+  local host=${HOSTNAME:-$(uname -n)}
+  mkdir -p "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi.${host%%.*}.$(id -u)/kept"
+}
+
 # configure PRESET [cmake options]: again only when there is no build system yet or options are given.
 configure() {
   local preset=$1

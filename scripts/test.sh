@@ -40,6 +40,7 @@ else
 fi
 
 mpi_environment
+keep_mpi_sessions
 report=$build/tests.xml
 rm -f "$report"
 status=0
