@@ -22,6 +22,7 @@ jobs() {
 # folder is left out of the debug information.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
+export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # precompiled headers are taken as they are
 
 # What mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt says the same for ctest. Open MPI 5
 # has other names for some settings, PRTE_MCA_*; each version ignores those of the other. What the caller has set stays.
