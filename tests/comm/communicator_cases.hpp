@@ -194,6 +194,28 @@ inline void check_counts(Communicator& comm, Stream& stream, const Place& place 
 }
 
 /// Everything that holds for every communicator on every stream.
+/// Sums of n elements on a worker's stream beside small ones on this thread: two communicators do not mix.
+inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std::int64_t n) {
+  Stream worker = Stream::host_worker("grad");
+  Stream stream = Stream::host_inline();
+  for (int round = 0; round < 5; ++round) {
+    const auto value = [&](int rank) { return [=](std::int64_t i) { return rank + static_cast<double>(i % 50); }; };
+    const Data large(DType::f32, n, value(grad.rank()));
+    grad.all_reduce(worker, large.view());
+    for (int i = 0; i < 20; ++i) {
+      check_sums(inline_ops, stream, DType::f64, 10 + i);
+    }
+    worker.synchronize();
+    large.expect("all_reduce", grad.rank(), [&](std::int64_t i) {
+      double sum = 0;
+      for (int r = 0; r < grad.size(); ++r) {
+        sum += value(r)(i);
+      }
+      return sum;
+    });
+  }
+}
+
 inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   check_operations(comm, stream, sizes, place);

@@ -224,25 +224,7 @@ TEST(MpiCommunicator, CommunicatorsDoNotMix) {
   }
   const auto grad = world();
   const auto inline_ops = world();
-  Stream worker = Stream::host_worker("grad");
-  Stream stream = Stream::host_inline();
-  for (int round = 0; round < 5; ++round) {
-    const std::int64_t n = 5000;
-    const auto value = [&](int rank) { return [=](std::int64_t i) { return rank + static_cast<double>(i % 50); }; };
-    const cases::Data large(DType::f32, n, value(grad->rank()));
-    grad->all_reduce(worker, large.view());
-    for (int i = 0; i < 20; ++i) {
-      cases::check_sums(*inline_ops, stream, DType::f64, 10 + i);
-    }
-    worker.synchronize();
-    large.expect("all_reduce", grad->rank(), [&](std::int64_t i) {
-      double sum = 0;
-      for (int r = 0; r < grad->size(); ++r) {
-        sum += value(r)(i);
-      }
-      return sum;
-    });
-  }
+  cases::check_two_at_once(*grad, *inline_ops, 5000);
 }
 
 TEST(MpiCommunicator, ErrorsAreExceptionsThatSayWhat) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <functional>
@@ -202,6 +203,23 @@ std::vector<std::string> with_trainers(int ranks, const std::function<void(Train
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
     body(trainer, *control);
   });
+}
+
+/// On so many ranks resumes the checkpoint `from`, saves it again as `to` and makes one more step; then the ranks hold
+/// the same state and loss(trainer) is finite.
+inline void resume_and_save_again(int ranks, const std::string& from, const std::string& to,
+                                  const std::function<void(TrainerOptions&, int)>& change,
+                                  const std::function<double(Trainer&)>& loss) {
+  const auto failures = with_trainers(ranks, change, [&](Trainer& trainer, comm::Communicator& control) {
+    trainer.start();
+    RunProgress progress;
+    (void)resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
+    save_checkpoint(to, trainer, control, nn::identity_of(trainer), progress);
+    trainer.step();
+    EXPECT_TRUE(std::isfinite(loss(trainer)));
+    trainer.require_same_state();
+  });
+  EXPECT_EQ(failures, comm::none_failed(ranks));
 }
 
 inline void expect_all_say(const std::vector<std::string>& failures, const std::string& text) {
