@@ -1,6 +1,5 @@
 // Strategy::zero1: the optimizer's states divided over the ranks. The numbers and the files are those of ddp.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
