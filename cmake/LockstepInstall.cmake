@@ -108,7 +108,7 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
   DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development)
-foreach(program train_resnet lockstep-cost lockstep-devices lockstep-info lockstep-report lockstep-scale)
+foreach(program train_resnet lockstep-cost lockstep-devices lockstep-info lockstep-pack lockstep-report lockstep-scale)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

@@ -4,6 +4,7 @@
 //                                  resized_part, jitter, erase, mixup, cutmix: that alone; all: all but resized parts
 //   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, the middle cut out
 //   loader/folder/224/part         a random part, mirrored; jitter, all: then that
+//   loader/packed/files/224/...    the same out of one file (lockstep-pack); packed/pixels: stored as pixels
 //
 // A rank's --workers threads each do as much. A call reads one image; files stay in the system's cache. For figures:
 // --benchmark_repetitions=5
@@ -21,6 +22,7 @@
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
@@ -119,21 +121,30 @@ void put_photos(const std::string& folder) {
   }
 }
 
-void add_folder(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos) {
+/// spec: of --data, in `photos`. kind: a part of the name.
+void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
+                  const std::string& kind, const std::string& spec) {
   for (const Named& step : steps(0)) {
     const bool whole = step.name == "none";
     if (!whole && step.name != "crop_flip" && step.name != "jitter" && step.name != "all") {
       continue;
     }
-    all.push_back({concat("loader/folder/224/", whole ? "middle" : (step.name == "crop_flip" ? "part" : step.name)),
-                   [photos, step, whole] {
-                     nn::DataOptions options{.spec = "folder:" + photos->path()};
+    all.push_back({concat("loader/", kind, "/224/", whole ? "middle" : (step.name == "crop_flip" ? "part" : step.name)),
+                   [photos, spec, step, whole] {
+                     nn::DataOptions options{.spec = spec};
                      options.folder.random_crops = !whole;
                      nn::AugmentationOptions then = step.options;
                      then.flip = false;  // where it is decoded
                      return timed(std::make_unique<nn::AugmentedImages>(nn::open_data(options).train, then));
                    }});
   }
+}
+
+void add_packed(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
+                const std::string& folder, nn::PackedStore store) {
+  const std::string file = *photos / nn::name_of(store);
+  nn::FolderPack({.folder = folder, .out = file, .store = store}).write([](const nn::PackProgress&) {});
+  add_pictures(all, photos, concat("packed/", nn::name_of(store)), "packed:" + file);
 }
 #endif
 
@@ -145,8 +156,11 @@ int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& o
   bench::RunContext context{{"threads", "1"}};
 #if LOCKSTEP_HAS_IMAGES
   const auto photos = std::make_shared<testing::TemporaryFolder>();
-  put_photos(photos->path());
-  add_folder(all, photos);
+  const std::string folder = *photos / "photos";
+  put_photos(folder);
+  add_pictures(all, photos, "folder", "folder:" + folder);
+  add_packed(all, photos, folder, nn::PackedStore::files);
+  add_packed(all, photos, folder, nn::PackedStore::pixels);
 #else
   context.emplace_back("folder", "left out: this build has no libjpeg-turbo and libpng");
 #endif

@@ -55,16 +55,17 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   app.add_flag("--zero-init-residual", o.zero_init_residual, "the scale of each residual block's last norm begins as 0")
       ->group("Model");
   app.add_option("--data", o.data.spec,
-                 "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files) or folder:DIR (JPEG and PNG files: "
-                 "train and "
-                 "val or test in it, with a folder for each class)")
+                 "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files), folder:DIR (JPEG and PNG files: "
+                 "train and val or test in it, with a folder for each class) or packed:FILE (of lockstep-pack)")
       ->group("Data");
   app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
   app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
-  app.add_option("--image-size", o.image_size, "synthetic, folder: side of the images; else 32, of a folder 224")
+  app.add_option("--image-size", o.image_size,
+                 "synthetic, folder, packed: side of the images; else 32, of a folder 224")
       ->group("Data");
-  app.add_option("--resize", o.data.folder.resize,
-                 "folder: shorter side of test images before the crop in the centre; 0: 256/224 of the image size")
+  app.add_option(
+         "--resize", o.data.folder.resize,
+         "folder, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the image size")
       ->group("Data");
   app.add_option("--val-fraction", o.data.folder.val_fraction,
                  "folder: so much of each class is for the test, where DIR has no folder val or test")
@@ -74,9 +75,8 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->group("Data");
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
   app.add_option("--pad", o.pad,
-                 "random crops after padding by N pixels; -1: 4, for idx 0. folder: instead of random parts of 8 to "
-                 "100 % of the "
-                 "picture (-1)")
+                 "random crops after padding by N pixels; -1: 4, for idx 0. folder, packed: instead of random parts "
+                 "of 8 to 100 % of the picture (-1)")
       ->group("Data");
   cli::add_switch(app, "--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
   const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
@@ -104,10 +104,13 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   lockstep::require<lockstep::UsageError>(
       (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
       "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
-  lockstep::require<lockstep::UsageError>(
-      of_folder(o.data) || (!o.skip_damaged && o.data.folder.val_fraction == 0 && o.data.folder.resize == 0),
-      o.skip_damaged ? "--skip-damaged" : (o.data.folder.resize != 0 ? "--resize" : "--val-fraction"),
-      " beside --data ", o.data.spec, ", expected --data folder:DIR");
+  const bool folder = o.data.spec.starts_with("folder:");
+  lockstep::require<lockstep::UsageError>(folder || (!o.skip_damaged && o.data.folder.val_fraction == 0),
+                                          o.skip_damaged ? "--skip-damaged" : "--val-fraction", " beside --data ",
+                                          o.data.spec, ", expected --data folder:DIR",
+                                          of_folder(o.data) ? "; lockstep-pack has this option" : "");
+  lockstep::require<lockstep::UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ",
+                                          o.data.spec, ", expected --data folder:DIR or packed:FILE");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
@@ -123,7 +126,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
 }
 
 bool of_folder(const nn::DataOptions& data) {
-  return data.spec.starts_with("folder:");
+  return data.spec.starts_with("folder:") || data.spec.starts_with("packed:");
 }
 
 nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {

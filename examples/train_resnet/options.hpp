@@ -30,7 +30,7 @@ struct Options {
   lockstep::nn::TrainingOptions training;
 };
 
-/// The data is folder:DIR.
+/// The data is folder:DIR, or such a folder in packed:FILE: pictures of any size.
 [[nodiscard]] bool of_folder(const lockstep::nn::DataOptions& data);
 
 /// UsageError naming the option and what was expected. `config`: the file of --config.

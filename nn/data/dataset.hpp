@@ -128,7 +128,8 @@ struct CropOptions {
   bool operator==(const CropOptions&) const = default;
 };
 
-/// How the pictures of folder:DIR become images of one size, bilinear with antialiasing, as torchvision does it.
+/// How the pictures of folder:DIR and packed:FILE become images of one size, bilinear with antialiasing, as torchvision
+/// does it.
 struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
   /// Of test images: the shorter side before the crop in the centre; 0: image_size * 256 / 224, rounded.
@@ -141,7 +142,7 @@ struct FolderOptions {
 };
 
 struct DataOptions {
-  std::string spec = "synthetic";  ///< "synthetic", "cifar10:DIR", "idx:DIR" or "folder:DIR"
+  std::string spec = "synthetic";  ///< "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR" or "packed:FILE"
   std::uint64_t seed = 0;          ///< of synthetic images; of the crops and the split of a folder
   SyntheticOptions synthetic;
   FolderOptions folder{};
@@ -181,6 +182,13 @@ struct DataSplit {
 ///                an error of the reader, DataError with its name: damaged_images() finds them before. Fingerprints are
 ///                those of names and options, as contents would cost a pass over all files. The statistics are
 ///                ImageNet's. UsageError in a build without the libraries.
+///   packed:FILE  a folder's images in one file, as lockstep-pack writes them (packed/packed_file.hpp): the same
+///   samples,
+///                names and statistics, so a run may go on from one to the other. Fingerprints are the folder's, but
+///                those of stored pixels where they differ from what the folder gives: pictures that were resized, or
+///                JPEGs with four times the image's size, which a folder decodes smaller. A sample's checksum is looked
+///                at when it is read. UsageError for val_fraction and left_out, which are lockstep-pack's, and for
+///                stored files in a build without the libraries.
 ///   synthetic    drawn from (seed, split, index) alone, see synthetic.cpp; no files.
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 

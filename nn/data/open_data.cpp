@@ -23,6 +23,9 @@ DataSplit open_data(const DataOptions& options) {
   if (kind == "folder" && !folder.empty()) {
     return detail::open_folder(folder, options.folder, options.seed);
   }
+  if (kind == "packed" && !folder.empty()) {
+    return detail::open_packed(folder, options.folder, options.seed);
+  }
   DataSplit split;
   std::int64_t samples = std::numeric_limits<std::int64_t>::max();
   if (options.spec == "synthetic") {
@@ -33,7 +36,8 @@ DataSplit open_data(const DataOptions& options) {
   } else if (kind == "idx" && !folder.empty()) {
     split = detail::open_idx(folder);
   } else {
-    throw UsageError(concat("data is '", options.spec, "', expected synthetic, cifar10:DIR, idx:DIR or folder:DIR"));
+    throw UsageError(
+        concat("data is '", options.spec, "', expected synthetic, cifar10:DIR, idx:DIR, folder:DIR or packed:FILE"));
   }
   split.statistics = channel_statistics(*split.train, samples);
   return split;

@@ -23,4 +23,11 @@ std::uint32_t crc32_of(const InputFile& file, std::uint64_t offset, std::uint64_
   return static_cast<std::uint32_t>(crc);
 }
 
+std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before) {
+  // A null pointer, which an empty span may have, asks zlib for the first value.
+  return bytes.empty() ? before
+                       : static_cast<std::uint32_t>(
+                             ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
 }  // namespace lockstep

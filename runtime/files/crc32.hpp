@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <lockstep/runtime/files/file.hpp>
 
@@ -9,5 +11,7 @@ namespace lockstep {
 /// The CRC-32 (that of zlib, gzip, zip and PNG) of bytes [offset, offset + bytes) of a file, read piece by piece.
 /// DataError where the file is shorter.
 [[nodiscard]] std::uint32_t crc32_of(const InputFile& file, std::uint64_t offset, std::uint64_t bytes);
+/// Of bytes in memory; `before`: the CRC-32 of what comes in front of them.
+[[nodiscard]] std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace lockstep

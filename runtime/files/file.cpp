@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -73,6 +74,36 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+MappedFile::MappedFile(std::string path) : file_(std::move(path)) {
+  if (size() == 0) {
+    return;
+  }
+  void* const memory = ::mmap(nullptr, static_cast<std::size_t>(size()), PROT_READ, MAP_SHARED, file_.descriptor_, 0);
+  if (memory == MAP_FAILED) {
+    fail(file_.path(), "cannot be mapped", errno);
+  }
+  begin_ = static_cast<std::byte*>(memory);
+}
+
+MappedFile::~MappedFile() {
+  if (begin_ != nullptr) {
+    ::munmap(begin_, static_cast<std::size_t>(size()));
+  }
+}
+
+std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t count) const {
+  require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
+                     " from ", offset, " on");
+  const std::uint64_t now = file_.current_size();  // a page behind the end of a file ends the process
+  require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
+  if (count == 0) {
+    return {};
+  }
+  const std::uint64_t skipped = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  ::madvise(begin_ + (offset - skipped), static_cast<std::size_t>(count + skipped), MADV_WILLNEED);
+  return {begin_ + offset, static_cast<std::size_t>(count)};
+}
+
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
   descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (descriptor_ < 0) {
@@ -117,6 +148,30 @@ void OutputFile::finish() {
   }
 }
 
+namespace {
+
+/// A name beside `path`, free of what a killed process of the same number left there.
+std::string temporary_for(const std::string& path) {
+  std::string name = concat(path, ".tmp-", ::getpid());
+  ::unlink(name.c_str());
+  return name;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path)
+    : path_(std::move(path)), temporary_(temporary_for(path_)), file_(temporary_) {}
+
+void AtomicFile::commit() {
+  file_.finish();
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary_.c_str());
+    fail(path_, "cannot be replaced", error);
+  }
+  sync_folder(folder_of(path_));
+}
+
 bool file_exists(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) == 0;
@@ -137,15 +192,9 @@ void write_file(const std::string& path, std::string_view text) {
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  const std::string temporary = concat(path, ".tmp-", ::getpid());
-  ::unlink(temporary.c_str());
-  write_file(temporary, text);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    fail(path, "cannot be replaced", error);
-  }
-  sync_folder(folder_of(path));
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 void sync_folder(const std::string& path) {

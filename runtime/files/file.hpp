@@ -38,9 +38,30 @@ class InputFile {
   void read(std::uint64_t offset, std::span<std::byte> out) const;  ///< all of out, or an error
 
  private:
+  friend class MappedFile;
   std::string path_;
   int descriptor_ = -1;
   std::uint64_t size_ = 0;
+};
+
+/// A regular file in memory, for reading: pages come when they are touched, and the ranks of a node share them.
+/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read ends the process (SIGBUS).
+class MappedFile {
+ public:
+  explicit MappedFile(std::string path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< when it was opened
+  /// Bytes of the file, valid as long as this object, after a word to the system that they are wanted. DataError when
+  /// they lie outside, or when the file is shorter than it was.
+  [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
+
+ private:
+  InputFile file_;
+  std::byte* begin_ = nullptr;
 };
 
 /// A new file, written front to back. finish() makes it durable: it calls fsync and close and checks both, because a
@@ -59,6 +80,20 @@ class OutputFile {
  private:
   std::string path_;
   int descriptor_ = -1;
+};
+
+/// A file that appears whole or not at all, in place of what has its name: it is written to PATH.tmp-PID beside it.
+/// Without commit() that is deleted. Errors as of OutputFile.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  void write(std::span<const std::byte> bytes) { file_.write(bytes); }
+  void commit();  ///< puts it in place, durable when the call returns
+
+ private:
+  std::string path_;
+  std::string temporary_;
+  OutputFile file_;
 };
 
 [[nodiscard]] bool file_exists(const std::string& path);

@@ -565,6 +565,65 @@ def image_seeds():
     put("image", "empty", b"")
 
 
+# ---- packed: flags (1: checksums are made right, but those of samples; 2: those too), a file
+def packed(records, version=1, train=None, test=1, classes=(b"a", b"b"), store=1, resized=0, more=b"", tail=b"", flags=0):
+    """records: bytes, label, width, height, orientation, format, name."""
+    index, samples, names = b"".join(struct.pack("<I", len(name)) + name for name in classes), b"", b""
+    for data, label, width, height, orientation, kind, name in records:
+        index += struct.pack("<QQIIIIBBHI", 16 + len(samples), len(data), zlib.crc32(data), label, width, height, orientation,
+                             kind, len(name), 0)
+        samples += data
+        names += name
+    index += names + more
+    begin = b"LSPACK\r\n" + struct.pack("<II", version, 0)
+    end = struct.pack("<QQQQIIII", 16 + len(samples), len(index), len(records) - test if train is None else train, test,
+                      len(classes), store, resized, zlib.crc32(index)) + b"LSPACKED" + bytes(4)
+    return bytes([flags]) + begin + samples + index + end + struct.pack("<I", zlib.crc32(begin + end)) + tail
+
+
+def packed_seeds():
+    pixels = [(bytes(range(12)), 0, 2, 2, 1, 0, b"train/a/1.jpg"), (bytes(range(18)), 1, 3, 2, 6, 1, b""),
+              (bytes(range(60)), 0, 4, 5, 3, 0, b"val/a/x.jpg")]
+    jpeg = base64.b64decode(JPEGS["jpeg"])
+    at = jpeg.index(b"\xff\xc0") + 5
+    height, width = struct.unpack(">HH", jpeg[at:at + 4])
+    files = [(png(2, 5, 4), 0, 5, 4, 1, 1, b"train/a/1.png"), (jpeg, 1, width, height, 1, 0, b"train/b/1.jpg"),
+             (png(0, 5, 4, bits=2), 1, 5, 4, 1, 1, b"val/b/x.png")]
+    large = (bytes(16 * 17 * 3), 0, 16, 17, 5, 0, b"large.jpg")
+    put("packed", "pixels", packed(pixels))
+    put("packed", "pixels_resized", packed(pixels, resized=2))
+    put("packed", "pixels_large", packed([large, large]))
+    put("packed", "files", packed(files, store=0))
+    put("packed", "files_other_size", packed([files[0][:2] + (6,) + files[0][3:]] + files[1:], store=0))
+    put("packed", "files_damaged", packed([(b"x" + data, *rest) for data, *rest in files], store=0))
+    put("packed", "repaired", packed(pixels, flags=3))
+    good = packed(pixels)
+    put("packed", "empty", b"\0")
+    put("packed", "begin", good[:30])
+    put("packed", "cut", good[:-9])
+    put("packed", "goes_on", good + b"x")
+    put("packed", "version", packed(pixels, version=2))
+    put("packed", "flipped_sample", good[:20] + b"\xff" + good[21:])
+    put("packed", "flipped_index", good[:110] + b"\xff" + good[111:])
+    put("packed", "flipped_end", good[:-30] + b"\xff" + good[-29:])
+    put("packed", "index_place", b"\1" + good[1:-64] + b"\xff" + good[-63:])
+    put("packed", "train_none", packed(pixels, train=0))
+    put("packed", "train_many", packed(pixels, train=2**64 - 1))
+    put("packed", "test_many", packed(pixels, train=2, test=2**61))
+    put("packed", "one_more", packed(pixels, train=3))
+    put("packed", "no_classes", packed(pixels, classes=()))
+    put("packed", "store", packed(pixels, store=2))
+    put("packed", "index_longer", packed(pixels, more=b"x"))
+    for name, change in [("label", {1: 2}), ("width_0", {2: 0}), ("size_most", {2: 2**32 - 1, 3: 2**32 - 1}), ("size", {2: 4}),
+                         ("orientation", {4: 9}), ("format", {5: 2})]:
+        record = list(pixels[0])
+        for place, value in change.items():
+            record[place] = value
+        put("packed", name, packed([tuple(record)] + pixels[1:]))
+    offset = good.rindex(b"train/a") - 3 * 40 + 40  # of the second record
+    put("packed", "offset", b"\1" + good[1:offset] + b"\x1d" + good[offset + 1:])
+
+
 # ---- units
 def units_seeds():
     for name, value in [("zero", 0.0), ("one", 1.0), ("limit", 1023.999), ("kib", 1024.0), ("mega", 9.995e6), ("large", 1.7e308),
@@ -576,7 +635,7 @@ def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
                  launch_seeds, options_seeds, state_seeds, tensors_seeds, torch_seeds, units_seeds,
-                 image_seeds):
+                 image_seeds, packed_seeds):
         make()
 
 

@@ -20,6 +20,7 @@ void image(Input input);        ///< JPEG, PNG: has the pixels of its header; is
 void json(Input input);         ///< is equal when written and read again
 void launch(Input input);       ///< environments of launchers: a rank below its size; MPI's rank counts
 void options(Input input);      ///< command lines: as config
+void packed(Input input);       ///< files of lockstep-pack: samples lie one after the other, are images at any size
 void planted(Input input);      ///< has faults on purpose: the control of the replay program
 void safetensors(Input input);  ///< lie in the file without gaps, are equal when written and read again
 void state(Input input);        ///< state.json of a checkpoint: lies in its ranges, is equal when saved and read again

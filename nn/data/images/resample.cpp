@@ -43,7 +43,7 @@ Axis mirrored(const Axis& axis, std::int64_t extent) {
   return {static_cast<double>(extent) - axis.begin, -axis.step, extent - axis.high, extent - axis.low};
 }
 
-void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
+void resample(const PixelView& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out) {
   memory.weights.clear();
   all_taps(x, transposed ? size.height : size.width, memory.taps_x, memory.weights);
@@ -61,7 +61,7 @@ void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent
   memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3);
   float* to = memory.rows.data();
   for (std::int64_t row = low; row < high; ++row) {
-    const std::uint8_t* from = picture.pixels.data() + static_cast<std::size_t>(row) * picture_row;
+    const std::uint8_t* from = picture.pixels + static_cast<std::size_t>(row) * picture_row;
     for (const Taps& taps : memory.taps_x) {
       const float* weight = memory.weights.data() + taps.begin;
       const std::uint8_t* pixel = from + static_cast<std::size_t>(taps.first) * 3;

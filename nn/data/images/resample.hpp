@@ -24,6 +24,17 @@ struct Extent {
   std::int64_t height = 0;
 };
 
+/// Pixels of somebody else: (height, width, 3) u8.
+struct PixelView {
+  std::int64_t width = 0;
+  std::int64_t height = 0;
+  const std::uint8_t* pixels = nullptr;
+  PixelView(std::int64_t wide, std::int64_t high, const std::uint8_t* first)
+      : width(wide), height(high), pixels(first) {}
+  PixelView(const Picture& picture)  // NOLINT(google-explicit-constructor)
+      : PixelView(picture.width, picture.height, picture.pixels.data()) {}
+};
+
 /// What an axis means seen from the other end of `extent` pixels.
 [[nodiscard]] Axis mirrored(const Axis& axis, std::int64_t extent);
 
@@ -44,7 +55,7 @@ struct ResampleMemory {
 /// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
 /// at least one pixel to each side. out (size.height, size.width, 3): first index along y; with `transposed` along x.
 /// Rounded once, to the nearest. The bits are the same on every machine.
-void resample(const Picture& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
+void resample(const PixelView& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out);
 
 }  // namespace lockstep::nn::images

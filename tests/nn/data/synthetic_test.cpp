@@ -157,7 +157,7 @@ TEST(Synthetic, BadOptionsAreRefused) {
     DataOptions options;
     options.spec = spec;
     expect_holds(error_of<UsageError>([&] { (void)open_data(options); }),
-                 "expected synthetic, cifar10:DIR, idx:DIR or folder:DIR");
+                 "expected synthetic, cifar10:DIR, idx:DIR, folder:DIR or packed:FILE");
   }
 }
 

@@ -1,0 +1,164 @@
+#include <lockstep/nn/data/packed/packed_file.hpp>
+
+#include <algorithm>
+
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/files/crc32.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+using Format = detail::PackedFormat;
+
+/// A number of `count` bytes.
+std::uint64_t number(std::span<const std::byte> bytes, std::size_t at, std::size_t count) {
+  std::uint64_t value = 0;
+  for (std::size_t i = count; i-- > 0;) {
+    value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
+  }
+  return value;
+}
+
+std::string_view text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+const char* name_of(PackedStore store) {
+  return store == PackedStore::files ? "files" : "pixels";
+}
+
+std::string detail::packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
+                                   std::size_t classes) {
+  const std::int64_t width = sample.width;
+  const std::int64_t height = sample.height;
+  if (sample.label < 0 || static_cast<std::size_t>(sample.label) >= classes) {
+    return concat("label ", sample.label, ", expected 0 to ", classes - 1);
+  }
+  if (width < 1 || height < 1 || width > images::kMaxPixels / height) {
+    return concat(width, " x ", height, " pixels, expected 1 to ", images::kMaxPixels);
+  }
+  if (sample.orientation < 1 || sample.orientation > 8) {
+    return concat("orientation ", sample.orientation, ", expected 1 to 8");
+  }
+  const auto pixels = static_cast<std::uint64_t>(width * height * 3);
+  if (store == PackedStore::pixels ? bytes != pixels : bytes < 1 || bytes > images::kMaxFileBytes) {
+    return concat(bytes, " bytes, expected ",
+                  store == PackedStore::pixels ? concat(pixels, ", ", width, " x ", height, " pixels")
+                                               : concat("1 to ", images::kMaxFileBytes));
+  }
+  return {};
+}
+
+PackedFile::PackedFile(const std::string& path) : file_(path) {
+  const std::string shown = printable(path);
+  const std::uint64_t size = file_.size();
+  const auto begin = file_.bytes(0, std::min<std::uint64_t>(size, Format::kBeginBytes));
+  require<DataError>(text(begin).starts_with(Format::kBegin), shown, ": is no packed file of lockstep-pack");
+  require<DataError>(size >= Format::kBeginBytes + Format::kEndBytes, shown, ": ends at byte ", size,
+                     ", expected at least ", Format::kBeginBytes + Format::kEndBytes, ": it is cut off");
+  const std::uint64_t version = number(begin, 8, 4);
+  require<DataError>(version == Format::kVersion, shown, ": version ", version, ", expected ", Format::kVersion);
+
+  const auto end = file_.bytes(size - Format::kEndBytes, Format::kEndBytes);
+  require<DataError>(text(end).substr(48, Format::kEnd.size()) == Format::kEnd, shown,
+                     ": has no end of a packed file: it is cut off or damaged");
+  require<DataError>(crc32_of(end.first(60), crc32_of(begin)) == number(end, 60, 4), shown,
+                     ": another CRC-32 of its first and last bytes than written: it is damaged");
+  const std::uint64_t at = number(end, 0, 8);
+  const std::uint64_t bytes = number(end, 8, 8);
+  const std::uint64_t most = size - Format::kBeginBytes - Format::kEndBytes;
+  require<DataError>(bytes <= most && at == size - Format::kEndBytes - bytes, shown, ": index of ", bytes, " bytes at ",
+                     at, ", expected one that ends at byte ", size - Format::kEndBytes);
+  const auto index = file_.bytes(at, bytes);
+  require<DataError>(crc32_of(index) == number(end, 44, 4), shown,
+                     ": another CRC-32 of the index than written: it is damaged");
+
+  const std::uint64_t train = number(end, 16, 8);
+  const std::uint64_t test = number(end, 24, 8);
+  const std::uint64_t classes = number(end, 32, 4);
+  const std::uint64_t store = number(end, 36, 4);
+  const std::uint64_t fit = bytes / Format::kRecordBytes;
+  require<DataError>(train >= 1 && test >= 1 && train <= fit && test <= fit - train, shown, ": ", train,
+                     " training and ", test, " test samples, expected at least one of each and at most ", fit,
+                     " in all, as the index has ", bytes, " bytes");
+  require<DataError>(classes >= 1 && classes <= bytes / 4, shown, ": ", classes, " classes, expected 1 to ", bytes / 4,
+                     ", as the index has ", bytes, " bytes");
+  require<DataError>(store <= 1, shown, ": samples of kind ", store, ", expected 0 (files) or 1 (pixels)");
+  store_ = store == 0 ? PackedStore::files : PackedStore::pixels;
+  resized_ = static_cast<std::int64_t>(number(end, 40, 4));
+  train_ = static_cast<std::int64_t>(train);
+  read_index(index, at, classes, train + test);
+}
+
+void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, std::uint64_t classes,
+                            std::uint64_t samples) {
+  std::size_t from = 0;
+  const auto take = [&](std::uint64_t count) {
+    require<DataError>(count <= index.size() - from, printable(path()), ": the index ends after ", index.size(),
+                       " bytes, expected ", count, " more at ", from);
+    const auto part = index.subspan(from, static_cast<std::size_t>(count));
+    from += part.size();
+    return part;
+  };
+  for (std::uint64_t i = 0; i < classes; ++i) {
+    class_names_.emplace_back(text(take(number(take(4), 0, 4))));
+  }
+  const auto records = take(samples * Format::kRecordBytes);
+  std::vector<std::size_t> lengths;
+  std::uint64_t all_names = 0;
+  entries_.reserve(static_cast<std::size_t>(samples));
+  for (std::size_t i = 0; i < samples; ++i) {
+    const auto record = records.subspan(i * Format::kRecordBytes, Format::kRecordBytes);
+    require<DataError>(number(record, 33, 1) <= 1 && number(record, 36, 4) == 0, printable(path()), ": record ", i,
+                       " of the index says nothing that is known");
+    Entry& entry = entries_.emplace_back();
+    entry.offset = number(record, 0, 8);
+    entry.bytes = number(record, 8, 8);
+    entry.crc32 = static_cast<std::uint32_t>(number(record, 16, 4));
+    entry.sample.label = static_cast<std::int32_t>(static_cast<std::uint32_t>(number(record, 20, 4)));
+    entry.sample.width = static_cast<std::int64_t>(number(record, 24, 4));
+    entry.sample.height = static_cast<std::int64_t>(number(record, 28, 4));
+    entry.sample.orientation = static_cast<int>(number(record, 32, 1));
+    entry.sample.jpeg = number(record, 33, 1) == 0;
+    lengths.push_back(static_cast<std::size_t>(number(record, 34, 2)));
+    all_names += lengths.back();
+  }
+  names_ = text(take(all_names));
+  require<DataError>(from == index.size(), printable(path()), ": the index has ", index.size(), " bytes, expected ",
+                     from);
+  std::uint64_t offset = Format::kBeginBytes;
+  std::size_t name = 0;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    entries_[i].sample.name = std::string_view(names_).substr(name, lengths[i]);
+    name += lengths[i];
+    const std::string problem =
+        detail::packed_problem(entries_[i].sample, entries_[i].bytes, store_, class_names_.size());
+    require<DataError>(problem.empty(), text_of(static_cast<std::int64_t>(i)), ": ", problem);
+    require<DataError>(entries_[i].offset == offset && entries_[i].bytes <= at - offset,
+                       text_of(static_cast<std::int64_t>(i)), ": ", entries_[i].bytes, " bytes at ", entries_[i].offset,
+                       ", expected them at ", offset, " and before the index at ", at);
+    offset += entries_[i].bytes;
+  }
+  require<DataError>(offset == at, printable(path()), ": samples end at byte ", offset, ", expected ", at,
+                     ", where the index begins");
+}
+
+std::span<const std::uint8_t> PackedFile::read(std::int64_t index) const {
+  const Entry& wanted = entry(index);
+  const auto bytes = file_.bytes(wanted.offset, wanted.bytes);
+  require<DataError>(crc32_of(bytes) == wanted.crc32, text_of(index),
+                     ": another CRC-32 than written: the file is damaged");
+  return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
+}
+
+std::string PackedFile::text_of(std::int64_t index) const {
+  const std::string_view name = sample(index).name;
+  return concat(printable(path()), ": sample ", index, name.empty() ? "" : " (",
+                name.empty() ? std::string() : printable(name), name.empty() ? "" : ")");
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,161 @@
+// How a picture becomes an image.
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include <lockstep/nn/data/detail/pictures.hpp>
+#include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/images/crop.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+constexpr std::int64_t kMostSide = 4096;
+
+/// What a thread keeps between pictures.
+struct Scratch {
+  std::vector<std::uint8_t> file;
+  images::Picture picture;
+  images::ResampleMemory resample;
+};
+
+template <class T>
+void drop_much(std::vector<T>& memory) {
+  constexpr std::size_t kMostKept = std::size_t{1} << 25;
+  if (memory.capacity() * sizeof(T) > kMostKept) {
+    std::vector<T>().swap(memory);
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+PictureImages::PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
+                             const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind)
+    : ImageDataset({name, pictures->size(), options.image_size, options.image_size, classes}),
+      pictures_(std::move(pictures)),
+      resize_(options.resize),
+      crop_(options.crop),
+      seed_(seed),
+      random_(random),
+      flip_(options.flip) {
+  Hash hash;
+  for (const std::int64_t number :
+       {height(), resize_, std::int64_t{classes}, std::int64_t{random_}, std::int64_t{random_ && flip_}}) {
+    hash.add(static_cast<std::uint64_t>(number));
+  }
+  hash.add(random_ ? seed_ : 0);
+  if (random_ && crop_ != CropOptions{}) {
+    for (const double number : {crop_.area[0], crop_.area[1], crop_.ratio[0], crop_.ratio[1]}) {
+      hash.add(std::bit_cast<std::uint64_t>(number));
+    }
+  }
+  if (kind != 0) {
+    hash.add(kind);
+  }
+  for (std::int64_t i = 0; i < pictures_->size(); ++i) {
+    const std::string_view file = pictures_->name(i);
+    hash.add(static_cast<std::uint64_t>(pictures_->label(i)));
+    hash.add(std::span(reinterpret_cast<const std::uint8_t*>(file.data()), file.size()));
+  }
+  fingerprint_ = hash.value();
+}
+
+void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, std::span<std::uint8_t> image) const {
+  thread_local Scratch scratch;
+  const Pictures::Opened opened = pictures_->open(index, scratch.file);
+  const images::Header& header = opened.header;
+
+  // EXIF's orientation: rows and columns exchanged, then one or both mirrored.
+  const int turn = header.orientation;
+  const bool transposed = turn >= 5;
+  const bool mirrored_x = turn == 2 || turn == 3 || turn == 7 || turn == 8;
+  const bool mirrored_y = turn == 3 || turn == 4 || turn == 6 || turn == 7;
+  const std::int64_t width = transposed ? header.height : header.width;
+  const std::int64_t height = transposed ? header.width : header.height;
+  images::View view = images::centre_crop({width, height}, resize_, this->height());
+  if (epoch) {
+    Random random(seed_, RandomUse::augment, static_cast<std::uint64_t>(*epoch), static_cast<std::uint64_t>(index));
+    view = images::random_crop({width, height}, {this->width(), this->height()}, crop_, random);
+    if (flip_ && random.below(2) == 1) {
+      view = images::mirrored(view, this->width());
+    }
+  }
+  // As stored.
+  images::Axis x = transposed ? view.y : view.x;
+  images::Axis y = transposed ? view.x : view.y;
+  x = mirrored_x ? images::mirrored(x, header.width) : x;
+  y = mirrored_y ? images::mirrored(y, header.height) : y;
+  const images::Extent size{this->width(), this->height()};
+  if (opened.decoded) {
+    images::resample({header.width, header.height, opened.bytes.data()}, x, y, size, transposed, scratch.resample,
+                     image);
+  } else {
+    images::Picture& picture = scratch.picture;
+    images::decode(opened.bytes, opened.text, header, shrink_for(view.x.step, view.y.step), picture);
+    images::resample(picture, shrunk(x, picture.shrink, picture.width), shrunk(y, picture.shrink, picture.height), size,
+                     transposed, scratch.resample, image);
+    keep_little(scratch.file);
+    keep_little(picture.pixels);
+  }
+  keep_little(scratch.resample.rows);
+}
+
+int shrink_for(double step_x, double step_y) {
+  const double step = std::min(std::abs(step_x), std::abs(step_y));
+  int shrink = 1;
+  while (shrink < 8 && step >= 4 * shrink) {
+    shrink *= 2;
+  }
+  return shrink;
+}
+
+images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent) {
+  return {axis.begin / shrink, axis.step / shrink, axis.low / shrink,
+          std::min((axis.high + shrink - 1) / shrink, extent)};
+}
+
+void keep_little(std::vector<std::uint8_t>& memory) {
+  drop_much(memory);
+}
+
+void keep_little(std::vector<float>& memory) {
+  drop_much(memory);
+}
+
+void require_decoders(const std::string& data) {
+  require<UsageError>(images::available(), "data is '", data,
+                      "', and this build reads no JPEG and PNG files: install libjpeg-turbo and libpng (apt-get "
+                      "install libjpeg-dev libpng-dev) and configure with -DLOCKSTEP_IMAGES=ON");
+}
+
+FolderOptions resolved(FolderOptions options) {
+  images::require_crop(options.crop);
+  const std::int64_t size = options.image_size;
+  require<UsageError>(size >= 1 && size <= kMostSide, "image size is ", size, ", expected 1 to ", kMostSide);
+  if (options.resize == 0) {
+    options.resize = (size * 256 + 112) / 224;
+  }
+  require<UsageError>(options.resize >= size && options.resize <= 2 * kMostSide, "resize is ", options.resize,
+                      ", expected at least the image size, ", size, ", and at most ", 2 * kMostSide);
+  return options;
+}
+
+std::string text_of(const FolderOptions& resolved) {
+  return concat("resized to ", resolved.resize, " and cropped; ",
+                !resolved.random_crops           ? std::string("training images likewise")
+                : resolved.crop == CropOptions{} ? std::string("random crops to train on")
+                                                 : "random parts to train on, " + images::text_of(resolved.crop));
+}
+
+ChannelStatistics imagenet_statistics() {
+  return {{0.485F, 0.456F, 0.406F}, {0.229F, 0.224F, 0.225F}};
+}
+
+}  // namespace detail
+}  // namespace lockstep::nn

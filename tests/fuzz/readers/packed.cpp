@@ -1,0 +1,118 @@
+// A byte of flags (1: the checksums of the index, of begin and end are made right; 2: those of the samples too), then a
+// file.
+#include <algorithm>
+#include <cstddef>
+#include <string>
+
+#include <zlib.h>
+
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/packed/packed_file.hpp>
+
+#include "tests/fuzz/support.hpp"
+
+namespace lockstep::fuzz {
+
+namespace {
+
+constexpr std::size_t kBegin = 16;
+constexpr std::size_t kEnd = 64;
+constexpr std::size_t kRecord = 40;
+
+std::uint64_t number(const std::string& bytes, std::size_t at, std::size_t count) {
+  std::uint64_t value = 0;
+  for (std::size_t i = count; i-- > 0;) {
+    value = value << 8 | static_cast<unsigned char>(bytes.at(at + i));
+  }
+  return value;
+}
+
+std::uint32_t crc_of(const std::string& bytes, std::size_t at, std::size_t count, std::uint32_t before = 0) {
+  return static_cast<std::uint32_t>(
+      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data() + at), std::min(count, bytes.size() - at)));
+}
+
+void put(std::string& bytes, std::size_t at, std::uint32_t value) {
+  for (std::size_t i = 0; i < 4; ++i) {
+    bytes.at(at + i) = static_cast<char>(value >> 8 * i & 0xFF);
+  }
+}
+
+/// Checksums as a writer would have made them, as far as the parts are where they should be.
+void repair(std::string& bytes, bool samples) {
+  if (bytes.size() < kBegin + kEnd) {
+    return;
+  }
+  const std::size_t end = bytes.size() - kEnd;
+  const std::uint64_t at = number(bytes, end, 8);
+  if (at <= end) {
+    const auto index = static_cast<std::size_t>(at);
+    std::size_t from = index;
+    for (std::uint64_t i = number(bytes, end + 32, 4); i > 0 && from + 4 <= end; --i) {
+      from += 4 + number(bytes, from, 4);
+    }
+    for (; samples && from + kRecord <= end; from += kRecord) {
+      const std::uint64_t offset = number(bytes, from, 8);
+      if (offset >= bytes.size()) {
+        break;
+      }
+      put(bytes, from + 16, crc_of(bytes, static_cast<std::size_t>(offset), number(bytes, from + 8, 8)));
+    }
+    put(bytes, end + 44, crc_of(bytes, index, end - index));
+  }
+  put(bytes, end + 60, crc_of(bytes, end, 60, crc_of(bytes, 0, kBegin)));
+}
+
+void check_file(const nn::PackedFile& file, const std::string& bytes) {
+  const std::int64_t size = file.train_size() + file.test_size();
+  check(file.train_size() >= 1 && file.test_size() >= 1, size, " samples");
+  std::string all;
+  bool whole = true;
+  for (std::int64_t i = 0; i < size; ++i) {
+    const nn::PackedSample& sample = file.sample(i);
+    check(sample.label >= 0 && static_cast<std::size_t>(sample.label) < file.class_names().size(), "label ",
+          sample.label);
+    check(sample.width >= 1 && sample.height >= 1 && sample.width <= nn::images::kMaxPixels / sample.height, "size");
+    whole = accepts<DataError>([&] {
+              const auto part = file.read(i);
+              all.append(part.begin(), part.end());
+            }) &&
+            whole;
+  }
+  check(!whole || bytes.compare(kBegin, all.size(), all) == 0, "samples are not those of the file");
+}
+
+}  // namespace
+
+void packed(Input input) {
+  Cursor cursor(input);
+  const unsigned flags = cursor.byte();
+  std::string bytes = text_of(cursor.rest());
+  if ((flags & 1U) != 0) {
+    repair(bytes, (flags & 2U) != 0);
+  }
+  folder().clear();
+  folder().put("a.pack", bytes);
+  bool files = false;
+  const bool opened = accepts<DataError>([&] {
+    const nn::PackedFile file(folder() / "a.pack");
+    check_file(file, bytes);
+    files = file.store() == nn::PackedStore::files;
+  });
+  if (!opened || (files && !nn::images::available())) {
+    return;
+  }
+  nn::DataOptions options{.spec = "packed:" + (folder() / "a.pack")};
+  options.folder.image_size = 3;
+  const nn::DataSplit split = nn::open_data(options);
+  for (const nn::ImageDataset* set : {split.train.get(), split.test.get()}) {
+    std::vector<std::uint8_t> image(static_cast<std::size_t>(set->image_bytes()));
+    for (const std::int64_t i : {std::int64_t{0}, set->size() - 1}) {
+      (void)accepts<DataError>([&] { set->read(i, image); });
+      (void)accepts<DataError>([&] { set->read_in(1, i, image); });
+    }
+  }
+}
+
+}  // namespace lockstep::fuzz

@@ -1,0 +1,216 @@
+// lockstep-pack as people call it, and training on what it writes.
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+#include "tests/support/files.hpp"
+#if LOCKSTEP_HAS_IMAGES
+#include "tests/support/image_files.hpp"
+#endif
+#include "tests/support/run_command.hpp"
+#include "tools/lockstep_pack/report.hpp"
+
+namespace lockstep::tools {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::Ended;
+using testing::expect_holds;
+using testing::expect_refused;
+
+class Pack : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+  static Ended pack(const std::string& options) {
+    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+  }
+  static Ended train_resnet(const std::string& options) {
+    return testing::run_command(std::string(TRAIN_RESNET) +
+                                " --image-size 16 --batch-size 6 --log-every 1 --threads 1 --model mlp --hidden 8 " +
+                                options);
+  }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  /// All that training has changed.
+  [[nodiscard]] std::string state(const std::string& run) const {
+    const std::string last = path(run) + "/last/";
+    return testing::get_file(last + "model.safetensors") + testing::get_file(last + "optimizer.safetensors");
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST(PackReport, SaysHowLongItTakes) {
+  EXPECT_EQ(pack_progress({.done = 1200, .all = 5000, .bytes = 3 << 20}, 60),
+            "1200 of 5000 images, 24.0 %, 3.00 MiB, 3 min 10 s left");
+  EXPECT_EQ(pack_progress({.done = 1, .all = 100, .bytes = 64}, 200), "1 of 100 images, 1.00 %, 64 B, 5 h 30 min left");
+  EXPECT_EQ(pack_progress({.done = 100, .all = 100, .bytes = 64}, 200), "100 of 100 images, 100 %, 64 B, 0 s left");
+}
+
+TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
+  EXPECT_EQ(pack("--version").code, 0);
+  const Ended help = pack("--help");
+  EXPECT_EQ(help.code, 0);
+  for (const char* words : {"--store", "--resize", "--skip-damaged", "--data packed:FILE", "Exit codes"}) {
+    expect_holds(help.output, words);
+  }
+  expect_refused(pack(""), {"DIR is required", "--help"});
+  expect_refused(pack(path("data")), {"FILE is required"});
+  expect_refused(pack(path("data") + " x --store jpeg"), {"--store is jpeg, expected files or pixels"});
+  expect_refused(pack(path("data") + " x --stoer files"), {"--stoer"});
+}
+
+#if LOCKSTEP_HAS_IMAGES
+/// Three classes of pictures of different sizes, all different, `count` each: half of them JPEG.
+void put_pictures(const std::string& folder, int count) {
+  for (int i = 0; i < 3 * count; ++i) {
+    const int c = i % 3;
+    const auto value = [&](std::int64_t y, std::int64_t x, int channel) {
+      return static_cast<int>((80 * (c == channel ? 2 : 1) + 3 * x + 7 * y * (1 + i)) % 256);
+    };
+    const testing::Pixels picture = testing::pixels(20 + 9 * (i % 5), 37 - 5 * (i % 4), 3, value);
+    const std::string name = concat(folder, i < 2 * count ? "/train/c" : "/val/c", c, "/", i);
+    fs::create_directories(fs::path(name).parent_path());
+    testing::put_file(name + (i % 2 == 0 ? ".jpg" : ".png"), i % 2 == 0 ? jpeg(picture) : png(picture));
+  }
+}
+
+TEST_F(Pack, TrainingHasTheBitsOfTheFolder) {
+  put_pictures(path("data"), 9);
+  const Ended one = train_resnet("--epochs 2 --workers 1 --data folder:" + path("data") + " --out " + path("folder"));
+  ASSERT_EQ(one.code, 0) << one.output;
+  const std::string expected = state("folder");
+  ASSERT_GT(expected.size(), 1000U);
+  for (const std::string store : {"files", "pixels"}) {
+    const std::string file = path(store + ".pack");
+    const Ended packed = pack(path("data") + " " + file + " --store " + store);
+    ASSERT_EQ(packed.code, 0) << packed.output;
+    for (const std::string workers : {"1", "4"}) {
+      const std::string run = store + workers;
+      const Ended ended =
+          train_resnet("--epochs 2 --workers " + workers + " --data packed:" + file + " --out " + path(run));
+      ASSERT_EQ(ended.code, 0) << ended.output;
+      EXPECT_EQ(state(run), expected) << store << ", " << workers << " workers";
+      for (const char* words : {"18 training and 9 test images 16 x 16, 3 classes", "random crops to train on",
+                                "normalised by ImageNet's mean and standard deviation"}) {
+        expect_holds(ended.output, words);
+      }
+      expect_holds(ended.output, "packed " + store + ", resized to 18 and cropped");
+    }
+  }
+  // The control: what is resized has other bits.
+  ASSERT_EQ(pack(path("data") + " " + path("small.pack") + " --store pixels --resize 18").code, 0);
+  ASSERT_EQ(train_resnet("--epochs 2 --data packed:" + path("small.pack") + " --out " + path("small")).code, 0);
+  EXPECT_NE(state("small"), expected);
+}
+
+TEST_F(Pack, ARunGoesOnFromTheFolderToTheFile) {
+  put_pictures(path("data"), 9);
+  const std::string folder = " --data folder:" + path("data");
+  ASSERT_EQ(train_resnet("--epochs 2" + folder + " --out " + path("whole")).code, 0);
+  ASSERT_EQ(pack(path("data") + " " + path("a.pack")).code, 0);
+  ASSERT_EQ(pack(path("data") + " " + path("small.pack") + " --store pixels --resize 18").code, 0);
+  for (const std::string file : {"a.pack", "small.pack"}) {
+    const std::string run = "run_" + file;
+    ASSERT_EQ(train_resnet("--epochs 2 --steps 3" + folder + " --out " + path(run)).code, 0);
+    const Ended on = train_resnet("--epochs 2 --resume auto --data packed:" + path(file) + " --out " + path(run));
+    ASSERT_EQ(on.code, 0) << on.output;
+    if (file == "a.pack") {
+      EXPECT_EQ(on.count("training_data"), 0) << on.output;
+      EXPECT_EQ(on.count("test_data"), 0) << on.output;
+      EXPECT_EQ(state(run), state("whole"));
+    } else {
+      EXPECT_EQ(on.count("options 'training_data': checkpoint \""), 1) << on.output;
+      EXPECT_EQ(on.count("\" (packed:" + path(file) + " train"), 1) << on.output;
+      EXPECT_NE(state(run), state("whole"));
+    }
+  }
+}
+
+TEST_F(Pack, SaysWhatItDoesAndDid) {
+  put_pictures(path("data"), 3);
+  const std::string call = path("data") + " " + path("a.pack");
+  const Ended first = pack(call + " --threads 2");
+  ASSERT_EQ(first.code, 0) << first.output;
+  for (const std::string& words :
+       {path("data") + ": 6 training and 3 test images, 3 classes; test images are those of val",
+        std::string("the files as they are"), std::string("threads    2"),
+        path("a.pack") + ": 6 training and 3 test images, ", "train_resnet --data packed:" + path("a.pack")}) {
+    expect_holds(first.output, words);
+  }
+  expect_refused(pack(call), {path("a.pack"), "exists", "--overwrite"});
+
+  const std::string whole = testing::get_file(path("data/train/c0/0.jpg"));
+  testing::put_file(path("data/train/c0/0.jpg"), whole.substr(0, whole.size() - 20));
+  const std::string before = testing::get_file(path("a.pack"));
+  expect_refused(pack(call + " --overwrite"), {"train/c0/0.jpg", "damaged or unknown JPEG data", "--skip-damaged"});
+  EXPECT_EQ(testing::get_file(path("a.pack")), before);
+  const Ended skipped = pack(call + " --overwrite --skip-damaged --store pixels --resize 25");
+  EXPECT_EQ(skipped.code, 0) << skipped.output;
+  expect_holds(skipped.output, "an older one is replaced");
+  expect_holds(skipped.output, "larger pictures resized to a shorter side of 25");
+  expect_holds(skipped.output, "1 damaged images were left out:\n    '" + path("data/train/c0/0.jpg"));
+  const Ended json = testing::run_command(std::string("sh -c '") + LOCKSTEP_TEST_PROGRAM + " " + call +
+                                          " --overwrite --skip-damaged --json 2>/dev/null'");
+  EXPECT_EQ(json.code, 0) << json.output;
+  const Json summary = parse_json(json.output, "output");
+  EXPECT_EQ(summary.get<std::int64_t>("training_images", "output"), 5);
+  EXPECT_EQ(summary.get<std::int64_t>("test_images", "output"), 3);
+  EXPECT_EQ(summary.get<std::int64_t>("classes", "output"), 3);
+  EXPECT_EQ(summary.get<std::string>("store", "output"), "files");
+  EXPECT_EQ(summary.get<std::int64_t>("bytes", "output"), static_cast<std::int64_t>(fs::file_size(path("a.pack"))));
+  const auto damaged = summary.get<Json::Array>("damaged_images", "output");
+  ASSERT_EQ(damaged.size(), 1U);
+  EXPECT_EQ(damaged[0].get<std::string>("file", "output"), "train/c0/0.jpg");
+}
+
+TEST_F(Pack, FilesThatAreDamagedEndARun) {
+  put_pictures(path("data"), 3);
+  ASSERT_EQ(pack(path("data") + " " + path("a.pack")).code, 0);
+  const std::string good = testing::get_file(path("a.pack"));
+  const std::string run = "--epochs 1 --data packed:" + path("a.pack");
+  testing::put_file(path("a.pack"), good.substr(0, good.size() / 2));
+  expect_refused(train_resnet(run), {"a.pack", "cut off or damaged"});
+  for (const std::size_t at : {std::size_t{9}, good.size() / 2, good.size() - 100, good.size() - 5}) {
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ 4);
+    testing::put_file(path("a.pack"), bytes);
+    expect_refused(train_resnet(run), {"a.pack"});
+  }
+  expect_refused(train_resnet("--data packed:" + path("none")), {"none", "cannot be opened"});
+  expect_refused(train_resnet("--data packed:" + path("data")), {"is not a regular file"});
+  for (const std::string option : {"--skip-damaged", "--val-fraction 0.5"}) {
+    expect_refused(train_resnet(run + " " + option),
+                   {option.substr(0, option.find(' ')), "expected --data folder:DIR", "lockstep-pack has this option"});
+  }
+}
+
+TEST_F(Pack, FoldersThatCannotBePackedAreRefused) {
+  put_pictures(path("data"), 3);
+  expect_refused(pack(path("data") + " " + path("data/a.pack")), {"a.pack", "lies in", "expected a place outside"});
+  expect_refused(pack(path("none") + " " + path("a.pack")), {"none", "is no folder"});
+  expect_refused(pack(path("data/train") + " " + path("a.pack")), {"has no folder train", "--val-fraction"});
+  expect_refused(pack(path("data") + " " + path("a.pack") + " --resize 9"), {"resize is 9", "--store pixels"});
+  EXPECT_EQ(pack(path("data") + " /dev/full/a.pack").code, 2);
+  EXPECT_EQ(testing::run_command("sh -c 'ulimit -f 1; trap \"\" XFSZ; " + std::string(LOCKSTEP_TEST_PROGRAM) + " " +
+                                 path("data") + " " + path("a.pack") + "'")
+                .code,
+            3);
+  EXPECT_FALSE(fs::exists(path("a.pack")));
+}
+#else
+TEST_F(Pack, NeedsLibrariesWhichAreNamed) {
+  fs::create_directories(path("data"));
+  expect_refused(pack(path("data") + " " + path("a.pack")), {"libjpeg-dev libpng-dev", "-DLOCKSTEP_IMAGES=ON"});
+}
+#endif
+
+}  // namespace
+}  // namespace lockstep::tools

@@ -1,0 +1,94 @@
+#include "tools/lockstep_pack/report.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+namespace lockstep::tools {
+namespace {
+
+/// "3 h 12 min", "41 s".
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds + 0.5);
+  if (whole < 60) {
+    return concat(whole, " s");
+  }
+  return whole < 3600 ? concat(whole / 60, " min ", whole % 60, " s")
+                      : concat(whole / 3600, " h ", whole / 60 % 60, " min");
+}
+
+std::string bytes_of(std::uint64_t bytes) {
+  return bytes_text(static_cast<double>(bytes));
+}
+
+}  // namespace
+
+std::string pack_header(const nn::FolderPack& pack) {
+  const nn::PackOptions& options = pack.options();
+  std::string stored = "the files as they are, every one decoded once to find damage";
+  if (options.store == nn::PackedStore::pixels) {
+    stored = options.resize > 0 ? concat("pixels, larger pictures resized to a shorter side of ", options.resize)
+                                : std::string("pixels of the pictures' own size");
+  }
+  return concat("lockstep-pack\n  folder     ", displayed(options.folder), ": ", pack.train_size(), " training and ",
+                pack.test_size(), " test images, ", pack.class_names().size(), " classes; ", pack.about(),
+                "\n  file       ", displayed(options.out), options.overwrite ? ", an older one is replaced" : "",
+                "; appears when it is whole\n  stored     ", stored, "\n  damaged    ",
+                options.skip_damaged ? "images are left out" : "images end the program (--skip-damaged)",
+                "\n  threads    ", options.threads, "\n");
+}
+
+std::string pack_progress(const nn::PackProgress& progress, double seconds) {
+  const double share = static_cast<double>(progress.done) / static_cast<double>(progress.all);
+  return concat(progress.done, " of ", progress.all, " images, ", percent_text(share), ", ", bytes_of(progress.bytes),
+                ", ", duration(share > 0 ? seconds * (1 - share) / share : 0), " left");
+}
+
+std::string pack_report(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds) {
+  constexpr std::size_t kShown = 10;
+  std::string text = concat(displayed(pack.options().out), ": ", summary.train, " training and ", summary.test,
+                            " test images, ", bytes_of(summary.bytes), ", in ", duration(seconds), "\n");
+  if (pack.options().resize > 0) {
+    text += concat("  ", summary.resized, " pictures were resized\n");
+  }
+  if (!summary.damaged.empty()) {
+    text += concat("  ", summary.damaged.size(), " damaged images were left out:\n");
+  }
+  for (std::size_t i = 0; i < summary.damaged.size() && i < kShown; ++i) {
+    text += concat("    ", summary.damaged[i].text, "\n");
+  }
+  if (summary.damaged.size() > kShown) {
+    text += concat("    and ", summary.damaged.size() - kShown, " more (--json has all)\n");
+  }
+  return text + concat("  train_resnet --data packed:", displayed(pack.options().out), "\n");
+}
+
+Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds) {
+  Json::Array damaged;
+  for (const nn::DamagedImage& image : summary.damaged) {
+    Json::Object entry;
+    entry["file"] = image.file;
+    entry["text"] = image.text;
+    damaged.emplace_back(std::move(entry));
+  }
+  const nn::PackOptions& options = pack.options();
+  Json::Object json;
+  json["folder"] = options.folder;
+  json["file"] = options.out;
+  json["store"] = nn::name_of(options.store);
+  json["resize"] = options.resize;
+  json["classes"] = static_cast<std::int64_t>(pack.class_names().size());
+  json["training_images"] = summary.train;
+  json["test_images"] = summary.test;
+  json["resized_images"] = summary.resized;
+  json["damaged_images"] = std::move(damaged);
+  json["bytes"] = summary.bytes;
+  json["seconds"] = seconds;
+  return json;
+}
+
+}  // namespace lockstep::tools
