@@ -194,6 +194,7 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--patience", o.patience, "finish after so many epochs in a row without a new best; 0: never");
   add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
+  add("--keep-best", o.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best");
   add("--init", o.init,
       "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
       "of classes the last layer's are left out")

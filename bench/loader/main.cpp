@@ -1,7 +1,8 @@
 // bench_loader: images a second that one thread of a loader reads, by what it does to them.
 //
 //   loader/memory/32/none          a copy out of memory; crop_flip: padded by an eighth, cropped and mirrored;
-//                                  resized_part, jitter, erase, mixup, cutmix: that alone; all: all but resized parts
+//                                  resized_part, trivial, rand (TrivialAugment, RandAugment), jitter, erase, mixup,
+//                                  cutmix: that alone; all: all but resized parts, trivial and rand
 //   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, the middle cut out
 //   loader/folder/224/part         a random part, mirrored; jitter, all: then that
 //   loader/packed/files/224/...    the same out of one file (lockstep-pack); packed/pixels: stored as pixels
@@ -79,6 +80,8 @@ std::vector<Named> steps(std::int64_t side) {
   return {{"none", {}},
           {"crop_flip", {.pad = side / 8, .flip = true}},
           {"resized_part", {.crop = nn::CropOptions{}}},
+          {"trivial", {.automatic = nn::AutoAugment::trivial}},
+          {"rand", {.automatic = nn::AutoAugment::rand}},
           {"jitter", {.jitter = jitter}},
           {"erase", {.erase = 1}},
           {"mixup", {.mixup = 1}},

@@ -21,12 +21,16 @@ void add_augmentation_options(CLI::App& app, AugmentationFlags& flags) {
         ->group("Augmentation of training images");
   };
   const auto add = [&app](const char* name, auto& value, const char* what) {
-    app.add_option(name, value, what)->group("Augmentation of training images");
+    return app.add_option(name, value, what)->group("Augmentation of training images");
   };
   add_numbers(
       "--crop-scale", flags.crop_scale,
       "random parts of LEAST,MOST of the area, resized; else of a folder 0.08,1, of other data padding (--pad)");
   add_numbers("--crop-ratio", flags.crop_ratio, "width / height of these parts, LEAST,MOST; else 3/4 to 4/3");
+  add("--auto-augment", flags.auto_augment,
+      "one operation of random strength (trivial), as torchvision's TrivialAugmentWide (ta_wide), or two (rand), as "
+      "RandAugment (ra); none")
+      ->type_name("NAME");
   add_numbers("--color-jitter", flags.color_jitter,
               "how far brightness, contrast, saturation and hue change: four numbers B,C,S,H as torchvision's "
               "ColorJitter, e.g. 0.4,0.4,0.4,0.1");
@@ -71,8 +75,11 @@ nn::CropOptions crop_of(const AugmentationFlags& flags) {
 
 nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
                                         const lockstep::ops::AugmentDesc& on_device, std::uint64_t seed) {
-  nn::AugmentationOptions options{
-      .erase = flags.random_erase, .mixup = flags.mixup, .cutmix = flags.cutmix, .seed = seed};
+  nn::AugmentationOptions options{.automatic = nn::parse_auto_augment(flags.auto_augment),
+                                  .erase = flags.random_erase,
+                                  .mixup = flags.mixup,
+                                  .cutmix = flags.cutmix,
+                                  .seed = seed};
   if (!of_folder && !flags.crop_scale.empty()) {
     options.crop = crop_of(flags);
   }

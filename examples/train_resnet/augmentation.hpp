@@ -14,8 +14,9 @@ namespace train_resnet {
 
 /// The options of random pictures, as given.
 struct AugmentationFlags {
-  std::vector<double> crop_scale;    ///< least and most part of the area; none: torchvision's, and of folders only
-  std::vector<double> crop_ratio;    ///< least and most width / height; none: torchvision's
+  std::vector<double> crop_scale;  ///< least and most part of the area; none: torchvision's, and of folders only
+  std::vector<double> crop_ratio;  ///< least and most width / height; none: torchvision's
+  std::string auto_augment = "none";
   std::vector<double> color_jitter;  ///< brightness, contrast, saturation, hue; or none
   double random_erase = 0;
   double mixup = 0;

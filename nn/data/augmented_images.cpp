@@ -20,7 +20,7 @@ namespace lockstep::nn {
 namespace {
 
 /// Parts of the key of an image's draws. Never renumber.
-enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3, mixture = 4 };
+enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3, mixture = 4, automatic = 5 };
 
 Random random_for(std::uint64_t seed, Draw draw, std::int64_t epoch, std::int64_t index) {
   constexpr int kIndexBits = 60;
@@ -226,6 +226,9 @@ std::string text_of(const AugmentationOptions& o) {
   if (o.flip) {
     add("mirrored");
   }
+  if (o.automatic != AutoAugment::none) {
+    add(o.automatic == AutoAugment::trivial ? "TrivialAugmentWide" : "RandAugment of 2 operations, magnitude 9");
+  }
   if (o.jitter.any()) {
     add("colour jitter ", exact_text(o.jitter.brightness), ' ', exact_text(o.jitter.contrast), ' ',
         exact_text(o.jitter.saturation), ' ', exact_text(o.jitter.hue));
@@ -268,6 +271,12 @@ void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image
   if (options_.pad > 0 || options_.flip) {
     Random draws = random(Draw::placement);
     place(size, options_.pad, options_.flip, draws, image);
+  }
+  if (options_.automatic != AutoAugment::none) {
+    Random draws = random(Draw::automatic);
+    for (const images::Chosen& one : images::choose(options_.automatic, size, draws)) {
+      images::apply(one.op, one.magnitude, size, image, own_scratch().bytes);
+    }
   }
   if (options_.jitter.any()) {
     Random draws = random(Draw::jitter);

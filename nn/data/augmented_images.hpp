@@ -8,6 +8,7 @@
 #include <string>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/images/auto_augment.hpp>
 
 /// What a training image goes through in an epoch, on the host, in the loader's threads, in the order of torchvision's
 /// recipes:
@@ -15,6 +16,7 @@
 ///     picture -> random part, resized            CropOptions; folder:DIR takes it while it decodes (FolderOptions)
 ///             or padding, then a crop            `pad`     \ as ops::augment does them where nothing else is asked
 ///             -> mirrored                        `flip`    / for, with the same draws
+///             -> TrivialAugment, RandAugment     `automatic`
 ///             -> colours                         JitterOptions
 ///             -> a rectangle erased              `erase`
 ///             -> mixed with another sample       `mixup`, `cutmix`: the batch then brings two labels and their shares
@@ -40,6 +42,7 @@ struct AugmentationOptions {
   std::optional<CropOptions> crop{};  ///< resized to the size of the image; not beside `pad`
   std::int64_t pad = 0;               ///< black pixels on each side before a crop of the same size
   bool flip = false;                  ///< mirrored left to right with probability 1/2
+  AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
   /// The probability of torchvision's RandomErasing: a rectangle of 2 to 33 % of the area, sides 3:10 to 10:3.
   double erase = 0;
@@ -51,7 +54,9 @@ struct AugmentationOptions {
   std::uint64_t seed = 0;
 
   /// Something that ops::augment does not do.
-  [[nodiscard]] bool any() const { return crop.has_value() || jitter.any() || erase > 0 || mixes(); }
+  [[nodiscard]] bool any() const {
+    return crop.has_value() || automatic != AutoAugment::none || jitter.any() || erase > 0 || mixes();
+  }
   [[nodiscard]] bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 

@@ -24,10 +24,6 @@ double now_s() {
 
 constexpr std::string_view kLast = "last";
 
-/// Metrics of the moving average (TrainerOptions::average).
-constexpr const char* kAverageLoss = "ema_test_loss";
-constexpr const char* kAverageAccuracy = "ema_test_accuracy";
-
 /// A name that metrics.jsonl does not have already.
 bool is_own_name(const std::string& name) {
   static const std::set<std::string> kOurs{"accuracy",      "comm_exposed_s",  "epoch",
@@ -124,6 +120,7 @@ class Run {
         progress_(std::move(progress)),
         observer_(observer),
         best_(resolved_best()),
+        kept_(best_, options.keep_best, trainer.position().step),
         per_epoch_(trainer.batches_per_epoch()),
         lag_(trainer.steps_under_way()),
         timed_(!trainer.graph_obstacle().empty()) {}
@@ -212,7 +209,8 @@ class Run {
                               progress_.since_best, " evaluations ago\n");
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
-          Amount{"log_every", options_.log_every, 1}, Amount{"checkpoint_every", options_.checkpoint_every, 0},
+          Amount{"keep_best", options_.keep_best, 1}, Amount{"log_every", options_.log_every, 1},
+          Amount{"checkpoint_every", options_.checkpoint_every, 0},
           Amount{"copy_every", options_.copy ? options_.copy_every : 0, 0},
           Amount{"check_replicas", options_.check_replicas, 0}, Amount{"patience", options_.patience, 0}}) {
       require<UsageError>(amount.value >= amount.least, "training run: ", amount.name, " is ", amount.value,
@@ -437,16 +435,9 @@ class Run {
     progress_.test_loss = event.test.loss;
     progress_.test_accuracy = regression() ? std::nullopt : std::optional(event.test.accuracy);
     progress_.metrics = event.test.metrics;
-    const double value = best_.metric == "test_loss"       ? event.test.loss
-                         : best_.metric == "test_accuracy" ? event.test.accuracy
-                                                           : event.test.metrics.at(best_.metric);
+    const std::optional<double> value = sound_value(progress_, best_.metric);
     forget_missing_best();
-    // A model whose loss is not finite may still be right by chance, so that its accuracy says nothing.
-    const bool sound = best_.metric == "test_accuracy"    ? std::isfinite(event.test.loss)
-                       : best_.metric == kAverageAccuracy ? std::isfinite(event.test.metrics.at(kAverageLoss))
-                                                          : true;
-    event.best = sound && std::isfinite(value) &&
-                 (!progress_.best || (best_.lowest ? value < *progress_.best : value > *progress_.best));
+    event.best = value && (!progress_.best || kept_.better(*value, *progress_.best));
     progress_.since_best = event.best ? 0 : progress_.since_best + 1;
     if (event.best) {
       progress_.best = value;
@@ -458,10 +449,17 @@ class Run {
     event.seconds = now_s() - begin;
     trainer_.doing("reporting after step");
     observer_.on_epoch_end(event);
-    // The best first: what "last" says is the best is there, whatever ends the run between the two.
+    // The best first: what "last" says is the best is there, whatever ends the run between the two. What falls out goes
+    // before "last", too: a run that was killed in between repeats this epoch and so completes it.
+    const bool kept = value && among_the_best(*value);
+    if (kept) {
+      save(BestCheckpoints::name(at().step));
+      kept_.written(at().step);
+    }
     if (event.best) {
       save("best");
     }
+    remove_fallen_out();
     save(kLast);
   }
 
@@ -480,6 +478,40 @@ class Run {
     if (comm::all_gather_value(control_, missing).front() != 0) {
       progress_.best.reset();
     }
+  }
+
+  [[nodiscard]] bool keeps_several() const { return options_.keep_best > 1 && !options_.checkpoint_dir.empty(); }
+
+  /// Whether the evaluation of this step has a "best-STEP". The same on every rank.
+  [[nodiscard]] bool among_the_best(double value) {
+    const bool takes =
+        keeps_several() && control_.rank() == 0 && kept_.takes(checkpoint_place().path, at().step, value);
+    return keeps_several() && comm::all_gather_value(control_, takes ? 1 : 0).front() != 0;
+  }
+
+  void remove_fallen_out() {
+    if (!keeps_several()) {
+      return;
+    }
+    std::string failure;
+    const RunOptions::Place place = checkpoint_place();
+    try {
+      if (control_.rank() == 0) {
+        kept_.remove_others(place.path);
+      }
+    } catch (const std::exception& error) {
+      failure = by_name(error.what(), place);
+    }
+    const std::string first = comm::broadcast_text(control_, failure);
+    require<comm::CollectiveError<WriteError>>(first.empty(), first);
+  }
+
+  /// An error in the words of the user, who knows the folder by its name.
+  static std::string by_name(std::string text, const RunOptions::Place& place) {
+    if (const std::size_t found = text.find(place.path); found != std::string::npos) {
+      text.replace(found, place.path.size(), place.name);
+    }
+    return text;
   }
 
   void note_progress() {
@@ -502,11 +534,7 @@ class Run {
       save_checkpoint(concat(place.path, '/', name), trainer_, control_, identity_, progress_,
                       name == kLast ? options_.keep : 0);
     } catch (const comm::CollectiveError<WriteError>& error) {
-      std::string text = error.what();
-      if (const std::size_t found = text.find(place.path); found != std::string::npos) {
-        text.replace(found, place.path.size(), place.name);
-      }
-      throw comm::CollectiveError<WriteError>(text);
+      throw comm::CollectiveError<WriteError>(by_name(error.what(), place));
     }
     observer_.on_checkpoint_end(event);
   }
@@ -518,6 +546,7 @@ class Run {
   RunProgress progress_;
   RunObserver& observer_;
   BestBy best_;
+  BestCheckpoints kept_;  ///< as rank 0 finds them
   std::int64_t per_epoch_;
   int lag_;
   bool timed_;

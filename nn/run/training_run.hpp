@@ -6,20 +6,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/observer.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
 namespace lockstep::nn {
-
-/// What decides which evaluation was the best: the one that checkpoints keep as "best".
-struct BestBy {
-  /// "test_accuracy", "test_loss" or the name of a RunMetric with of_evaluation; with a moving average of the weights
-  /// also its "ema_test_accuracy" and "ema_test_loss". Empty: the accuracy, and the loss for regressions, of the
-  /// moving average where there is one.
-  std::string metric{};
-  bool lowest = false;  ///< of a metric of one's own: the lowest value is the best
-};
 
 struct RunOptions {
   std::int64_t epochs = 1;
@@ -42,6 +34,8 @@ struct RunOptions {
   int keep = 0;                      ///< earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};  ///< of one's own; the same names on all ranks
   BestBy best{};
+  /// Above 1: the checkpoints of so many best evaluations stay as "best-STEP" (BestCheckpoints), beside "best".
+  int keep_best = 1;
   std::int64_t patience = 0;  ///< finish after so many evaluations in a row that were not the best; 0: never
   double max_seconds = 0;     ///< stop with a checkpoint after this time, as `stop` does; 0: never
   /// Set by a signal handler, on any rank: stop with a checkpoint. At the last step of an epoch its evaluation comes

@@ -196,4 +196,16 @@ void recover_folder(const std::string& path) {
   }
 }
 
+void remove_folder(const std::string& path) {
+  const std::string name = clean(path);
+  recover_folder(name);
+  if (!file_exists(name)) {
+    return;
+  }
+  const std::string leftover = concat(name, ".tmp-", unique_suffix(name));
+  rename_folder(name, leftover);
+  sync_folder(parent_of(name));
+  remove_tree(leftover);
+}
+
 }  // namespace lockstep

@@ -798,6 +798,59 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   expect_refused(train_resnet(ranks, job + "--resume auto"), {"last.1/", "--resume " + path("run/last.1")});
 }
 
+TEST_F(TrainResNet, TheBestOfARunAreKept) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string job = kTiny + "--ema 0.5 --ema-warmup 0 --epochs 5 ";
+  ASSERT_EQ(train_resnet(ranks, job + "--keep-best 2" + out("run")).code, 0);
+  // The two highest accuracies of the moving average in the metrics; of equal ones the earlier.
+  std::ifstream in(path("run/metrics.jsonl"));
+  std::vector<std::pair<double, std::int64_t>> found;
+  for (std::string line; std::getline(in, line);) {
+    const Json event = parse_json(line, "metrics.jsonl");
+    if (event.get<std::string>("event", "line") == "epoch") {
+      found.emplace_back(-event.get<double>("ema_test_accuracy", line), event.get<std::int64_t>("step", line));
+    }
+  }
+  ASSERT_EQ(found.size(), 5U);
+  std::sort(found.begin(), found.end());
+  const auto name = [&](std::size_t rank) { return concat("best-", found.at(rank).second); };
+  std::vector<std::string> kept;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
+    if (entry.path().filename().string().starts_with("best-")) {
+      kept.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(kept.begin(), kept.end());
+  std::vector<std::string> expected{name(0), name(1)};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(kept, expected);
+  for (const std::string& file : std::vector<std::string>{"model.safetensors", "ema.safetensors", "state.json"}) {
+    EXPECT_EQ(testing::get_file(path("run/best/" + file)), testing::get_file(path("run/" + name(0) + "/" + file)));
+  }
+  // Each is a checkpoint as others are.
+  EXPECT_EQ(train_resnet(0, kTiny + "--evaluate " + path("run/" + name(1))).code, 0);
+  EXPECT_EQ(train_resnet(ranks, job + "--steps 21 --resume " + path("run/" + name(1)) + out("on")).code, 0);
+  const std::string model = path("run/last/model.safetensors");
+  const std::string bytes = testing::get_file(model);
+  testing::put_file(model, bytes.substr(0, bytes.size() - 1));
+  expect_refused(train_resnet(0, kTiny + "--evaluate " + path("run/last")),
+                 {concat(path("run/" + name(1)), " (step ", found[1].second, ") can be read")});
+  for (const char* other : {"last", "last.1", "best"}) {
+    fs::remove_all(path(concat("run/", other)));
+  }
+  fs::create_directories(path("run/best-8.tmp-host-1-0"));
+  expect_refused(train_resnet(ranks, job + out("run")),
+                 {kept[0] + "/", kept[1] + "/", "--resume " + path("run/"), "--overwrite"});
+  EXPECT_EQ(train_resnet(ranks, kTiny + "--epochs 1 --overwrite" + out("run")).code, 0);
+  for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("best-")) << entry.path();
+  }
+  for (const char* number : {"0", "-2"}) {
+    expect_refused(train_resnet(ranks, job + "--keep-best " + number + out("run")),
+                   {concat("--keep-best is ", number), "at least 1"});
+  }
+}
+
 TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
   const std::string job = kTiny + "--epochs 1 --seed 5 --checkpoint-every 1 ";
   const auto start = [&](const char* attempt, const std::string& options) {
@@ -1043,15 +1096,17 @@ TEST_F(TrainResNet, BadData) {
   expect_refused(train_resnet(0, "--data cifar10:" + path("cut")), {"data_batch_1.bin", "12"});
 }
 
-const std::string kRandomPictures = " --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 --mixup 0.2 --cutmix 1 ";
+const std::string kRandomPictures =
+    " --auto-augment rand --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 --mixup 0.2 --cutmix 1 ";
 
 TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
   const std::string tiny = kTiny + kRandomPictures;
   const Ended one = train_resnet(0, tiny + "--workers 1" + out("one"));
   ASSERT_EQ(one.code, 0) << one.output;
-  EXPECT_NE(one.output.find("training images: padded by 4 and cropped, mirrored, colour jitter 0.4 0.4 0.4 0.1, erased "
-                            "with probability 0.5, mixup 0.2, cutmix 1\n"),
-            std::string::npos)
+  EXPECT_NE(
+      one.output.find("training images: padded by 4 and cropped, mirrored, RandAugment of 2 operations, magnitude "
+                      "9, colour jitter 0.4 0.4 0.4 0.1, erased with probability 0.5, mixup 0.2, cutmix 1\n"),
+      std::string::npos)
       << one.output;
   const auto parameters = [&](const std::string& run) {
     return testing::get_file(path(run) + "/last/" + nn::kModelFile);
@@ -1065,8 +1120,13 @@ TEST_F(TrainResNet, RandomPicturesAreAPartOfTheRun) {
     EXPECT_EQ(parameters("world2"), parameters("world1"));
   }
   // The controls: each of them changes the numbers, and a resume tells it.
-  const std::vector<std::string> fewer{"", " --random-erase 0.5", " --color-jitter 0.4,0.4,0.4,0.1", " --mixup 0.2",
-                                       " --crop-scale 0.5,1"};
+  const std::vector<std::string> fewer{"",
+                                       " --random-erase 0.5",
+                                       " --color-jitter 0.4,0.4,0.4,0.1",
+                                       " --mixup 0.2",
+                                       " --crop-scale 0.5,1",
+                                       " --auto-augment trivial",
+                                       " --auto-augment rand"};
   std::vector<std::string> models{parameters("one")};
   for (std::size_t i = 0; i < fewer.size(); ++i) {
     const std::string name = concat("fewer", i);
@@ -1105,6 +1165,7 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
 }
 
 TEST_F(TrainResNet, BadRandomPictures) {
+  expect_refused(train_resnet(0, "--auto-augment wide"), {"--auto-augment is 'wide'", "none, trivial or rand"});
   expect_refused(train_resnet(0, "--color-jitter 0.4"), {"--color-jitter", "1 number,", "expected 4"});
   expect_refused(train_resnet(0, "--color-jitter 0.4,0.4,nan,0"), {"saturation", "nan", "0 to 100"});
   expect_refused(train_resnet(0, "--color-jitter 0,0,0,0.6"), {"hue", "0.6", "0 to 0.5"});

@@ -18,8 +18,8 @@ copies        the same with copies in memory (--copy-every) instead of checkpoin
 worlds        1, 2, 4, 3 ranks with --batch-per-rank, then other --batch-size: samples and rate are counted here again
 
 After each end: no process is left; last/ and best/ are complete; last/ tells of no best that best/ has not; last/ has
-not gone back; metrics.jsonl is valid but for its end. At the end last/ and best/ have the bytes of a run that was left
-alone (after deletes: the weights of last/). Exit code 1 and a line for each violation; the last line counts.
+not gone back; metrics.jsonl is valid but for its end. There are at most four best-STEP/, each complete. At the end last/,
+best/ and three best-STEP/ have the bytes of a run that was left alone (after deletes: the weights of last/). Exit code 1 and a line for each violation; the last line counts.
 """
 import argparse
 import fcntl
@@ -40,7 +40,7 @@ import time
 import zlib
 
 OPTIONS = ("--model mlp --hidden 24 --image-size 8 --train-images 240 --test-images 48 --batch-size 24 --epochs 24 "
-           "--log-every 3 --checkpoint-every 2 --workers 1 --threads 1 --lr 0.05 --watchdog 30").split()
+           "--log-every 3 --checkpoint-every 2 --keep-best 3 --workers 1 --threads 1 --lr 0.05 --watchdog 30").split()
 END_WITHIN = 20.0  # seconds; a killed job of a quiet machine takes two
 
 
@@ -89,6 +89,11 @@ def digest(folder, names=("model.safetensors", "optimizer.safetensors", "state.j
     for name in names:
         total.update((folder / name).read_bytes())
     return total.hexdigest()
+
+
+def kept_best(out):
+    """best-STEP/ by name."""
+    return {path.name: path for path in out.glob("best-*") if re.fullmatch(r"best-\d+", path.name)}
 
 
 def check_metrics(path, ended):
@@ -171,6 +176,10 @@ class Chain:
             if last["best"] is not None:
                 require(best is not None, f"last/ tells of the best {last['best']}, and there is no best/")
                 require(best["best"] >= last["best"], f"last/ tells of the best {last['best']}, best/ of {best['best']}")
+        kept = kept_best(self.out)
+        require(len(kept) <= 4, f"{len(kept)} of the best are kept: {sorted(kept)}")
+        for name, path in kept.items():
+            require(name == f"best-{checkpoint(path)['step']}", f"{name}/ is of step {checkpoint(path)['step']}")
         check_metrics(self.out / "metrics.jsonl", ended)
 
     def kill(self, seconds):
@@ -502,7 +511,8 @@ def main():
         begin = time.monotonic()
         alone.finish()
         seconds = time.monotonic() - begin
-        expected = {name: digest(alone.out / name) for name in ("last", "best")}
+        expected = {name: digest(alone.out / name) for name in ("last", "best", *kept_best(alone.out))}
+        require(len(expected) == 5, f"--keep-best 3 has kept {sorted(expected)}")
         trials = [kind for kind in (*KINDS, "worlds") for _ in range(getattr(arguments, kind))]
         for number, kind in enumerate(trials):
             rng = random.Random(arguments.seed * 1000003 + number)
@@ -528,6 +538,8 @@ def main():
                     require(digest(chain.out / "last", tensors) == digest(alone.out / "last", tensors),
                             "last/ has not the weights of a run that was left alone")
                 elif ranks == arguments.ranks:
+                    require(set(kept_best(chain.out)) == set(expected) - {"last", "best"},
+                            f"the best are {sorted(kept_best(chain.out))}, of a run that was left alone {sorted(expected)}")
                     for name, value in expected.items():
                         require(digest(chain.out / name) == value, f"{name}/ is not that of a run that was left alone")
             except (Violation, OSError, ValueError, KeyError) as fault:

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -87,6 +88,11 @@ void RunFiles::require_no_checkpoints(const std::string& folder) {
       found += concat(found.empty() ? "" : " and ", name, '/');
     }
   }
+  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
+    if (!find_folder(concat(folder, '/', BestCheckpoints::name(step))).empty()) {
+      found += concat(found.empty() ? "" : " and ", BestCheckpoints::name(step), '/');
+    }
+  }
   const std::string first = found.substr(0, found.find('/'));
   const std::string other = first == "last" ? "--resume auto" : concat("--resume ", folder, '/', first);
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found, ": expected ",
@@ -105,6 +111,9 @@ void RunFiles::remove_results(const std::string& folder) {
   }
   for (int number = 1; file_exists(concat(folder, "/last.", number)); ++number) {
     remove(concat(folder, "/last.", number));
+  }
+  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
+    remove_folder(concat(folder, '/', BestCheckpoints::name(step)));
   }
 }
 
@@ -133,6 +142,9 @@ void RunFiles::make(const std::string& folder, bool append) {
   lock(folder);
   for (const char* name : {"/last", "/best"}) {
     recover_folder(folder + name);
+  }
+  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
+    recover_folder(concat(folder, '/', BestCheckpoints::name(step)));
   }
   for (const char* name : {"config.json", kEvaluation}) {
     remove_cut_files(folder, name);

@@ -225,6 +225,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least<std::int64_t>("--copy-every", o.copy_every, 0);
   at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
   at_least("--keep", o.keep, 0);
+  at_least("--keep-best", o.keep_best, 1);
   at_least<std::int64_t>("--patience", o.patience, 0);
   require<UsageError>(std::isfinite(o.max_time) && o.max_time >= 0, "--max-time is ", o.max_time,
                       " seconds, expected at least 0 (0: no limit)");

@@ -98,6 +98,7 @@ struct TrainingOptions {
   double max_time = 0;
   std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
   int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...
+  int keep_best = 1;                ///< RunOptions::keep_best
   std::int64_t report_waits = 0;    ///< number of first steps in the report; 0: no report
   std::string trace;                ///< file of the timeline; empty: none
   std::string trace_steps;          ///< "A:B" (nn/run/run_trace.hpp); empty: default_trace_steps()

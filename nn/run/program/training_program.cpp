@@ -19,6 +19,7 @@
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
 #include <lockstep/nn/run/program/evaluation_file.hpp>
 #include <lockstep/nn/run/program/header.hpp>
@@ -300,7 +301,11 @@ struct TrainingProgram::Impl {
       }
       std::string others;
       const std::filesystem::path path(source);
-      for (const char* name : {"last", "last.1", "best"}) {
+      std::vector<std::string> names{"last", "last.1", "best"};
+      for (const std::int64_t step : BestCheckpoints::steps_in(path.parent_path().string())) {
+        names.push_back(BestCheckpoints::name(step));
+      }
+      for (const std::string& name : names) {
         const std::string other = (path.parent_path() / name).string();
         if (const auto step = path.filename() == name ? std::nullopt : step_of_sound(other)) {
           others += concat("; ", other, " (step ", *step, ") can be read");
@@ -773,6 +778,7 @@ struct TrainingProgram::Impl {
                              .keep = o.keep,
                              .metrics = metrics,
                              .best = recipe.best,
+                             .keep_best = o.keep_best,
                              .patience = o.patience,
                              .max_seconds = o.max_time,
                              .stop = stop,

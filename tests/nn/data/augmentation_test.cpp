@@ -148,6 +148,7 @@ Sample sample_of(const AugmentedImages& set, std::int64_t epoch, std::int64_t in
 AugmentationOptions everything() {
   return {.pad = 2,
           .flip = true,
+          .automatic = AutoAugment::rand,
           .jitter = {0.4, 0.4, 0.4, 0.1},
           .erase = 0.5,
           .fill = {1, 2, 3},
@@ -501,7 +502,8 @@ TEST(AugmentedImages, BadOptionsAreRefused) {
   EXPECT_THROW(AugmentedImages(nullptr, {}), UsageError);
   EXPECT_EQ(text_of(AugmentationOptions{}), "");
   EXPECT_EQ(text_of(everything()),
-            "padded by 2 and cropped, mirrored, colour jitter 0.4 0.4 0.4 0.1, erased with probability 0.5, mixup 0.4, "
+            "padded by 2 and cropped, mirrored, RandAugment of 2 operations, magnitude 9, colour jitter 0.4 0.4 0.4 "
+            "0.1, erased with probability 0.5, mixup 0.4, "
             "cutmix 1");
 }
 
@@ -510,7 +512,7 @@ TEST(AugmentedImages, EveryDigitIsToldApart) {
       .crop = CropOptions{}, .jitter = {0.4, 0.4, 0.4, 0.1}, .erase = 0.5, .mixup = 0.4, .cutmix = 1};
   const AugmentedImages set(images_of(2, 3, 3), plain);
   constexpr double kLittle = 1e-9;
-  std::vector<AugmentationOptions> others(11, plain);
+  std::vector<AugmentationOptions> others(13, plain);
   others[0].crop->area[0] += kLittle;
   others[1].crop->area[1] -= kLittle;
   others[2].crop->ratio[0] += kLittle;
@@ -522,6 +524,8 @@ TEST(AugmentedImages, EveryDigitIsToldApart) {
   others[8].erase += kLittle;
   others[9].mixup += kLittle;
   others[10].cutmix += kLittle;
+  others[11].automatic = AutoAugment::trivial;
+  others[12].automatic = AutoAugment::rand;
   for (const AugmentationOptions& other : others) {
     EXPECT_NE(text_of(other), text_of(plain));
     EXPECT_NE(AugmentedImages(images_of(2, 3, 3), other).fingerprint(), set.fingerprint()) << text_of(other);

@@ -141,7 +141,49 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   EXPECT_EQ(count_entries(root.path()), 1U);
 }
 
-// The check above can fail: a folder with a file missing, cut short or of another version is no version.
+// A child writes folders and deletes them, and is killed at a random moment: each is whole or not there.
+TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
+  const TemporaryFolder root;
+  Random random(5, RandomUse::test);
+  int deleted = 0;
+  for (int round = 0; round < 30; ++round) {
+    const auto path = [&](int number) { return root / concat("best-", number); };
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      try {
+        for (int number = 1;; number = number % 3 + 1) {
+          write_version(path(number), number, Replace::swap);
+          remove_folder(path(number % 3 + 1));
+        }
+      } catch (...) {
+        ::_exit(2);
+      }
+    }
+    ::usleep(2000 + random.below(4000));
+    ASSERT_EQ(::kill(child, SIGKILL), 0);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself with " << WEXITSTATUS(status);
+    std::size_t there = 0;
+    for (int number = 1; number <= 3; ++number) {
+      const std::string found = find_folder(path(number));
+      deleted += found.empty() ? 1 : 0;
+      there += found.empty() ? 0 : 1;
+      EXPECT_TRUE(found.empty() || version_of(found) == number) << "round " << round;
+      recover_folder(path(number));
+      EXPECT_EQ(find_folder(path(number)), found);
+    }
+    EXPECT_EQ(count_entries(root.path()), there) << "round " << round;
+  }
+  EXPECT_GT(deleted, 0);
+  EXPECT_NO_THROW(remove_folder(root / "nothing"));
+  testing::put_file(root / "best-1.old-mine", "a file of a user");
+  remove_folder(root / "best-1");
+  EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
+}
+
+// The checks above can fail: a folder with a file missing, cut short or of another version is no version.
 TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   const TemporaryFolder root;
   const std::string path = root / "last";

@@ -1,0 +1,317 @@
+// RunOptions::keep_best: which checkpoints stay as best-STEP, at any moment, over resumes and kills.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/best_checkpoints.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using Values = std::vector<double>;       // of the evaluations after epoch 1, 2, ...
+using Steps = std::vector<std::int64_t>;  // of best-STEP, ascending
+constexpr std::int64_t kSteps = 6;        // an epoch: small_data() in batches of 11
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// The steps of the `keep` best of the first `epochs` values, by sorting all of them.
+Steps best_of(const Values& values, std::int64_t epochs, int keep, bool lowest) {
+  std::vector<std::pair<double, std::int64_t>> all;
+  for (std::int64_t epoch = 1; epoch <= epochs; ++epoch) {
+    const double value = values.at(static_cast<std::size_t>(epoch - 1));
+    if (std::isfinite(value)) {
+      all.emplace_back(lowest ? value : -value, epoch * kSteps);
+    }
+  }
+  std::sort(all.begin(), all.end());
+  all.resize(std::min(all.size(), static_cast<std::size_t>(keep)));
+  Steps steps;
+  for (const auto& [value, step] : all) {
+    steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+struct Job {
+  std::string dir{};
+  Values values{};
+  int keep = 3;
+  bool lowest = false;
+  std::int64_t epochs = 6;
+  std::string resume = "last";
+  MovingAverageOptions average{};  ///< on: it decides, by its accuracy
+};
+
+/// Goes on from DIR/resume, where it is, on two ranks.
+std::vector<std::string> train(const Job& job, RunObserver& of_first) {
+  const DataSplit data = small_data();
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  return comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    CpuContext context({.threads = 1});
+    TrainerOptions options;
+    options.global_batch = 11;
+    options.average = job.average;
+    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+    trainer.start();
+    const RunIdentity identity = identity_of(trainer);
+    const RunProgress progress = resume_if_there(job.dir + "/" + job.resume, trainer, *control, identity);
+    RunOptions run{
+        .epochs = job.epochs, .log_every = 4, .checkpoint_dir = job.dir, .checkpoint_every = 4, .keep_best = job.keep};
+    if (!job.average.on()) {
+      run.metrics = {{.name = "own", .of_evaluation = [&](const EvaluationEvent& e) {
+                        return job.values.at(static_cast<std::size_t>(e.step / kSteps - 1));
+                      }}};
+      run.best = {.metric = "own", .lowest = job.lowest};
+    }
+    RunObserver silent;
+    (void)run_training(trainer, *control, identity, run, progress, grad.rank() == 0 ? of_first : silent);
+  });
+}
+
+/// Compares the folders with best_of() at each checkpoint, and ends the run before the one `name` of a step.
+class Looks final : public RunObserver {
+ public:
+  explicit Looks(Job job, std::string kill = "", std::int64_t step = 0)
+      : job_(std::move(job)), kill_(std::move(kill)), step_(step) {}
+  void on_checkpoint_begin(const CheckpointEvent& event) override {
+    const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
+    if (kill_.empty()) {
+      // At any moment those that were the best before are there, or those that are now.
+      const Steps there = BestCheckpoints::steps_in(job_.dir);
+      const bool evaluated = event.step % kSteps == 0;
+      const std::int64_t epoch = event.step / kSteps;
+      const Steps now = best_of(job_.values, epoch, job_.keep, job_.lowest);
+      const Steps before = evaluated ? best_of(job_.values, epoch - 1, job_.keep, job_.lowest) : now;
+      EXPECT_TRUE(name == "last" ? there == now
+                                 : std::includes(there.begin(), there.end(), before.begin(), before.end()))
+          << name << " of step " << event.step << ": " << ::testing::PrintToString(there);
+      checkpoints += name + " ";
+    }
+    if (event.step == step_ && name == kill_) {
+      throw DataError("killed");
+    }
+  }
+  std::string checkpoints;
+
+ private:
+  Job job_;
+  std::string kill_;
+  std::int64_t step_;
+};
+
+class BestCheckpointsTest : public TrainerTest {
+ protected:
+  /// Every best-STEP is whole, of that step, and of no other steps than these.
+  static void expect_kept(const std::string& dir, const Steps& steps) {
+    EXPECT_EQ(BestCheckpoints::steps_in(dir), steps) << dir;
+    for (const std::int64_t step : steps) {
+      EXPECT_EQ(read_checkpoint_state(dir + "/" + BestCheckpoints::name(step)).progress.position.step, step);
+    }
+  }
+  static void expect_same(const std::string& a, const std::string& b, const Steps& steps) {
+    std::vector<std::string> names{"last", "best"};
+    for (const std::int64_t step : steps) {
+      names.push_back(BestCheckpoints::name(step));
+    }
+    for (const std::string& name : names) {
+      EXPECT_TRUE(checkpoint_bytes(a + "/" + name) == checkpoint_bytes(b + "/" + name)) << a << ", " << name;
+    }
+  }
+};
+
+TEST_F(BestCheckpointsTest, TheBestStayAndOfEqualOnesTheEarlier) {
+  struct Case {
+    Values values;
+    int keep;
+    bool lowest;
+    Steps kept;
+    std::int64_t best;
+  };
+  const std::vector<Case> cases{{{0.5, 0.9, 0.7, 0.9, 0.6, 0.8}, 3, false, {12, 24, 36}, 12},
+                                {{3, 2, 2, kNan, 2, 1}, 2, true, {12, 36}, 36},
+                                {{1, 2, 2, 2, kNan, 2}, 2, false, {12, 18}, 12},
+                                {{-3, -2, -1, 0, 1, 2}, 8, false, {6, 12, 18, 24, 30, 36}, 36}};
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const Case& c = cases[i];
+    const Job job{.dir = path(concat("run", i)), .values = c.values, .keep = c.keep, .lowest = c.lowest};
+    EXPECT_EQ(best_of(c.values, 6, c.keep, c.lowest), c.kept) << "the oracle, by hand";
+    Looks looks(job);
+    ASSERT_EQ(train(job, looks), comm::none_failed(2));
+    expect_kept(job.dir, c.kept);
+    expect_same(job.dir, job.dir, {});
+    EXPECT_TRUE(checkpoint_bytes(job.dir + "/best") == checkpoint_bytes(concat(job.dir, "/best-", c.best)));
+  }
+}
+
+TEST_F(BestCheckpointsTest, OneIsWhatItWasAndLeavesOthersAlone) {
+  Job job{.dir = path("run"), .values = {1, 3, 2, 4, 0, 0}, .keep = 1};
+  RunObserver nobody;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, {});
+  EXPECT_EQ(read_checkpoint_state(job.dir + "/best").progress.position.step, 24);
+  const Job several{.dir = path("several"), .values = job.values, .keep = 2, .epochs = 4};
+  ASSERT_EQ(train(several, nobody), comm::none_failed(2));
+  expect_kept(several.dir, {12, 24});
+  job.dir = several.dir;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(several.dir, {12, 24});
+}
+
+TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvaluation) {
+  Job job{.dir = path("whole"), .values = {5, 9, 7, 9, 6, 8}, .keep = 3};
+  RunObserver nobody;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  for (const std::int64_t first : {1, 3, 5}) {
+    job.dir = path(concat("resumed after ", first));
+    job.epochs = first;
+    ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+    job.epochs = 6;
+    ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+    expect_kept(job.dir, {12, 24, 36});
+    expect_same(job.dir, path("whole"), {12, 24, 36});
+  }
+  job.dir = path("fewer");
+  job.epochs = 4;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, {12, 18, 24});
+  job.keep = 2;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, {12, 18, 24});  // nothing was left to do
+  job.epochs = 5;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, {12, 24});
+}
+
+TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
+  Job job{.dir = path("run"), .values = {1, 2, 3, 4}, .keep = 2, .epochs = 4};
+  RunObserver nobody;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, {18, 24});
+  // Somebody's copy, a checkpoint that cannot be read, and a name of another kind.
+  std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
+  std::filesystem::create_directories(job.dir + "/best-5");
+  std::filesystem::create_directories(job.dir + "/best-of-all");
+  // From step 18 with lower values: what step 24 was worth is gone with it.
+  job.resume = "best-18";
+  job.values = {1, 2, 3, 0, 0.5, 0.25};
+  job.epochs = 5;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  EXPECT_EQ(BestCheckpoints::steps_in(job.dir), (Steps{3, 5, 18, 30}));
+  EXPECT_TRUE(std::filesystem::exists(job.dir + "/best-of-all"));
+}
+
+TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHadNot) {
+  Job job{.dir = path("whole"), .values = {5, 9, 7, 9, 10, 8}, .keep = 2};
+  Looks looks(job);
+  ASSERT_EQ(train(job, looks), comm::none_failed(2));
+  EXPECT_EQ(looks.checkpoints,
+            "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
+            "last last ");
+  const Steps kept{12, 30};
+  for (const std::int64_t step : {6, 12, 18, 24, 30, 36}) {
+    for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
+      job.dir = path(concat(name, " at ", step));
+      Looks killed(job, name, step);
+      const auto failures = train(job, killed);
+      if (failures != comm::none_failed(2)) {
+        expect_all_say(failures, "killed");
+        RunObserver nobody;
+        ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+      }
+      expect_kept(job.dir, kept);
+      expect_same(job.dir, path("whole"), kept);
+    }
+  }
+  // Killed while it deletes, or before: one too many, and what is left of another one.
+  job.dir = path("deleting");
+  job.epochs = 5;
+  RunObserver nobody;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  std::filesystem::copy(path("whole/best-12"), job.dir + "/best-6.tmp-host-1-0");
+  std::filesystem::remove(job.dir + "/best-6.tmp-host-1-0/state.json");
+  job.epochs = 6;
+  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  expect_kept(job.dir, kept);
+  EXPECT_FALSE(std::filesystem::exists(job.dir + "/best-6.tmp-host-1-0"));
+}
+
+TEST_F(BestCheckpointsTest, TheMovingAverageDecides) {
+  const Job job{.dir = path("run"), .keep = 2, .epochs = 4, .average = {.decay = 0.8}};
+  class Accuracies final : public RunObserver {
+   public:
+    void on_epoch_end(const EpochEvent& event) override {
+      values.push_back(event.test.metrics.at("ema_test_accuracy"));
+      plain.push_back(event.test.accuracy);
+    }
+    Values values;
+    Values plain;
+  } seen;
+  ASSERT_EQ(train(job, seen), comm::none_failed(2));
+  ASSERT_EQ(seen.values.size(), 4U);
+  EXPECT_NE(seen.values, seen.plain);
+  expect_kept(job.dir, best_of(seen.values, 4, 2, false));
+}
+
+TEST_F(BestCheckpointsTest, OnlySoundValuesAreRanked) {
+  RunProgress progress{.test_loss = 2, .test_accuracy = 0.5, .metrics = {{"own", 3}}};
+  EXPECT_EQ(sound_value(progress, "test_loss"), 2);
+  EXPECT_EQ(sound_value(progress, "test_accuracy"), 0.5);
+  EXPECT_EQ(sound_value(progress, "own"), 3);
+  EXPECT_EQ(sound_value(progress, "other"), std::nullopt);
+  progress.metrics = {{"own", kNan}, {"ema_test_accuracy", 0.5}, {"ema_test_loss", kNan}};
+  progress.test_loss = std::nullopt;  // as a file has it that was not finite
+  for (const char* metric : {"test_loss", "test_accuracy", "own", "ema_test_accuracy", "ema_test_loss"}) {
+    EXPECT_EQ(sound_value(progress, metric), std::nullopt) << metric;
+  }
+  progress.metrics["ema_test_loss"] = 1;
+  EXPECT_EQ(sound_value(progress, "ema_test_accuracy"), 0.5);
+}
+
+TEST_F(BestCheckpointsTest, AFolderThatCannotBeDeletedFailsOnEveryRankAlike) {
+  class InTheWay final : public RunObserver {
+   public:
+    explicit InTheWay(std::string dir) : dir_(std::move(dir)) {}
+    void on_checkpoint_end(const CheckpointEvent& event) override {
+      if (event.step == 3 * kSteps && event.folder.ends_with("/best")) {
+        std::filesystem::permissions(dir_, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+      }
+    }
+
+   private:
+    std::string dir_;
+  };
+  if (::geteuid() == 0) {
+    GTEST_SKIP() << "root may delete everything";
+  }
+  const Job job{.dir = path("run"), .values = {1, 2, 3}, .keep = 2, .epochs = 3};
+  InTheWay in_the_way(job.dir);
+  const auto failures = train(job, in_the_way);
+  std::filesystem::permissions(job.dir, std::filesystem::perms::owner_all);
+  expect_all_say(failures, job.dir + "/best-6");
+}
+
+TEST_F(BestCheckpointsTest, NumbersBelowOneAreRefused) {
+  RunObserver nobody;
+  for (const int keep : {0, -3}) {
+    expect_all_say(train({.dir = path("run"), .values = {1}, .keep = keep, .epochs = 1}, nobody),
+                   concat("keep_best is ", keep, ", expected at least 1"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
