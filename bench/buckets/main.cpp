@@ -1,6 +1,6 @@
 // Exposed communication of a training step of ResNet-50 under the plan of trial steps (nn::try_buckets()) and under the
-// default plans of other tools, in turns. Backward is real; images are small, so that a step takes tens of
-// milliseconds.
+// default plans of other tools (comm::peer_plans()), in turns. Backward is real; images are small, so that a step takes
+// tens of milliseconds. A plan that several have is run once.
 
 #include <algorithm>
 #include <cstddef>
@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/gradients/bucket_cost.hpp>
+#include <lockstep/comm/gradients/peer_plans.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/data/dataset.hpp>
@@ -46,49 +47,12 @@ double bytes_of(const std::vector<comm::GradientRange>& gradients, int first, in
                                    gradients[static_cast<std::size_t>(first)].begin);
 }
 
-/// PyTorch's DDP behind its first step: in the order of readiness a bucket closes with the tensor that takes it to its
-/// cap or beyond, 1 MiB for the first and 25 MiB for the others.
-std::vector<int> ddp_plan(const std::vector<comm::GradientRange>& gradients) {
-  std::vector<int> ends;
-  const int count = static_cast<int>(gradients.size());
-  for (int first = 0, last = 1; last <= count; ++last) {
-    if (last == count || bytes_of(gradients, first, last) >= (ends.empty() ? 1 : 25) * kMiB) {
-      ends.push_back(last);
-      first = last;
-    }
-  }
-  return ends;
-}
-
-/// Horovod: each cycle of 1 ms takes what is ready, up to the threshold, when the sum before it is done. By the times
-/// and costs of the trial.
-std::vector<int> horovod_plan(const std::vector<comm::GradientRange>& gradients, const nn::BucketTrial& trial,
-                              double threshold) {
-  constexpr double kCycle_s = 1e-3;
-  std::vector<int> ends;
-  const int count = static_cast<int>(gradients.size());
-  int first = 0;
-  for (double now = 0; first < count; now += kCycle_s) {
-    int last = first;
-    while (last < count && trial.ready_s[static_cast<std::size_t>(last)] <= now &&
-           (last == first || bytes_of(gradients, first, last + 1) <= threshold)) {
-      ++last;
-    }
-    if (last > first) {
-      const double alone = trial.cost.predict(bytes_of(gradients, first, last));
-      now += alone * (now < trial.ready_s.back() ? trial.slowdown : 1);
-      ends.push_back(last);
-      first = last;
-    }
-  }
-  return ends;
-}
-
 struct Contender {
   std::string name;
   std::vector<int> ends;
   std::unique_ptr<nn::Trainer> trainer{};
   std::vector<double> exposed_s{};  ///< a step, the mean of the ranks: by round
+  std::size_t run_as = 0;           ///< the first that has this plan
 };
 
 /// The quantiles 0.025 and 0.975 of sum(a) / sum(b) over rounds drawn again (Efron's bootstrap).
@@ -118,31 +82,38 @@ double mean_of(const std::vector<double>& values) {
   return sum / static_cast<double>(values.size());
 }
 
+std::string sizes_text(const std::vector<comm::GradientRange>& gradients, const std::vector<int>& ends) {
+  std::string text;
+  int first = 0;
+  for (const int last : ends) {
+    text += concat(' ', digits(bytes_of(gradients, first, last) / kMiB, 1));
+    first = last;
+  }
+  return text + " MiB";
+}
+
 void print(const std::vector<Contender>& all, const std::vector<comm::GradientRange>& gradients,
            const nn::BucketTrial& trial) {
   const Contender& ours = all.front();
   std::cout << "\n                          exposed a step  ours over it, 95 %    buckets\n";
   for (const Contender& each : all) {
-    std::cout << std::left << std::setw(26) << each.name << std::setw(16) << seconds_text(mean_of(each.exposed_s));
-    if (&each == &ours) {
-      std::cout << std::setw(22) << "";
+    const std::vector<double>& exposed_s = all[each.run_as].exposed_s;
+    std::cout << std::left << std::setw(26) << each.name << std::setw(16) << seconds_text(mean_of(exposed_s));
+    if (each.run_as == 0) {
+      std::cout << std::setw(22) << (&each == &ours ? "" : "1, the same plan");
     } else {
-      const auto [low, high] = ratio_interval(ours.exposed_s, each.exposed_s);
+      const auto [low, high] = ratio_interval(ours.exposed_s, exposed_s);
       std::cout << std::setw(22)
-                << concat(digits(mean_of(ours.exposed_s) / mean_of(each.exposed_s), 3), "  ", digits(low, 3), " to ",
+                << concat(digits(mean_of(ours.exposed_s) / mean_of(exposed_s), 3), "  ", digits(low, 3), " to ",
                           digits(high, 3));
     }
-    int first = 0;
-    for (const int last : each.ends) {
-      std::cout << ' ' << digits(bytes_of(gradients, first, last) / kMiB, 1);
-      first = last;
-    }
-    std::cout << " MiB\n";
+    std::cout << sizes_text(gradients, each.ends) << '\n';
   }
   const double measured = mean_of(ours.exposed_s);
   std::cout << "predicted " << seconds_text(trial.exposed_s) << " for ours, " << digits(trial.exposed_s / measured, 3)
             << " of what was measured; communication is " << digits(trial.slowdown, 2)
-            << " times as slow beside backward of " << seconds_text(trial.ready_s.back()) << "\nalone, by MiB:";
+            << " times as slow beside backward of " << seconds_text(trial.ready_s.back()) << ", which is "
+            << digits(trial.drag, 2) << " times as slow beside it\nalone, by MiB:";
   for (double mib = 0.25; mib <= 64; mib *= 4) {
     std::cout << "  " << digits(mib, 2) << ": " << seconds_text(trial.cost.predict(mib * kMiB));
   }
@@ -155,7 +126,13 @@ void print(const std::vector<Contender>& all, const std::vector<comm::GradientRa
                                                 trial.slowdown) -
                               trial.ready_s.back());
   }
-  std::cout << '\n';
+  std::cout << "\n\ntried in " << trial.steps << " trial steps  exposed a step  step      turns  buckets\n";
+  for (const nn::TriedPlan& each : trial.tried) {
+    std::cout << std::setw(26) << each.name + (each.ends == trial.ends ? " *" : "") << std::setw(16)
+              << (each.turns > 0 ? seconds_text(each.exposed_s) : "-") << std::setw(10)
+              << (each.turns > 0 ? seconds_text(each.step_s) : "-") << std::setw(6) << each.turns
+              << sizes_text(gradients, each.ends) << '\n';
+  }
 }
 
 int run(comm::Session& session, const DeviceRequest& devices, const Options& options) {
@@ -192,18 +169,28 @@ int run(comm::Session& session, const DeviceRequest& devices, const Options& opt
   }
   std::vector<Contender> all;
   all.push_back({.name = "trial steps", .ends = trial.ends});
-  all.push_back({.name = "PyTorch DDP, 1 and 25 MiB", .ends = ddp_plan(gradients)});
-  all.push_back({.name = "Horovod, 64 MiB, 1 ms", .ends = horovod_plan(gradients, trial, 64 * kMiB)});
-  all.push_back({.name = "Horovod, 128 MiB, 1 ms", .ends = horovod_plan(gradients, trial, 128 * kMiB)});
-  all.push_back({.name = "Megatron-Core, 40 M", .ends = {static_cast<int>(gradients.size())}});
-  for (Contender& each : all) {
+  for (comm::NamedPlan& plan :
+       comm::peer_plans(gradients, trial.ready_s, {.all_reduce = trial.cost, .slowdown = trial.slowdown}, 4)) {
+    all.push_back({.name = std::move(plan.name), .ends = std::move(plan.ends)});
+  }
+  std::vector<std::size_t> runs;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto same =
+        std::find_if(all.begin(), all.end(), [&](const Contender& each) { return each.ends == all[i].ends; });
+    all[i].run_as = static_cast<std::size_t>(same - all.begin());
+    if (all[i].run_as == i) {
+      runs.push_back(i);
+    }
+  }
+  for (const std::size_t i : runs) {
+    Contender& each = all[i];
     each.trainer = trainer_with(each.ends);
     each.trainer->step();
     each.trainer->train_step().synchronize();
   }
   for (int round = 0; round < options.rounds; ++round) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      Contender& each = all[(i + static_cast<std::size_t>(round)) % all.size()];
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      Contender& each = all[runs[(i + static_cast<std::size_t>(round)) % runs.size()]];
       const double before = each.trainer->reducer().statistics().exposed_s;
       for (int step = 0; step < options.steps; ++step) {
         each.trainer->step();

@@ -1,9 +1,11 @@
 #include <lockstep/nn/step/bucket_trial.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -11,7 +13,9 @@
 
 #include <lockstep/comm/gradients/bucket_cost.hpp>
 #include <lockstep/comm/gradients/cost_fit.hpp>
+#include <lockstep/comm/gradients/peer_plans.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/step/detail/plan_contest.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 
@@ -47,12 +51,15 @@ double larger(double a, double b) {
 double smaller(double a, double b) {
   return std::min(a, b);
 }
+double sum(double a, double b) {
+  return a + b;
+}
 
 /// What this rank saw of its steps.
 struct Observed {
   std::vector<double> ready_s;    ///< of each gradient, from the first: the median over the steps
   std::vector<double> bucket_s;   ///< of each step and bucket
-  std::vector<double> hidden;     ///< the same: 1 where the bucket was done before the last gradient was ready
+  std::vector<double> hidden;     ///< the same: the part of that time before the last gradient was ready
   std::vector<double> exposed_s;  ///< of each step, as ReducerStatistics has it
 };
 
@@ -124,7 +131,8 @@ Observed observe(TrainStep& trial, const std::function<void()>& step, int steps)
       of_gradient[i].push_back(ready[at * gradients + i] - *first);
     }
     for (std::size_t k = at * buckets; k < (at + 1) * buckets; ++k) {
-      seen.hidden[k] = ended[k] <= *last ? 1 : 0;
+      const double beside = *last - (ended[k] - seen.bucket_s[k]);
+      seen.hidden[k] = seen.bucket_s[k] > 0 ? std::clamp(beside / seen.bucket_s[k], 0.0, 1.0) : 0;
     }
   }
   for (std::vector<double>& times : of_gradient) {
@@ -172,70 +180,219 @@ comm::CostModel measured_cost(TrainStep& trial, comm::Communicator& control, dou
   return comm::fit_cost(points, {.noise = kNoise});
 }
 
-/// How much longer hidden buckets took than the model says.
-double slowdown_of(const std::vector<double>& bucket_s, const std::vector<double>& hidden,
-                   const std::vector<comm::Bucket>& buckets, const comm::CostModel& cost, std::int64_t element_bytes) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < bucket_s.size(); ++i) {
+/// What the ranks saw together: a bucket took as long as on the rank that came last, which waited for nobody.
+Observed joined(comm::Communicator& control, Observed seen) {
+  const double ranks = control.size();
+  ascend(seen.ready_s);
+  seen.ready_s = over_ranks(control, std::move(seen.ready_s), larger);
+  seen.bucket_s = over_ranks(control, std::move(seen.bucket_s), smaller);
+  seen.hidden = over_ranks(control, std::move(seen.hidden), sum);
+  for (double& hidden : seen.hidden) {
+    hidden /= ranks;
+  }
+  return seen;
+}
+
+/// How much longer sums took beside backward than the costs say: what was beside it, over the work done meanwhile. Of
+/// the sums that were mostly beside it.
+double slowdown_of(const Observed& seen, const std::vector<comm::Bucket>& buckets, const comm::CostModel& cost,
+                   std::int64_t element_bytes) {
+  constexpr double kMostly = 0.5;
+  double beside = 0;
+  double work = 0;
+  for (std::size_t i = 0; i < seen.bucket_s.size(); ++i) {
     const comm::Bucket& bucket = buckets[i % buckets.size()];
-    const double alone = cost.predict(static_cast<double>((bucket.end - bucket.begin) * element_bytes));
-    if (hidden[i] == 1 && alone > 0 && bucket_s[i] > 0) {
-      ratios.push_back(bucket_s[i] / alone);
+    if (seen.hidden[i] >= kMostly) {
+      const double behind = (1 - seen.hidden[i]) * seen.bucket_s[i];
+      beside += seen.bucket_s[i] - behind;
+      work += cost.predict(static_cast<double>((bucket.end - bucket.begin) * element_bytes)) - behind;
     }
   }
-  return ratios.empty() ? 1 : median(std::move(ratios));
+  return beside > 0 && work > 0 ? beside / work : 1;
+}
+
+/// How much longer backward took beside sums than alone, of what was beside it.
+double drag_of(const Observed& seen, double alone_s, int steps) {
+  constexpr double kMostLost = 0.9;  // of the processors
+  double beside = 0;                 // a step
+  for (std::size_t i = 0; i < seen.bucket_s.size(); ++i) {
+    beside += seen.hidden[i] * seen.bucket_s[i] / steps;
+  }
+  return beside > 0 ? 1 / (1 - std::clamp((seen.ready_s.back() - alone_s) / beside, 0.0, kMostLost)) : 1;
+}
+
+std::string text_of(const std::vector<int>& ends) {
+  std::string text;
+  for (const int end : ends) {
+    text += concat(' ', end);
+  }
+  return text;
+}
+
+/// All plans to try, each once. No bucket is larger than `most` elements, but where one gradient alone is.
+std::vector<comm::NamedPlan> without_doubles(std::vector<comm::NamedPlan> plans,
+                                             const std::vector<comm::GradientRange>& gradients, std::int64_t most) {
+  std::vector<comm::NamedPlan> kept;
+  for (comm::NamedPlan& plan : plans) {
+    int first = 0;
+    bool fits = true;
+    for (const int last : plan.ends) {
+      const std::int64_t elements =
+          gradients[static_cast<std::size_t>(last) - 1].end - gradients[static_cast<std::size_t>(first)].begin;
+      fits = fits && (elements <= most || last == first + 1);
+      first = last;
+    }
+    if (fits && std::none_of(kept.begin(), kept.end(), [&](const auto& other) { return other.ends == plan.ends; })) {
+      kept.push_back(std::move(plan));
+    }
+  }
+  return kept;
+}
+
+/// `ends` with a last bucket of at most 1 MiB, as the default plan has it.
+std::vector<int> with_small_last(const std::vector<int>& ends, const std::vector<comm::GradientRange>& gradients,
+                                 std::int64_t element_bytes) {
+  comm::BucketOptions options;
+  options.element_bytes = element_bytes;
+  const int tail = comm::plan_buckets(gradients, options).back().first;
+  std::vector<int> result;
+  std::copy_if(ends.begin(), ends.end(), std::back_inserter(result), [&](int end) { return end < tail; });
+  if (tail > 0) {
+    result.push_back(tail);
+  }
+  result.push_back(ends.back());
+  return result;
+}
+
+/// Makes steps with a plan: seconds a step, the mean over the ranks of what is exposed and the maximum of the whole.
+detail::Turn take_turn(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step,
+                       const std::vector<int>& ends, int steps) {
+  trial.replan_buckets(ends);
+  (void)comm::all_gather_value(control, 0);  // all begin together
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < steps; ++i) {
+    step();
+  }
+  trial.synchronize();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double exposed = over_ranks(control, {trial.reducer().statistics().exposed_s}, sum).front() / control.size();
+  return {exposed / steps, over_ranks(control, {seconds}, larger).front() / steps};
+}
+
+/// Tries the plans, and takes the best.
+void try_plans(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step, int steps,
+               const std::vector<comm::NamedPlan>& plans, BucketTrial& result) {
+  std::string text;  // ranks with different plans would wait for each other in the first step
+  std::vector<std::size_t> buckets;
+  for (const comm::NamedPlan& plan : plans) {
+    text += concat("the bucket plan", text_of(plan.ends), '\n');
+    buckets.push_back(plan.ends.size());
+  }
+  comm::require_same_on_all_ranks(control, text);
+  const detail::ContestResult contest = detail::hold_contest(
+      buckets, {.steps = steps, .turn = 1 + trial.steps_under_way()},
+      [&](std::size_t plan, int of_turn) { return take_turn(trial, control, step, plans[plan].ends, of_turn); });
+  result.steps += contest.steps;
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    const std::vector<detail::Turn>& turns = contest.turns[i];
+    TriedPlan tried{.name = plans[i].name, .ends = plans[i].ends, .turns = static_cast<int>(turns.size())};
+    for (const detail::Turn& turn : turns) {
+      tried.exposed_s += turn.exposed_s / static_cast<double>(turns.size());
+      tried.step_s += turn.step_s / static_cast<double>(turns.size());
+    }
+    result.tried.push_back(std::move(tried));
+  }
+  const TriedPlan& best = result.tried[contest.best];
+  result.ends = best.ends;
+  result.name = best.name;
+  if (best.turns > 0) {
+    result.exposed_s = best.exposed_s;
+  }
 }
 
 }  // namespace
 
 BucketTrial try_buckets(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step,
                         const BucketTrialOptions& options) {
-  require<UsageError>(options.warm_steps >= 0 && options.steps >= 1, "bucket trial: ", options.warm_steps, " and ",
-                      options.steps, " steps, expected at least 0 and 1");
+  require<UsageError>(options.warm_steps >= 0 && options.steps >= 1 && options.contest_steps >= 0,
+                      "bucket trial: ", options.warm_steps, ", ", options.steps, " and ", options.contest_steps,
+                      " steps, expected at least 0, 1 and 0");
   require<UsageError>(std::isfinite(options.cost_seconds) && options.cost_seconds >= 0,
                       "bucket trial: cost_seconds is ", options.cost_seconds, ", expected at least 0");
-  const comm::GradientReducer& reducer = trial.reducer();
-  BucketTrial result{.ends = comm::ends_of(reducer.buckets())};
-  if (trial.ranks() == 1 || result.ends.empty()) {
+  const std::vector<comm::GradientRange> gradients = trial.reducer().gradients();
+  const std::vector<comm::Bucket> own = trial.reducer().buckets();
+  BucketTrial result{.ends = comm::ends_of(own)};
+  if (trial.ranks() == 1 || own.empty()) {
     return result;
   }
   for (int i = 0; i < options.warm_steps; ++i) {
     step();
   }
-  Observed seen = observe(trial, step, options.steps);
+  const Observed mine = observe(trial, step, options.steps);
+  result.steps = options.warm_steps + options.steps;
   result.cost = options.cost.empty() ? measured_cost(trial, control, options.cost_seconds) : options.cost;
-  const auto element_bytes = static_cast<std::int64_t>(size_of(reducer.sent_as()));
-  double last_s = 0;  // of this rank
-  if (reducer.overlaps()) {
-    ascend(seen.ready_s);
-    last_s = seen.ready_s.back();
-    result.ready_s = over_ranks(control, seen.ready_s, larger);
-    result.slowdown =
-        slowdown_of(over_ranks(control, seen.bucket_s, smaller), over_ranks(control, seen.hidden, smaller),
-                    reducer.buckets(), result.cost, element_bytes);
-  } else {
-    result.ready_s.assign(reducer.gradients().size(), 0);
+  const auto element_bytes = static_cast<std::int64_t>(size_of(trial.reducer().sent_as()));
+  const bool overlaps = trial.reducer().overlaps();
+  const bool tries = options.contest_steps > 0 && trial.replan_obstacle().empty();
+  // What needs memory of its own, as large as a bucket, is not given more than the plan at hand takes.
+  std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  if (trial.reducer().bytes() > 0) {
+    most = 0;
+    for (const comm::Bucket& bucket : own) {
+      most = std::max(most, bucket.end - bucket.begin);
+    }
   }
+  const std::vector<int> one_bucket{static_cast<int>(gradients.size())};
+  comm::OverlapModel model{.all_reduce = result.cost};
+  std::vector<double> alone_s;  // when gradients are ready beside no sum; empty: not measured
+  double last_s = 0;            // of this rank
+  if (overlaps) {
+    std::vector<double> ready = mine.ready_s;
+    ascend(ready);
+    last_s = ready.back();
+    const Observed seen = joined(control, mine);
+    result.ready_s = seen.ready_s;
+    model.slowdown = slowdown_of(seen, own, result.cost, element_bytes);
+    if (tries && gradients.back().end - gradients.front().begin <= most) {
+      const int steps = (options.steps + 1) / 2;
+      trial.replan_buckets(one_bucket);
+      alone_s = joined(control, observe(trial, step, steps)).ready_s;
+      result.steps += steps;
+      model.drag = drag_of(seen, alone_s.back(), options.steps);
+    }
+  } else {
+    result.ready_s.assign(gradients.size(), 0);
+  }
+  result.slowdown = model.slowdown;
+  result.drag = model.drag;
   const std::vector<comm::Bucket> plan =
-      comm::plan_buckets_by_cost(reducer.gradients(), result.ready_s, result.cost, element_bytes, result.slowdown);
+      comm::plan_buckets_by_cost(gradients, result.ready_s, result.cost, element_bytes, result.slowdown);
   result.ends = comm::ends_of(plan);
-  const auto sum = [](double a, double b) { return a + b; };
+  result.name = "search";
   const double last_of_mean = over_ranks(control, {last_s}, sum).front() / control.size();
   const auto exposed = [&](std::span<const comm::Bucket> buckets) {
     return comm::finish_time(buckets, result.ready_s, result.cost, element_bytes, result.slowdown) - last_of_mean;
   };
   const double planned_s = exposed(plan);
-  const double explained_s = exposed(reducer.buckets());
-  const double waited_s = median(over_ranks(control, seen.exposed_s, sum)) / control.size();
+  const double explained_s = exposed(own);
+  const double waited_s = median(over_ranks(control, mine.exposed_s, sum)) / control.size();
   result.exposed_s = waited_s > explained_s ? planned_s + waited_s - explained_s
                      : explained_s > 0      ? planned_s * waited_s / explained_s
                                             : planned_s;
-
-  std::string text = "the bucket plan";
-  for (const int end : result.ends) {
-    text += concat(' ', end);
+  if (tries) {
+    std::vector<comm::NamedPlan> plans{{"search", result.ends}};
+    if (!alone_s.empty()) {
+      plans.push_back(
+          {"search with drag", comm::ends_of(comm::plan_buckets_by_overlap(gradients, alone_s, model, element_bytes))});
+    }
+    plans.push_back({"as given", comm::ends_of(own)});
+    const std::vector<comm::NamedPlan> peers = comm::peer_plans(gradients, result.ready_s, model, element_bytes);
+    plans.insert(plans.end(), peers.begin(), peers.end());
+    plans.push_back({"1 and 25 MiB, then 1", with_small_last(peers.front().ends, gradients, element_bytes)});
+    plans.push_back({"one bucket", one_bucket});
+    try_plans(trial, control, step, options.contest_steps, without_doubles(std::move(plans), gradients, most), result);
   }
-  comm::require_same_on_all_ranks(control, text);
+  comm::require_same_on_all_ranks(control, "the bucket plan" + text_of(result.ends));
   return result;
 }
 

@@ -265,20 +265,19 @@ struct TrainStep::Impl {
                                     : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
-        reducer(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets, reduced(),
-                reducer_options(division.shards, hook.get())),
+        reducer(make_reducer()),
         gradient_written([this](int parameter) {
           if (check) {
             check->written(context, parameter);
           }
           doing("reducing gradients of step", steps + 1);
           where(parameter);
-          reducer.gradient_written(parameter);
+          reducer->gradient_written(parameter);
           doing("computing step", steps + 1);
           where(parameter);
         }),
-        sum_over_ranks([this](const TensorView& values) { reducer.sum(values); }),
-        shard_updated([this](int bucket) { reducer.gather(bucket, parameters.values()); }),
+        sum_over_ranks([this](const TensorView& values) { reducer->sum(values); }),
+        shard_updated([this](int bucket) { reducer->gather(bucket, parameters.values()); }),
         graph_obstacle(obstacle()),
         graphs(graph_obstacle.empty() ? 4 * static_cast<std::size_t>(pipeline.states()) : 0),
         choices(plans.choices()),
@@ -313,8 +312,8 @@ struct TrainStep::Impl {
   void where(int parameter) const noexcept {
     if (ranks.watchdog != nullptr) {
       std::array<char, 96> text{};
-      std::snprintf(text.data(), text.size(), "%d of %zu buckets enqueued, %s", reducer.started(),
-                    reducer.buckets().size(),
+      std::snprintf(text.data(), text.size(), "%d of %zu buckets enqueued, %s", reducer->started(),
+                    reducer->buckets().size(),
                     parameters.trainable()[static_cast<std::size_t>(parameter)].spec.name.c_str());
       ranks.watchdog->where(text.data());
     }
@@ -355,7 +354,7 @@ struct TrainStep::Impl {
   void exchange_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
     doing("exchanging the statistics of batch norm in step", steps + 1);
     if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
-      reducer.wait_for_started();
+      reducer->wait_for_started();
     }
     (ranks.statistics != nullptr ? *ranks.statistics : ranks.grad).all_gather(stream, mine, all);
     doing("computing step", steps + 1);
@@ -393,16 +392,16 @@ struct TrainStep::Impl {
     try {
       if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
-        reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
+        reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       plan.run(context, gradient_written, calls);
       if (weighs()) {  // the plan wrote the sum
-        reducer.gradient_written(static_cast<int>(parameters.trainable().size()));
+        reducer->gradient_written(static_cast<int>(parameters.trainable().size()));
       }
       doing("waiting for the gradients of step", steps + 1);
-      reducer.finish();
+      reducer->finish();
     } catch (...) {
-      reducer.abandon_step();
+      reducer->abandon_step();
       throw;
     }
     update_parameters(pipeline.state(state).view(StateField::learning_rate));
@@ -413,7 +412,7 @@ struct TrainStep::Impl {
     if (check) {
       check->begin(context);
     }
-    reducer.begin_step();
+    reducer->begin_step();
   }
 
   /// Enqueues the update from summed gradients.
@@ -424,7 +423,7 @@ struct TrainStep::Impl {
     }
     doing("exchanging the parameters of step", steps + 1);
     recorded(record.update, [&] { optimizer.update_shards(context, learning_rate, sum_over_ranks, shard_updated); });
-    reducer.finish_gather();
+    reducer->finish_gather();
     parameters.round_weights(context);
   }
 
@@ -442,7 +441,7 @@ struct TrainStep::Impl {
   void record_into(SpanRecorder* recorder) {
     require<StateError>(added == 0, "train step: record_into() between add() and update()");
     record = {};
-    reducer.record_into(recorder);
+    reducer->record_into(recorder);
     if (recorder == nullptr) {
       return;
     }
@@ -529,7 +528,7 @@ struct TrainStep::Impl {
       for (auto bucket = static_cast<int>(division.shards.size()) - 1; bucket >= 0; --bucket) {
         shard_updated(bucket);
       }
-      reducer.finish_gather();
+      reducer->finish_gather();
       parameters.round_weights(context);
       if (buffers.numel() > 0) {
         ops::strided_copy(context, parameters.average_buffer_arena(), buffers);
@@ -645,21 +644,21 @@ struct TrainStep::Impl {
         if (!weighs()) {
           ops::fill(context, sum_of_weights(), parameters.weight_sum());
         }
-        reducer.gradient_written(gradients);
+        reducer->gradient_written(gradients);
       }
       for (int parameter = 0; parameter < gradients; ++parameter) {
         for (int write = 0; write < parameters.parameters()[static_cast<std::size_t>(parameter)].writes; ++write) {
           gradient_written(parameter);
         }
       }
-      reducer.finish();
+      reducer->finish();
       update_parameters(learning_rate);
       if (check) {
         check->keep(context, steps + 1);
       }
       pipeline.end_step(*weight_sum());
     } catch (...) {
-      reducer.abandon_step();
+      reducer->abandon_step();
       abandon();
       throw;
     }
@@ -677,6 +676,42 @@ struct TrainStep::Impl {
             .order = virtual_ranks > 0 ? comm::SumOrder::tree : options.sum_order,
             .shards = std::move(shards),
             .hook = summed_by};
+  }
+
+  /// Of the buckets and shards in `division`.
+  [[nodiscard]] std::unique_ptr<comm::GradientReducer> make_reducer() const {
+    return std::make_unique<comm::GradientReducer>(ranks.grad, context.stream(), ranks.comm_stream, division.gradients,
+                                                   division.buckets, reduced(),
+                                                   reducer_options(division.shards, hook.get()));
+  }
+
+  [[nodiscard]] std::string replan_obstacle() const {
+    if (options.strategy == Strategy::zero1) {
+      return "the strategy is zero1, whose states are divided by buckets";
+    }
+    return hook != nullptr ? "the gradient hook " + hook->name() + " sums the buckets" : std::string();
+  }
+
+  void replan_buckets(const std::vector<int>& ends) {
+    const std::string obstacle = replan_obstacle();
+    require<UsageError>(obstacle.empty(), "train step: replan_buckets() where ", obstacle, ", expected another step");
+    require<StateError>(added == 0, "train step: replan_buckets() between add() and update()");
+    require<StateError>(std::none_of(graphs.begin(), graphs.end(), [](const Graph& graph) { return graph.given(); }),
+                        "train step: replan_buckets() after steps were captured, expected cuda_graph off");
+    TrainStepOptions other = options;
+    other.buckets = {};
+    other.buckets.ends = ends;
+    std::vector<comm::Bucket> buckets = comm::plan_buckets(division.gradients, with_element_bytes(other));
+    synchronize();
+    std::swap(division.buckets, buckets);
+    try {
+      reducer = make_reducer();
+    } catch (...) {
+      std::swap(division.buckets, buckets);
+      throw;
+    }
+    options.buckets = other.buckets;
+    record = {};
   }
 
   [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times) {
@@ -741,7 +776,7 @@ struct TrainStep::Impl {
   MicrobatchPipeline pipeline;
   MicrobatchPlans plans;
   Buffer workspace;
-  comm::GradientReducer reducer;
+  std::unique_ptr<comm::GradientReducer> reducer;
   std::optional<comm::GradientTree> tree;  ///< of the virtual ranks
   std::optional<GradientCheck> check;      ///< TrainStepOptions::check_gradients
   std::function<void(int)> gradient_written;
@@ -974,6 +1009,13 @@ std::size_t TrainStep::spans_of_a_step() const {
   return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 4;
 }
 
+std::string TrainStep::replan_obstacle() const {
+  return impl_->replan_obstacle();
+}
+void TrainStep::replan_buckets(const std::vector<int>& ends) {
+  impl_->replan_buckets(ends);
+}
+
 ParameterSet& TrainStep::parameters() {
   return impl_->parameters;
 }
@@ -990,7 +1032,7 @@ const Choices& TrainStep::choices() const {
   return impl_->choices;
 }
 comm::GradientReducer& TrainStep::reducer() {
-  return impl_->reducer;
+  return *impl_->reducer;
 }
 Optimizer& TrainStep::optimizer() {
   return impl_->optimizer;
@@ -1010,7 +1052,7 @@ void TrainStep::wait_for_copies() {
 
 std::size_t TrainStep::planned_bytes() const {
   const Impl& s = *impl_;
-  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer.bytes() +
+  return s.parameters.bytes() + s.optimizer.bytes() + s.workspace.bytes() + s.pipeline.bytes() + s.reducer->bytes() +
          tree_bytes() + (s.check ? s.check->bytes() : 0);
 }
 

@@ -237,6 +237,14 @@ class TrainStep {
   /// gradients are overwritten by zeros. UsageError unless 1 <= elements <= those of the arena.
   [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times);
 
+  /// Why another plan of the buckets needs another step; empty: replan_buckets() may be called.
+  [[nodiscard]] std::string replan_obstacle() const;
+  /// Sums gradients in other buckets from now on (BucketOptions::ends): makes another reducer, which is all that
+  /// depends on them. reducer()'s references end, statistics begin anew, nothing records. Between steps; waits. The
+  /// same on all ranks. UsageError for ends that are no plan and where there is a replan_obstacle(); StateError once
+  /// steps were captured. Nothing has changed after an error.
+  void replan_buckets(const std::vector<int>& ends);
+
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;

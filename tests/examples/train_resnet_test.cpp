@@ -681,6 +681,7 @@ TEST_F(TrainResNet, ThePlanOfTheBucketsIsMeasuredAndKept) {
   EXPECT_NE(other.output.find("trial steps, as the plan of " + path("whole/last") + " is of another run"),
             std::string::npos)
       << other.output;
+  EXPECT_NE(other.output.find(", the best of "), std::string::npos) << "of plans that were tried\n" << other.output;
 }
 
 TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {

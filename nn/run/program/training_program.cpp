@@ -505,7 +505,9 @@ struct TrainingProgram::Impl {
     trainer.reset();
     options.buckets = {};
     options.buckets.ends = trial->ends;
-    resolved.buckets = concat("planned from ", how.steps, " trial steps");
+    resolved.buckets = trial->tried.empty()
+                           ? concat("planned from ", how.steps, " trial steps")
+                           : concat("the best of ", trial->tried.size(), " plans in ", trial->steps, " trial steps");
     if (saved) {
       resolved.buckets += concat(", as the plan of ", resume_from, " is of another run");
     }
@@ -873,6 +875,7 @@ struct TrainingProgram::Impl {
                 << (known ? "measured " + seconds_text(measured) : "not measured") << " a step\n";
       Json::Array ends(identity.buckets.begin(), identity.buckets.end());
       files.write_event("buckets", {{"ends", ends},
+                                    {"plan", trial ? Json(trial->name) : Json()},
                                     {"predicted_exposed_s", trial ? Json(trial->exposed_s) : Json()},
                                     {"measured_exposed_s", known ? Json(measured) : Json()},
                                     {"slowdown", trial ? Json(trial->slowdown) : Json()}});

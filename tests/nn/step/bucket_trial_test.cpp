@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -27,6 +28,7 @@
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/mpi_test_main.hpp"
+#include "tests/comm/wrapped_communicator.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -86,7 +88,7 @@ TEST(BucketTrial, ReadyTimesAreThoseOfTheSlowestRankAndThePlanIsTheBest) {
   options.buckets.bucket_bytes = 4000;
   TrainStep step(context, {*ranks.grad, worker}, model, options);
   comm::GradientReducer& reducer = step.reducer();
-  const auto& gradients = reducer.gradients();
+  const std::vector<comm::GradientRange> gradients = reducer.gradients();
   ASSERT_EQ(gradients.size(), 8U);
   constexpr std::array<int, 8> kMilliseconds[2] = {{0, 1, 1, 1, 1, 1, 9, 1}, {0, 1, 8, 1, 1, 1, 1, 1}};
   const auto& own = kMilliseconds[ranks.grad->rank()];
@@ -103,10 +105,13 @@ TEST(BucketTrial, ReadyTimesAreThoseOfTheSlowestRankAndThePlanIsTheBest) {
     reducer.finish();
     step.synchronize();
   };
-  BucketTrialOptions how{.warm_steps = 1, .steps = 5};
-  how.cost.pieces = {{0, 2e-3, 1e-7}};  // 2 ms and 0.1 ms a kB: several buckets
+  BucketTrialOptions how{.warm_steps = 1, .steps = 5, .contest_steps = 0};  // the search decides
+  how.cost.pieces = {{0, 2e-3, 1e-7}};                                      // 2 ms and 0.1 ms a kB: several buckets
   const BucketTrial trial = try_buckets(step, *ranks.control, one, how);
   EXPECT_EQ(made, 6);
+  EXPECT_EQ(trial.steps, 6);
+  EXPECT_EQ(trial.name, "search");
+  EXPECT_TRUE(trial.tried.empty());
   EXPECT_EQ(trial.cost, how.cost);
   ASSERT_EQ(trial.ready_s.size(), 8U);
   EXPECT_EQ(trial.ready_s[0], 0);
@@ -140,6 +145,170 @@ TEST(BucketTrial, ReadyTimesAreThoseOfTheSlowestRankAndThePlanIsTheBest) {
                    step, *ranks.control, [] {}, how),
                StateError)
       << "steps that show nothing";
+}
+
+/// A machine whose times are made up. Backward writes gradient i after compute_ms[i]; a sum takes alone_ms(). While
+/// both go on, each second of backward takes `drag`, each of a sum `slowdown`.
+struct MadeUpMachine {
+  std::vector<int> compute_ms{};
+  double alpha_ms = 0;
+  double ms_per_kb = 0;
+  double slowdown = 1;
+  double drag = 1;
+  std::atomic<bool> sums{false};
+  std::atomic<bool> computes{false};
+
+  static void pass(double ms, double factor, const std::atomic<bool>& beside) {
+    constexpr double kTick = 0.5;
+    for (double left = ms; left > 0; left -= kTick) {
+      const double tick = std::min(left, kTick) * (beside ? factor : 1);
+      std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(tick));
+    }
+  }
+};
+
+class MadeUpSums final : public comm::WrappedCommunicator {
+ public:
+  MadeUpSums(comm::Communicator& inner, MadeUpMachine& machine) : WrappedCommunicator(inner), machine_(machine) {}
+  void all_reduce(Stream& s, const TensorView& data) override {
+    s.enqueue([this] { machine_.sums = true; });
+    WrappedCommunicator::all_reduce(s, data);
+    const double alone_ms = machine_.alpha_ms + machine_.ms_per_kb * 1e-3 * static_cast<double>(data.bytes());
+    s.enqueue([this, alone_ms] {
+      MadeUpMachine::pass(alone_ms, machine_.slowdown, machine_.computes);
+      machine_.sums = false;
+    });
+  }
+
+ private:
+  MadeUpMachine& machine_;
+};
+
+/// Six gradients, of which the first two, 241 of 262 kB, are ready at once.
+Model large_last_model() {
+  ModelBuilder builder = ModelBuilder::for_images("large last layer", {12, 12, 3});
+  NodeId x = builder.linear("fc1", builder.input(), 8, {.activation = ops::Activation::relu});
+  x = builder.linear("fc2", x, 200, {.activation = ops::Activation::relu});
+  builder.linear("fc3", x, 300);
+  return builder.build();
+}
+
+/// What trial steps on the machine lead to, the sums' cost alone being known.
+BucketTrial on_machine(const Ranks2& ranks, MadeUpMachine& machine, std::int64_t bucket_bytes) {
+  MadeUpSums sums(*ranks.grad, machine);
+  CpuContext context({.threads = 1});
+  Stream worker = Stream::host_worker("comm");
+  TrainStepOptions options{.max_batch = 4, .count_samples = false};
+  options.buckets.bucket_bytes = bucket_bytes;
+  const Model model = large_last_model();
+  TrainStep step(context, {sums, worker}, model, options);
+  const std::vector<comm::GradientRange> gradients = step.reducer().gradients();
+  EXPECT_EQ(gradients.size(), machine.compute_ms.size());
+  int made = 0;
+  const auto one = [&] {
+    ++made;
+    comm::GradientReducer& reducer = step.reducer();
+    reducer.begin_step();
+    machine.computes = true;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      MadeUpMachine::pass(machine.compute_ms[i], machine.drag, machine.sums);
+      for (int write = 0; write < gradients[i].expected_writes; ++write) {
+        reducer.gradient_written(static_cast<int>(i));
+      }
+    }
+    machine.computes = false;
+    reducer.finish();
+    step.synchronize();
+  };
+  BucketTrialOptions how{.warm_steps = 1, .steps = 4, .contest_steps = 48};
+  how.cost.pieces = {{0, 1e-3 * machine.alpha_ms, 1e-6 * machine.ms_per_kb}};
+  BucketTrial trial = try_buckets(step, *ranks.control, one, how);
+  EXPECT_EQ(made, trial.steps);
+  EXPECT_LE(trial.steps, 1 + 4 + 2 + 48);
+  EXPECT_EQ(comm::ends_of(step.reducer().buckets()), trial.ends);
+  const std::vector<std::string> all = plans(*ranks.control, trial.ends);
+  EXPECT_EQ(all[0], all[1]);
+  const std::vector<double> told = comm::all_gather_value(*ranks.control, trial.exposed_s);
+  EXPECT_EQ(told[0], told[1]);
+  return trial;
+}
+
+const TriedPlan* named(const BucketTrial& trial, const std::string& name) {
+  for (const TriedPlan& plan : trial.tried) {
+    if (plan.name == name) {
+      return &plan;
+    }
+  }
+  return nullptr;
+}
+
+/// The large bucket hides behind the middle of backward, which is slow on one rank. One bucket would hide nothing;
+/// Horovod's sums of the last gradients, 6 ms each, would stand behind each other; so would those of the plan at hand.
+TEST(BucketTrial, OnAMachineOfTheModelTheSearchedPlanWins) {
+  const Ranks2 ranks;
+  if (!ranks.grad->can_overlap()) {
+    GTEST_SKIP() << "this MPI cannot run beside the computing thread";
+  }
+  MadeUpMachine machine{.alpha_ms = 6, .ms_per_kb = 0.08};
+  machine.compute_ms =
+      ranks.grad->rank() == 0 ? std::vector<int>{0, 0, 20, 2, 2, 5} : std::vector<int>{0, 0, 32, 2, 2, 5};
+  const BucketTrial trial = on_machine(ranks, machine, 1);
+  EXPECT_EQ(trial.ends, (std::vector<int>{2, 6}));
+  EXPECT_GT(trial.tried.size(), 2U);
+  EXPECT_GT(trial.exposed_s, 6e-3);
+  EXPECT_LT(trial.exposed_s, 1.5 * (6e-3 + 1.7e-3 + 6e-3)) << "alone, and the wait of the quicker rank, as a mean";
+  const TriedPlan* one = named(trial, "PyTorch DDP, 1 and 25 MiB");
+  ASSERT_NE(one, nullptr);
+  EXPECT_EQ(one->ends, (std::vector<int>{6}));
+  EXPECT_GT(one->exposed_s, trial.exposed_s);
+}
+
+/// Sums beside backward cost it four times what they take alone: the least exposed plan makes the longest steps. This
+/// is what a search by exposed time, or one that takes backward as given, misses.
+TEST(BucketTrial, WhereSumsSlowBackwardTheyAreNotBesideIt) {
+  const Ranks2 ranks;
+  if (!ranks.grad->can_overlap()) {
+    GTEST_SKIP() << "this MPI cannot run beside the computing thread";
+  }
+  MadeUpMachine machine{.alpha_ms = 1, .ms_per_kb = 0.05, .slowdown = 4, .drag = 8};
+  machine.compute_ms = {0, 0, 8, 2, 2, 2};
+  const BucketTrial trial = on_machine(ranks, machine, 242000);
+  EXPECT_EQ(trial.ends, (std::vector<int>{6})) << "nothing beside backward";
+  EXPECT_GT(trial.drag, 2);
+  const TriedPlan* blind = named(trial, "search");
+  ASSERT_NE(blind, nullptr);
+  EXPECT_GT(blind->ends.size(), 1U);
+  EXPECT_LT(blind->exposed_s, trial.exposed_s) << "it hides more";
+}
+
+TEST(BucketTrial, RanksWithOtherCostsAreTold) {
+  const Ranks2 ranks;
+  CpuContext context({.threads = 1});
+  const bool overlap = ranks.grad->can_overlap();
+  Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
+  TrainStepOptions options{.max_batch = 4, .count_samples = false};
+  TrainStep step(context, {*ranks.grad, worker}, small_model(), options);
+  const auto one = [&] {
+    comm::GradientReducer& reducer = step.reducer();
+    reducer.begin_step();
+    for (int i = 0; i < 8; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      reducer.gradient_written(i);
+    }
+    reducer.finish();
+    step.synchronize();
+  };
+  BucketTrialOptions how{.warm_steps = 0, .steps = 1, .contest_steps = 16};
+  how.cost.pieces = {{0, ranks.grad->rank() == 0 ? 1.0 : 0.0, ranks.grad->rank() == 0 ? 0.0 : 1e-7}};
+  if (!overlap) {
+    return;  // everything is exposed whatever the plan is: few buckets on all ranks
+  }
+  try {
+    (void)try_buckets(step, *ranks.control, one, how);
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("the bucket plan"), std::string::npos) << error.what();
+  }
 }
 
 /// Trainers of all kinds: the plan is one of theirs, the same on both ranks, and what is trained with it is the same
@@ -179,9 +348,11 @@ TEST(BucketTrial, EveryKindOfStepTakesItsPlan) {
     BucketTrial trial;
     with_trainer([&](Trainer& trainer) {
       trial = try_buckets(trainer.train_step(), *ranks.control, [&] { trainer.step(); },
-                          {.warm_steps = 2, .steps = 3, .cost_seconds = 0.05});
-      EXPECT_EQ(trainer.position().step, 5);
+                          {.warm_steps = 2, .steps = 3, .contest_steps = 16, .cost_seconds = 0.05});
+      EXPECT_EQ(trainer.position().step, trial.steps);
+      EXPECT_LE(trial.steps, 2 + 3 + 2 + 16);
     });
+    EXPECT_EQ(trial.tried.empty(), kind.strategy == Strategy::zero1) << "whose states are divided by buckets";
     const std::vector<std::string> all = plans(*ranks.control, trial.ends);
     EXPECT_EQ(all[0], all[1]);
     EXPECT_GT(trial.exposed_s, 0);
@@ -207,6 +378,55 @@ TEST(BucketTrial, EveryKindOfStepTakesItsPlan) {
   }
 }
 
+/// Two numbers have one sum, whatever bucket they are in.
+TEST(BucketTrial, AStepTakesAnotherPlanBetweenSteps) {
+  const Ranks2 ranks;
+  DataOptions data_options;
+  data_options.synthetic = {.train_size = 40, .test_size = 8, .height = 12, .width = 12, .classes = 4};
+  const DataSplit data = open_data(data_options);
+  const Model model = cifar_resnet(8, 4, 12, 12);
+  CpuContext context({.threads = 1});
+  const bool overlap = ranks.grad->can_overlap();
+  Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
+  TrainerOptions options;
+  options.global_batch = 8;
+  options.accumulate = 2;
+  options.schedule.total_steps = 8;
+  options.optimizer.clip_norm = 1;
+  options.average.decay = 0.9;
+  const auto train = [&](bool replans) {
+    Trainer trainer(context, {*ranks.grad, *ranks.control, worker}, model, data, options);
+    trainer.start();
+    TrainStep& step = trainer.train_step();
+    const int n = static_cast<int>(step.reducer().gradients().size());
+    for (int i = 0; i < 6; ++i) {
+      if (replans) {
+        const std::vector<int> ends = i % 2 == 0 ? std::vector<int>{i + 1, n} : std::vector<int>{n};
+        step.replan_buckets(ends);
+        EXPECT_EQ(comm::ends_of(step.reducer().buckets()), ends);
+        EXPECT_EQ(step.reducer().statistics().steps, 0);
+        EXPECT_THROW(step.replan_buckets({n - 1}), UsageError);
+        EXPECT_EQ(comm::ends_of(step.reducer().buckets()), ends);
+      }
+      trainer.step();
+    }
+    step.synchronize();
+    trainer.require_same_state();
+    const auto values = trainer.parameters().values().span<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  EXPECT_TRUE(train(false) == train(true));
+  options.strategy = Strategy::zero1;
+  Trainer trainer(context, {*ranks.grad, *ranks.control, worker}, model, data, options);
+  EXPECT_NE(trainer.train_step().replan_obstacle(), "");
+  try {
+    trainer.train_step().replan_buckets({1});
+    FAIL() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("zero1"), std::string::npos) << error.what();
+  }
+}
+
 TEST(BucketTrial, OneRankKeepsItsPlanAndMakesNoStep) {
   const auto alone = comm::LocalGroup(1).communicator(0);
   CpuContext context({.threads = 1});
@@ -216,6 +436,7 @@ TEST(BucketTrial, OneRankKeepsItsPlanAndMakesNoStep) {
   EXPECT_EQ(trial.ends, comm::ends_of(step.reducer().buckets()));
   EXPECT_EQ(trial.exposed_s, 0);
   EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.steps = 0}), UsageError);
+  EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.contest_steps = -1}), UsageError);
   EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.cost_seconds = std::nan("")}), UsageError);
   EXPECT_THROW((void)step.time_bucket(0, 1), UsageError);
   EXPECT_THROW((void)step.time_bucket(std::int64_t{1} << 40, 1), UsageError);
