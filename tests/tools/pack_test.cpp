@@ -49,8 +49,8 @@ class Pack : public ::testing::Test {
 
 TEST(PackReport, SaysHowLongItTakes) {
   EXPECT_EQ(pack_progress({.done = 1200, .all = 5000, .bytes = 3 << 20}, 60),
-            "1200 of 5000 images, 24.0 %, 3.00 MiB, 3 min 10 s left");
-  EXPECT_EQ(pack_progress({.done = 1, .all = 100, .bytes = 64}, 200), "1 of 100 images, 1.00 %, 64 B, 5 h 30 min left");
+            "1200 of 5000 images, 24 %, 3 MiB, 3 min 10 s left");
+  EXPECT_EQ(pack_progress({.done = 1, .all = 100, .bytes = 64}, 200), "1 of 100 images, 1.0 %, 64 B, 5 h 30 min left");
   EXPECT_EQ(pack_progress({.done = 100, .all = 100, .bytes = 64}, 200), "100 of 100 images, 100 %, 64 B, 0 s left");
 }
 
