@@ -334,10 +334,10 @@ BucketTrial try_buckets(TrainStep& trial, comm::Communicator& control, const std
   const auto element_bytes = static_cast<std::int64_t>(size_of(trial.reducer().sent_as()));
   const bool overlaps = trial.reducer().overlaps();
   const bool tries = options.contest_steps > 0 && trial.replan_obstacle().empty();
-  // What needs memory of its own, as large as a bucket, is not given more than the plan at hand takes.
+  // What needs memory of its own, as large as a bucket, is not given more than the plan at hand or a default one takes.
   std::int64_t most = std::numeric_limits<std::int64_t>::max();
   if (trial.reducer().bytes() > 0) {
-    most = 0;
+    most = comm::BucketOptions().head_bytes / element_bytes;
     for (const comm::Bucket& bucket : own) {
       most = std::max(most, bucket.end - bucket.begin);
     }

@@ -56,8 +56,9 @@ struct BucketTrial {
 ///
 /// The plan decides the order of sums, so it belongs to the beginning of a run: make the steps with a TrainStep of the
 /// same options, cuda_graph off, and throw it away; train with another one that has BucketOptions::ends, and keep these
-/// for the run's next beginning. Where sums need memory of their own no plan has larger buckets than the one at hand.
-/// Where the step has a replan_obstacle() (zero1) nothing is tried: the first search decides.
+/// for the run's next beginning. Where sums need memory of their own (gradients that travel as 16 bits, sums in an
+/// order) no plan has larger buckets than the one at hand and than BucketOptions::head_bytes. Where the step has a
+/// replan_obstacle() (zero1) nothing is tried: the first search decides.
 ///
 /// Collective. step: makes one step of `trial`, all its micro-batches. Plans change between steps
 /// (TrainStep::replan_buckets()). control: for host tensors, of the same ranks. With one rank it makes no step and

@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
       "labels and checksums; a damaged one is noticed when it is opened or read.\n\n"
       "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
       "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
-      "                                                                 slowly: 10 times the size, other random parts\n"
+      "                                                                 slowly: a larger file, and other bits\n"
       "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n\n"
       "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image, a file that exists; 3 a full disk.",
       "lockstep-pack");

@@ -90,7 +90,14 @@ class Ahead {
   Ahead(std::int64_t count, int threads, std::function<Prepared(std::int64_t)> make)
       : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
     for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this] { work(); });
+      try {
+        threads_.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {  // the system has no more: those that there are do the work
+        if (threads_.empty()) {
+          throw;
+        }
+        break;
+      }
     }
   }
   ~Ahead() {

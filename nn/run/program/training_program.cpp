@@ -505,9 +505,10 @@ struct TrainingProgram::Impl {
     trainer.reset();
     options.buckets = {};
     options.buckets.ends = trial->ends;
-    resolved.buckets = trial->tried.empty()
-                           ? concat("planned from ", how.steps, " trial steps")
-                           : concat("the best of ", trial->tried.size(), " plans in ", trial->steps, " trial steps");
+    resolved.buckets = trial->tried.empty() ? concat("planned from ", how.steps, " trial steps")
+                                            : concat("the best of ", trial->tried.size(),
+                                                     trial->tried.size() == 1 ? " plan in " : " plans in ",
+                                                     trial->steps, " trial steps");
     if (saved) {
       resolved.buckets += concat(", as the plan of ", resume_from, " is of another run");
     }
