@@ -182,11 +182,10 @@ struct DataSplit {
 ///                an error of the reader, DataError with its name: damaged_images() finds them before. Fingerprints are
 ///                those of names and options, as contents would cost a pass over all files. The statistics are
 ///                ImageNet's. UsageError in a build without the libraries.
-///   packed:FILE  a folder's images in one file, as lockstep-pack writes them (packed/packed_file.hpp): the same
-///   samples,
+///   packed:FILE  such a folder in one file, as lockstep-pack writes it (packed/packed_file.hpp): the same samples,
 ///                names and statistics, so a run may go on from one to the other. Fingerprints are the folder's, but
 ///                those of stored pixels where they differ from what the folder gives: pictures that were resized, or
-///                JPEGs with four times the image's size, which a folder decodes smaller. A sample's checksum is looked
+///                JPEGs with four times the image's side, which a folder decodes smaller. A sample's checksum is looked
 ///                at when it is read. UsageError for val_fraction and left_out, which are lockstep-pack's, and for
 ///                stored files in a build without the libraries.
 ///   synthetic    drawn from (seed, split, index) alone, see synthetic.cpp; no files.

@@ -257,6 +257,19 @@ TEST(BenchLoader, SmallImages) {
   }
 }
 
+TEST(BenchLoader, PackedFilesBesideTheFolder) {
+  const TemporaryFolder folder;
+  const Ended ended =
+      run(0, "bench_loader", "--iterations 3 --benchmark_filter='/224/middle' --benchmark_out=" + folder / "l.json");
+  if (ended.count("this build has no libjpeg-turbo") > 0) {
+    GTEST_SKIP() << "this build decodes no pictures";
+  }
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(expect_results(read(folder / "l.json"), 1),
+            (std::vector<std::string>{"loader/folder/224/middle", "loader/packed/files/224/middle",
+                                      "loader/packed/pixels/224/middle"}));
+}
+
 TEST(BenchInference, OneSize) {
   const TemporaryFolder folder;
   const Ended ended =
