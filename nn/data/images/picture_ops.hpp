@@ -39,7 +39,10 @@ inline constexpr int kPictureOps = 14;
 ///   posterize   keeps so many upper bits; solarize: inverts values that are not below
 ///   autocontrast, equalize   each channel by itself
 ///
-/// A position in the middle of two pixels is the one to the right (below), where torchvision's depends on rounding.
+/// Pillow, which torchvision calls for pictures, gives the same bytes but for color, contrast and sharpness, where some
+/// differ by 1, and single pixels of a turn. A position in the middle of two pixels is the one to the right (below),
+/// where torchvision's depends on rounding.
+///
 /// magnitude: finite; of a blend at least -1, of posterize 0 to 8. copy: memory that stays for the next image.
 void apply(PictureOp op, double magnitude, const Extent& size, std::span<std::uint8_t> image,
            std::vector<std::uint8_t>& copy);

@@ -223,13 +223,13 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
   const Steps kept{12, 30};
-  for (const std::int64_t step : {6, 12, 18, 24, 30, 36}) {
+  for (const std::int64_t step : {12, 24, 30}) {  // falls in, changes nothing, falls in and another one out
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));
       Looks killed(job, name, step);
       const auto failures = train(job, killed);
       if (failures != comm::none_failed(2)) {
-        expect_all_say(failures, "killed");
+        testing::expect_holds(failures[0], "killed");  // the others: that it has left
         RunObserver nobody;
         ASSERT_EQ(train(job, nobody), comm::none_failed(2));
       }
