@@ -17,8 +17,8 @@ namespace lockstep::ops {
 /// With a batch, a, b and c have a leading axis of that extent, and each entry is a separate product. Sums run in
 /// accumulation_dtype(dtype), the type of the bias too; bias and activation are applied before c is rounded. (cuBLASLt
 /// rounds the bias to c's type first.) "reference" on the host adds the products of a sum in the order of k: a row of c
-/// has the same bits whatever m is and for any number of threads. The tests find the same for m with "onednn". relu of
-/// a product that is NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and cuBLASLt (as reported).
+/// has the same bits whatever m is and for any number of threads. With AVX-512 the tests find the same for m with
+/// "onednn". relu of NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< number of separate products; 0: one product, without a leading axis

@@ -32,8 +32,9 @@ struct SampleView {
 /// The parameters are only read: several objects may share one set, each with its own context and thread, as long as
 /// nobody writes the parameters meanwhile. Batch norm uses the statistics of evaluation.
 ///
-/// With our own kernels and with oneDNN, a sample's result does not depend on how many others are computed with it
-/// (tested).
+/// A sample's result does not depend on how many others are computed with it (tested): with our own kernels and, where
+/// the processor has AVX-512, with oneDNN. Without AVX-512 oneDNN takes other loops for other numbers; last bits
+/// differ.
 class Inference {
  public:
   /// Context and parameters must outlive it. UsageError for max_batch below 1, and for parameters of another type or

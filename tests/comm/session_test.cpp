@@ -2,12 +2,15 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
 #include <string>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <lockstep/runtime/files/json.hpp>
 
+#include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -45,6 +48,22 @@ TEST(Session, AloneIsAWorldOfOne) {
     EXPECT_EQ(o.count("rank 0 ended with 0"), 1) << o.output;
     EXPECT_EQ(o.count("on one rank without MPI"), kMpirun.empty() ? 1 : 0) << o.output;
   }
+}
+
+TEST(Session, AloneItSharesNoFolderWithOthers) {
+  NEEDS_MPI();
+  const testing::TemporaryFolder folder;
+  char host[256] = "";
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
+  const std::string name(host);
+  // Open MPI 4 takes this one for every program that is started alone; here it cannot be made.
+  const std::string sessions = folder / ("ompi." + name.substr(0, name.find('.')) + "." + std::to_string(::getuid()));
+  std::filesystem::create_directory(sessions);
+  testing::put_file(sessions + "/jf.0", "");
+  const Ended o = run(0, "ok", "TMPDIR=" + folder.path());
+  EXPECT_EQ(o.code, 0) << o.output;
+  const std::filesystem::directory_iterator left(folder.path());
+  EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "its own folder is deleted";
 }
 
 TEST(Session, RanksUnderALauncher) {

@@ -1300,7 +1300,8 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
   const Ended one = train_resnet(0, data + " --workers 1" + out("one"));
   ASSERT_EQ(one.code, 0) << one.output;
   for (const char* words : {"random parts to train on, 0.3 to 0.9 of the area, ratios 0.75 to 1.3333",
-                            "training images: colour jitter 0.4 0.4 0.4 0.1, erased"}) {
+                            "training images: RandAugment of 2 operations, magnitude 9, colour jitter 0.4 0.4 0.4 0.1, "
+                            "erased"}) {
     EXPECT_NE(one.output.find(words), std::string::npos) << words << "\n" << one.output;
   }
   ASSERT_EQ(train_resnet(0, data + " --workers 3" + out("three")).code, 0);

@@ -2,15 +2,18 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/detail/world.hpp>
@@ -85,6 +88,18 @@ int initialise(int& argc, char**& argv) {
   // hanging, when the process is killed while it begins.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
+  }
+  // All such worlds would share one folder for temporary files, and the one that ends deletes it under the others:
+  // their MPI_Init then fails. So each has its own, which Open MPI makes and deletes.
+  if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
+    std::error_code error;
+    const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+    if (!error) {
+      environment.set("OMPI_MCA_orte_jobfam_session_dir",
+                      (temporary / concat("ompi.", ::getuid(), '.', ::getpid(), '.', us)).c_str());
+    }
   }
   // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one, the
   // process is either right (a step of one task), or Session says in one line what is missing.
