@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/images/auto_augment.hpp>
 #include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/crop.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -1,27 +1,12 @@
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/images/picture_ops.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
-namespace lockstep::nn {
-
-/// How operations are chosen for an image.
-enum class AutoAugment : unsigned char {
-  none,
-  /// One operation with one of 31 magnitudes: Mueller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art
-  /// Data Augmentation" (2021), torchvision's TrivialAugmentWide.
-  trivial,
-  /// Two operations, each with magnitude 9 of 0 to 30: Cubuk et al., "RandAugment: Practical automated data
-  /// augmentation with a reduced search space" (2020), torchvision's RandAugment.
-  rand
-};
-/// Of "none", "trivial" and "rand". UsageError for other names.
-[[nodiscard]] AutoAugment parse_auto_augment(const std::string& name);
-
-namespace images {
+namespace lockstep::nn::images {
 
 /// An operation and how much of it.
 struct Chosen {
@@ -40,5 +25,4 @@ inline constexpr int kMagnitudes = 31;
 /// What an image goes through, in this order: all operations equally often, either way equally often.
 [[nodiscard]] std::vector<Chosen> choose(AutoAugment policy, const Extent& size, Random& random);
 
-}  // namespace images
-}  // namespace lockstep::nn
+}  // namespace lockstep::nn::images
