@@ -222,10 +222,10 @@ TEST(Session, AStallIsReportedRankByRank) {
   }
   EXPECT_EQ(twice.count(", process is stopped"), 2) << twice.output;
   EXPECT_EQ(twice.count("lockstep: error:"), 0) << twice.output;
-  const Ended ends = run(2, "stall ever", "LOCKSTEP_TEST_WATCHDOG=2");
+  const Ended ends = run(2, "stall ever", "LOCKSTEP_TEST_WATCHDOG=5");
   EXPECT_EQ(ends.code, 76) << ends.output;
   EXPECT_EQ(ends.count("lockstep:   rank 1: computing step 3, " + stopped), 1) << ends.output;
-  EXPECT_EQ(ends.count("lockstep: error: rank 0: no progress for 2 s while waiting for the gradients of step 3"), 1)
+  EXPECT_EQ(ends.count("lockstep: error: rank 0: no progress for 5 s while waiting for the gradients of step 3"), 1)
       << ends.output;
   EXPECT_EQ(ends.count("the process is stopped; it was computing step 3, 1 of 3 buckets enqueued, conv2.weight"), 1)
       << ends.output;
