@@ -105,6 +105,7 @@ TEST_F(CudaBatchNorm, ValidOutsideTheBatchIsTheNearestInside) {
     expect_taken_for(cuda(), testing::batch_norm_stats_case(p), 1, told, meant);
     expect_taken_for(cuda(), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), 3, told, meant);
     expect_taken_for(cuda(), testing::batch_norm_backward_apply_case(p), 4, told, meant);
+    expect_taken_for(cuda(), testing::batch_norm_backward_apply_pair_case(p), 1, told, meant);
   }
 }
 
@@ -138,6 +139,10 @@ TEST_F(CudaBatchNorm, PaddingTakesNoPart) {
       check(testing::batch_norm_backward_reduce_case(p, GradMode::accumulate),
             testing::batch_norm_backward_reduce_case(host, GradMode::accumulate), {0, 1, 5});
       check(testing::batch_norm_backward_apply_case(p), testing::batch_norm_backward_apply_case(host), {0, 6, 7});
+      check(testing::batch_norm_backward_reduce_pair_case(p, GradMode::ignore, GradMode::accumulate),
+            testing::batch_norm_backward_reduce_pair_case(host, GradMode::ignore, GradMode::accumulate), {0, 3, 4, 6});
+      check(testing::batch_norm_backward_apply_pair_case(p), testing::batch_norm_backward_apply_pair_case(host),
+            {2, 5, 8});
     }
   }
 }
@@ -187,6 +192,8 @@ TEST_F(CudaBatchNorm, SameBitsEveryTime) {
   const BatchNormParams p{{300, 64}, DType::bf16, 299, true, true, true};
   testing::expect_repeatable(testing::batch_norm_stats_case(p), cuda());
   testing::expect_repeatable(testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), cuda());
+  testing::expect_repeatable(testing::batch_norm_backward_reduce_pair_case(p, GradMode::overwrite, GradMode::overwrite),
+                             cuda());
 }
 
 TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
