@@ -367,8 +367,8 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
     const auto seed = static_cast<std::uint64_t>(item.inputs.size());
     const bool starts = of == ops::GradMode::accumulate;
     item.inputs.push_back({concat("x ", seed), p.shape, p.dtype, normal(seed)});
-    item.inputs.push_back(
-        {concat("coefficients ", seed), Shape{4, channels}, parameters, batch_norm_coefficients(channels)});
+    item.inputs.push_back({concat("coefficients ", seed), Shape{4, channels}, parameters,
+                           seed == 4 ? batch_norm_coefficients(channels) : uniform(seed, 0.5, 2)});
     item.outputs.push_back({concat("sums ", seed), Shape{2, channels}, parameters, {}});
     item.outputs.push_back({concat("dweight ", seed), Shape{channels}, parameters, starts ? normal(5) : Generator()});
     item.outputs.push_back({concat("dbias ", seed), Shape{channels}, parameters, starts ? normal(7) : Generator()});

@@ -137,7 +137,7 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
       add(
           p, [](const BatchNormParams& q) { return batch_norm_apply_pair_case(q); }, true);
     }
-    for (const std::size_t which : {0, 1}) {
+    for (std::size_t which = 0; which < 2 && p.second; ++which) {
       add(
           p, [=](const BatchNormParams& q) { return batch_norm_backward_pair_cases(q, turn)[which]; }, true);
     }

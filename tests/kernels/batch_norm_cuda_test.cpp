@@ -109,6 +109,29 @@ TEST_F(CudaBatchNorm, ValidOutsideTheBatchIsTheNearestInside) {
   }
 }
 
+TEST_F(CudaBatchNorm, StatsOfPartsAreMerged) {
+  for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
+    const OpCase item = testing::batch_norm_merge_stats_case(17, DType::f32, rows);
+    compare(item, cuda(), testing::plain_twin(item), cpu(), item.tolerance);
+  }
+}
+
+/// Both norms have coefficients and sums of their own.
+TEST_F(CudaBatchNorm, BackwardOfAPair) {
+  for (BatchNormParams p : {BatchNormParams{{6, 11, 16}, DType::f32, 5, false, true, true},
+                            BatchNormParams{{7, 31}, DType::f32, -1, false, true, false},
+                            BatchNormParams{{700, 24}, DType::f32, 600, false, true, true}}) {
+    for (const std::size_t which : {0, 1}) {
+      for (const testing::DeviceCase& item : testing::device_cases([&](DType dtype) {
+             p.dtype = dtype;
+             return testing::batch_norm_backward_pair_cases(p, 3)[which];
+           })) {
+        compare(item.device, cuda(), item.host, cpu(), item.tolerance);
+      }
+    }
+  }
+}
+
 /// normal() in the first rows, NaN in the others.
 Generator with_padding(std::int64_t elements) {
   return [=](GuardedTensor& x) {
