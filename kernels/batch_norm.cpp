@@ -62,6 +62,15 @@ void check_backward(std::string_view op, const TensorView& dy, const TensorView&
   require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
 }
 
+/// Both gradients of parameters, unless they are ignored.
+void check_gradients(std::string_view op, GradMode mode, const TensorView& dweight, const TensorView& dbias,
+                     const TensorView& x) {
+  if (mode != GradMode::ignore) {
+    require_tensor(op, {dweight, "dweight"}, accumulation_dtype(x.dtype), Shape{x.shape.back()});
+    require_tensor(op, {dbias, "dbias"}, accumulation_dtype(x.dtype), Shape{x.shape.back()});
+  }
+}
+
 /// What batch_norm_finalize and batch_norm_coefficients demand beyond the type of stats.
 void check_finalize(std::string_view op, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                     double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
@@ -262,12 +271,7 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
   require_on(context.device(), kOp,
              {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &masked, &workspace});
   check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
-  const DType parameters = accumulation_dtype(x.dtype);
-  const std::int64_t channels = x.shape.back();
-  if (mode != GradMode::ignore) {
-    require_tensor(kOp, {dweight, "dweight"}, parameters, Shape{channels});
-    require_tensor(kOp, {dbias, "dbias"}, parameters, Shape{channels});
-  }
+  check_gradients(kOp, mode, dweight, dbias, x);
   check_given(kOp, {masked, "masked"}, x.dtype, x.shape);
   check_workspace(kOp, context, x, workspace);
   const TensorView none;
@@ -311,6 +315,90 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
            [=](auto& c) -> decltype(backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats,
                                                                        valid, dx, dresidual)) {
              backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats, valid, dx, dresidual);
+           });
+}
+
+void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
+                                     const TensorView& mask, const NormBackward& first, const NormBackward& second,
+                                     const TensorView& valid, const TensorView& masked, const TensorView& workspace) {
+  constexpr std::string_view kOp = "batch_norm_backward_reduce_pair";
+  require_on(context.device(), kOp, {&dy, &dy2, &mask, &valid, &masked, &workspace});
+  check_input(kOp, first.x);
+  require_tensor(kOp, {second.x, "x of the second norm"}, first.x.dtype, first.x.shape);
+  for (const NormBackward* norm : {&first, &second}) {
+    require_on(context.device(), kOp, {&norm->x, &norm->coefficients, &norm->sums, &norm->dweight, &norm->dbias});
+    check_backward(kOp, dy, dy2, mask, norm->x, norm->coefficients, valid, norm->sums);
+    check_gradients(kOp, norm->mode, norm->dweight, norm->dbias, norm->x);
+  }
+  require_tensor(kOp, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(dy.numel()))});
+  require_tensor(kOp, {masked, "masked"}, first.x.dtype, first.x.shape);
+  check_workspace(kOp, context, first.x, workspace);
+  check_apart(kOp,
+              {{first.sums, "sums of the first norm"},
+               {second.sums, "sums of the second norm"},
+               {first.dweight, "dweight of the first norm"},
+               {second.dweight, "dweight of the second norm"},
+               {first.dbias, "dbias of the first norm"},
+               {second.dbias, "dbias of the second norm"},
+               {masked, "masked"},
+               {workspace, "workspace"}},
+              {{dy, "dy"},
+               {dy2, "dy2"},
+               {mask, "mask"},
+               {first.x, "x of the first norm"},
+               {second.x, "x of the second norm"},
+               {first.coefficients, "coefficients of the first norm"},
+               {second.coefficients, "coefficients of the second norm"},
+               {valid, "valid"}},
+              {&dy, &dy2});
+  if (context.device().kind == DeviceKind::cpu) {
+    batch_norm_backward_reduce(context, dy, dy2, mask, first.x, first.coefficients, valid, first.mode, first.sums,
+                               first.dweight, first.dbias, masked, workspace);
+    batch_norm_backward_reduce(context, masked, {}, {}, second.x, second.coefficients, valid, second.mode, second.sums,
+                               second.dweight, second.dbias, {}, workspace);
+    return;
+  }
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_backward_reduce_pair(c, dy, dy2, mask, first, second, valid,
+                                                                             masked, workspace)) {
+             backend::batch_norm_backward_reduce_pair(c, dy, dy2, mask, first, second, valid, masked, workspace);
+           });
+}
+
+void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
+                                    const NormBackward& second, const TensorView& stats, const TensorView& valid) {
+  constexpr std::string_view kOp = "batch_norm_backward_apply_pair";
+  require_on(context.device(), kOp, {&g, &stats, &valid});
+  check_input(kOp, first.x);
+  require_tensor(kOp, {second.x, "x of the second norm"}, first.x.dtype, first.x.shape);
+  for (const NormBackward* norm : {&first, &second}) {
+    require_on(context.device(), kOp, {&norm->x, &norm->coefficients, &norm->sums, &norm->dx});
+    check_backward(kOp, g, {}, {}, norm->x, norm->coefficients, valid, norm->sums);
+    require_tensor(kOp, {norm->dx, "dx"}, norm->x.dtype, norm->x.shape);
+  }
+  require_tensor(kOp, {stats, "stats"}, accumulation_dtype(first.x.dtype), Shape{2 * first.x.shape.back() + 1});
+  check_apart(kOp, {{first.dx, "dx of the first norm"}, {second.dx, "dx of the second norm"}},
+              {{g, "g"},
+               {first.x, "x of the first norm"},
+               {second.x, "x of the second norm"},
+               {first.coefficients, "coefficients of the first norm"},
+               {second.coefficients, "coefficients of the second norm"},
+               {first.sums, "sums of the first norm"},
+               {second.sums, "sums of the second norm"},
+               {stats, "stats"},
+               {valid, "valid"}},
+              {&g});
+  if (context.device().kind == DeviceKind::cpu) {
+    const bool in_place = first.dx.data == g.data;  // then the other norm reads g before
+    for (const NormBackward* norm : {in_place ? &second : &first, in_place ? &first : &second}) {
+      batch_norm_backward_apply(context, g, {}, {}, norm->x, norm->coefficients, norm->sums, stats, valid, norm->dx,
+                                {});
+    }
+    return;
+  }
+  dispatch(context, kOp,
+           [=](auto& c) -> decltype(backend::batch_norm_backward_apply_pair(c, g, first, second, stats, valid)) {
+             backend::batch_norm_backward_apply_pair(c, g, first, second, stats, valid);
            });
 }
 

@@ -28,8 +28,8 @@ namespace lockstep::ops {
 /// Bytes of the ReLU mask of a tensor of numel elements (a multiple of 4).
 [[nodiscard]] std::size_t relu_mask_bytes(std::int64_t numel);
 
-/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) of batch_norm_stats and batch_norm_backward_reduce for x on
-/// this device.
+/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) of the ops that take sums, batch_norm_stats and
+/// batch_norm_backward_reduce or their like, for x on this device.
 [[nodiscard]] std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView& x);
 
 /// Statistics of the valid rows of x. Chunks are joined by the pairwise formula of Chan, Golub and LeVeque (1979).
@@ -91,6 +91,25 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                                const TensorView& stats, const TensorView& valid, const TensorView& dx,
                                const TensorView& dresidual);
 
+/// One of the two batch norms of batch_norm_apply_pair in its backward pass. Views as above.
+struct NormBackward {
+  TensorView x, coefficients, sums;
+  TensorView dweight{}, dbias{};  ///< may be missing with ignore, and in the apply
+  GradMode mode = GradMode::ignore;
+  TensorView dx{};  ///< in the apply
+};
+
+/// batch_norm_backward_reduce of both norms: each gets the gradient g, which is stored in masked. mask and masked are
+/// given. On the host these are the calls for each norm, on a GPU one launch with the same bits.
+void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
+                                     const TensorView& mask, const NormBackward& first, const NormBackward& second,
+                                     const TensorView& valid, const TensorView& masked, const TensorView& workspace);
+
+/// batch_norm_backward_apply of both norms for the gradient g, masked of the op above, likewise. The count of stats is
+/// that of both. One dx may be g.
+void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
+                                    const NormBackward& second, const TensorView& stats, const TensorView& valid);
+
 namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
 OnContext<CpuContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
 OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
@@ -113,6 +132,8 @@ OnContext<CudaContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
 OnContext<CudaContext, decltype(ops::batch_norm_apply_pair)> batch_norm_apply_pair;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
+OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce_pair)> batch_norm_backward_reduce_pair;
+OnContext<CudaContext, decltype(ops::batch_norm_backward_apply_pair)> batch_norm_backward_apply_pair;
 }  // namespace backend
 
 }  // namespace lockstep::ops

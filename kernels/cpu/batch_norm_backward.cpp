@@ -6,6 +6,7 @@
 
 #include <lockstep/kernels/cpu/batch_norm_periods.hpp>
 #include <lockstep/kernels/cpu/batch_norm_registers.hpp>
+#include <lockstep/kernels/cpu/batch_norm_sums.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/relu_mask.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
@@ -106,39 +107,7 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
                                      product, slots.joined(i));
     }
   });
-  const auto give = [mode](V value, V* gradient, int64_t c) {
-    if (mode == GradMode::overwrite) {
-      gradient[c] = value;
-    } else if (mode == GradMode::accumulate) {
-      gradient[c] += value;
-    }
-  };
-  if (chunks == 0) {
-    std::fill_n(sums, 2 * channels, V(0));
-    for (int64_t c = 0; c < channels; ++c) {
-      give(V(0), dbias, c);
-      give(V(0), dweight, c);
-    }
-    return;
-  }
-  parallel_ranges(context, channels, std::max(int64_t{1}, kGrain / chunks), [&](int64_t first, int64_t last) {
-    double* sum = slots.joined(0);
-    double* product = sum + channels;
-    for (int64_t i = 1; i < chunks; ++i) {
-      const double* chunk = slots.joined(i);
-#pragma omp simd
-      for (int64_t c = first; c < last; ++c) {
-        sum[c] += chunk[c];
-        product[c] += chunk[channels + c];
-      }
-    }
-    for (int64_t c = first; c < last; ++c) {
-      sums[c] = static_cast<V>(sum[c]);
-      sums[channels + c] = static_cast<V>(product[c]);
-      give(sums[c], dbias, c);
-      give(sums[channels + c], dweight, c);
-    }
-  });
+  join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
 /// dx = scale * g + (x - mean) * slope + offset; each channel's numbers are read as if repeated over a period.

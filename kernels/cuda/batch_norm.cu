@@ -5,6 +5,7 @@
 #include <numeric>
 #include <type_traits>
 
+#include <lockstep/kernels/cuda/batch_norm_sums.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/tickets.hpp>
 
@@ -22,48 +23,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using gpu::Pack;
-using std::int64_t;
-
-constexpr int kBlock = 256;
-
-/// The batch: rows are samples * per_sample.
-struct Batch {
-  int64_t samples;
-  int64_t per_sample;
-};
-
-/// Rows that count. A number of samples outside 0 .. N is replaced by the nearest one inside.
-__device__ int64_t valid_rows(const Batch& batch, const int64_t* valid) {
-  if (valid == nullptr) {
-    return batch.samples * batch.per_sample;
-  }
-  const int64_t samples = *valid;
-  return (samples < 0 ? 0 : samples < batch.samples ? samples : batch.samples) * batch.per_sample;
-}
-
-template <class T, int kCount>
-__device__ Pack<float, kCount> floats(const Pack<T, kCount>& raw) {
-  Pack<float, kCount> values;
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    values.at[j] = gpu::to_float(raw.at[j]);
-  }
-  return values;
-}
-
-template <int kCount, class T>
-__device__ Pack<float, kCount> load_floats(const T* from) {
-  return floats(gpu::load<kCount>(from));
-}
-
-template <int kCount>
-__device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
-#pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    a.at[j] += b.at[j];
-  }
-}
+using namespace batch_norm;
 
 /// Zero where the mask has no bit.
 template <int kCount>
@@ -75,49 +35,6 @@ __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
 }
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
-
-constexpr int kTile = 8;           // columns of a tile at most: 128 bytes of a row, few chunks for one block to join
-constexpr int kNarrowTile = 32;    // the same, in single elements
-constexpr int64_t kLeastRows = 8;  // of a thread
-constexpr int64_t kMostRows = 64;  // rows of a thread: the rounding errors of its sums grow with them
-constexpr int64_t kWantedTiles = 1024;  // pieces of work that fill a large GPU
-
-/// How the sums of (rows, channels) are divided; a column is a thread's part of a row. Depends on the shape only.
-struct Tiling {
-  int64_t channels;
-  int64_t tiles;  // of columns
-  int tile;       // columns
-  int lanes;      // threads that share a column
-  int64_t chunk;  // rows
-  int64_t chunks;
-
-  Tiling(int64_t rows, int64_t channels_, int per_column) : channels(channels_) {
-    const int64_t columns = channels / per_column;
-    const int64_t most = per_column > 1 ? kTile : kNarrowTile;
-    tiles = (columns + most - 1) / most;
-    tile = static_cast<int>((columns + tiles - 1) / tiles);
-    lanes = kBlock / tile;
-    const int64_t wanted = (kWantedTiles + tiles - 1) / tiles;
-    chunk = std::clamp((rows + lanes * wanted - 1) / (lanes * wanted), kLeastRows, kMostRows) * lanes;
-    chunks = std::max((rows + chunk - 1) / chunk, int64_t{1});
-  }
-  [[nodiscard]] unsigned blocks() const { return gpu::blocks_for(tiles * chunks, 1); }
-};
-
-/// A block's share of a sum: a chunk of a tile.
-struct Item {
-  int64_t chunk;
-  int64_t tile;
-
-  __device__ Item(const Tiling& tiling, int64_t number)
-      : chunk(tiling.chunks - 1 - number / tiling.tiles), tile(number % tiling.tiles) {}
-};
-
-/// A thread's part of a sum, which it hands to another thread.
-template <class Real, int kValues>
-struct Part {
-  Real at[kValues];
-};
 
 /// kCount means, kCount sums of squared deviations from them, the number of rows.
 template <class Real, int kCount>
@@ -142,45 +59,6 @@ struct JoinMoments {
     }
   }
 };
-
-struct JoinSums {
-  template <class Real, int kValues>
-  __device__ void operator()(Part<Real, kValues>& a, const Part<Real, kValues>& b) const {
-#pragma unroll
-    for (int k = 0; k < kValues; ++k) {
-      a.at[k] += b.at[k];
-    }
-  }
-};
-
-/// Joins the parts of `lanes` threads that are `tile` threads apart; lane 0 has the result. All threads of the block
-/// call it. The upper half hands its parts to the lower half until one lane is left: a fixed order.
-template <class Join, class Real, int kValues>
-__device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
-  LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread / tile;
-  while (lanes > 1) {
-    const int half = (lanes + 1) / 2;
-    if (lane >= half && lane < lanes) {  // once a thread, so that what others still read stays
-#pragma unroll
-      for (int k = 0; k < kValues; ++k) {
-        parked[k][thread] = mine.at[k];
-      }
-    }
-    __syncthreads();  // parked is written
-    if (lane < lanes - half) {
-      Part<Real, kValues> other;
-#pragma unroll
-      for (int k = 0; k < kValues; ++k) {
-        other.at[k] = parked[k][thread + half * tile];
-      }
-      join(mine, other);
-    }
-    lanes = half;
-  }
-  __syncthreads();  // parked may be used again
-}
 
 /// Moments of rows lane, lane + lanes, .. of x, a column of a chunk of `rows` rows, in one pass. It sums deviations
 /// from the thread's first value: x may have a mean far from 0, and an outlier as first value costs precision by at
@@ -258,29 +136,6 @@ __device__ void finalize(const Finalize& to, float stored_mean, float stored_squ
         static_cast<float>((1.0 - to.momentum) * static_cast<double>(to.running_mean[c]) + to.momentum * mean);
     to.running_var[c] = static_cast<float>((1.0 - to.momentum) * static_cast<double>(to.running_var[c]) +
                                            to.momentum * (squares / unbiased));
-  }
-}
-
-/// Joins the chunks of a tile: as many lanes as the block has for each of its channels share the `live` chunks, each a
-/// run of neighbouring ones. Calls join_chunks(c, first, last, part) with a zero part in each of them, adds the parts
-/// up, and calls finish(c, part) in one. All threads of the block call it. In double: hundreds of chunks cost no
-/// precision.
-template <int kValues, class JoinChunks, class Finish>
-__device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
-                           Finish finish) {
-  const int width = tiling.tile * kCount;
-  const int lanes = kBlock / width;
-  const int lane = static_cast<int>(threadIdx.x) / width;
-  const int64_t c = tile * width + threadIdx.x % width;
-  const int64_t share = (live + lanes - 1) / lanes;
-  const int64_t first = lane * share;
-  Part<double, kValues> part{};
-  if (lane < lanes && c < tiling.channels) {
-    join_chunks(c, first, first + share < live ? first + share : live, part);
-  }
-  join_lanes(part, width, lanes, JoinSums{});
-  if (lane == 0 && c < tiling.channels) {
-    finish(c, part);
   }
 }
 
@@ -368,43 +223,44 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// What becomes of the sums: sums: (2, C); dweight, dbias: (C), null when they are not wanted.
-struct Gradients {
-  float* sums;
-  float* dweight;
-  float* dbias;
-  bool accumulate;
+/// A norm whose gradients are summed.
+template <class T>
+struct Summed {
+  const T* x;                 // (rows, C)
+  const float* coefficients;  // (4, C)
+  Gradients to;
 };
 
-/// dy, dy2, x: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; coefficients: (4, C); partial:
-/// (2, chunks, C): sum g and sum g * (x - mean); tickets: zeros, before and after. Reads the valid rows of dy, dy2 and
-/// x once and one bit of the mask per element, and with kStore writes g, rounded, and 0 in padding rows; the sums are
-/// those of what is written. Writes and reads 8 bytes per chunk and channel.
-template <class T, bool kSecond, bool kMask, bool kStore, int kCount>
+/// dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and
+/// sum g * (x - mean), with kPair (3, chunks, C), where the last is that of `other`, a norm that gets the same g;
+/// tickets: zeros, before and after. Reads the valid rows of dy, dy2 and x once and one bit of the mask per element,
+/// and with kStore writes g, rounded, and 0 in padding rows; the sums are those of what is written. Writes and reads 4
+/// bytes per sum, chunk and channel.
+template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
-    backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
-                         const float* coefficients, const int64_t* valid, T* masked, float* partial, unsigned* tickets,
-                         Gradients to) {
+    backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
+                         Summed<T> norm, Summed<T> other, const int64_t* valid, T* masked, float* partial,
+                         unsigned* tickets) {
+  constexpr int kSums = kPair ? 3 : 2;
   const int64_t valid_row = valid_rows(batch, valid);
   const int64_t channels = tiling.channels;
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const int64_t step = channels * tiling.lanes;
-  const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 2>& part) {
+  const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, kSums>& part) {
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
-      part.at[0] += static_cast<double>(partial[i * channels + c]);
-      part.at[1] += static_cast<double>(partial[(tiling.chunks + i) * channels + c]);
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) {
+        part.at[k] += static_cast<double>(partial[(k * tiling.chunks + i) * channels + c]);
+      }
     }
   };
-  const auto finish = [&](int64_t c, const Part<double, 2>& part) {
-    const float sum = static_cast<float>(part.at[0]);
-    const float product = static_cast<float>(part.at[1] * static_cast<double>(coefficients[3 * channels + c]));
-    to.sums[c] = sum;
-    to.sums[channels + c] = product;
-    if (to.dweight != nullptr) {
-      to.dweight[c] = to.accumulate ? to.dweight[c] + product : product;
-      to.dbias[c] = to.accumulate ? to.dbias[c] + sum : sum;
+  const auto finish = [&](int64_t c, const Part<double, kSums>& part) {
+    write_sums(norm.to, part.at[0], part.at[1] * static_cast<double>(norm.coefficients[3 * channels + c]), channels, c);
+    if constexpr (kPair) {
+      write_sums(other.to, part.at[0], part.at[2] * static_cast<double>(other.coefficients[3 * channels + c]), channels,
+                 c);
     }
   };
   for (int64_t number = blockIdx.x; number < tiling.tiles * tiling.chunks; number += gridDim.x) {
@@ -415,24 +271,32 @@ __global__ void __launch_bounds__(kBlock, 2)
     const bool mine = lane < tiling.lanes && c < channels;
     const int64_t begin = (item.chunk * tiling.chunk + lane) * channels + c;
     const int count = lane < rows ? static_cast<int>((rows - lane + tiling.lanes - 1) / tiling.lanes) : 0;
-    Part<float, 2 * kCount> sums{};
+    Part<float, kSums * kCount> sums{};
     if (mine && count > 0) {
       Pack<float, kCount> mean;
+      [[maybe_unused]] Pack<float, kCount> other_mean;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
-        mean.at[j] = coefficients[2 * channels + c + j];
+        mean.at[j] = norm.coefficients[2 * channels + c + j];
+        if constexpr (kPair) {
+          other_mean.at[j] = other.coefficients[2 * channels + c + j];
+        }
       }
       // Several rows at a time: what they need is on its way before the first of it is waited for.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];
+        [[maybe_unused]] Pack<T, kCount> raw_other[kRows];
         [[maybe_unused]] Pack<T, kCount> raw_second[kRows];
         [[maybe_unused]] unsigned bits[kRows];
 #pragma unroll
         for (int k = 0; k < kRows; ++k) {
           const int64_t at = begin + (first + k) * step;
           raw_g[k] = gpu::load<kCount>(dy + at);
-          raw_x[k] = gpu::load<kCount>(x + at);
+          raw_x[k] = gpu::load<kCount>(norm.x + at);
+          if constexpr (kPair) {
+            raw_other[k] = gpu::load<kCount>(other.x + at);
+          }
           if constexpr (kSecond) {
             raw_second[k] = gpu::load<kCount>(dy2 + at);
           }
@@ -460,9 +324,17 @@ __global__ void __launch_bounds__(kBlock, 2)
             sums.at[j] += g.at[j];
             sums.at[kCount + j] = fmaf(g.at[j], value.at[j] - mean.at[j], sums.at[kCount + j]);
           }
+          if constexpr (kPair) {
+            const Pack<float, kCount> more = floats(raw_other[k]);
+#pragma unroll
+            for (int j = 0; j < kCount; ++j) {
+              float& product = sums.at[2 * kCount + j];
+              product = fmaf(g.at[j], more.at[j] - other_mean.at[j], product);
+            }
+          }
         }
       };
-      constexpr int kRows = kSecond ? 2 : 4;
+      constexpr int kRows = kSecond || kPair ? 2 : 4;
       int i = 0;
       for (; i + kRows <= count; i += kRows) {
         add_rows(i, std::integral_constant<int, kRows>{});
@@ -481,13 +353,12 @@ __global__ void __launch_bounds__(kBlock, 2)
     join_lanes(sums, tiling.tile, tiling.lanes, JoinSums{});
     if (mine && lane == 0 && rows > 0) {
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        partial[item.chunk * channels + c + j] = sums.at[j];
-        partial[(tiling.chunks + item.chunk) * channels + c + j] = sums.at[kCount + j];
+      for (int j = 0; j < kSums * kCount; ++j) {
+        partial[(j / kCount * tiling.chunks + item.chunk) * channels + c + j % kCount] = sums.at[j];
       }
     }
     gpu::when_last(tickets, item.tile, tiling.tiles, tiling.chunks, [&](int64_t tile) {
-      merge_tile<2>(tiling, tile, kCount, (valid_row + tiling.chunk - 1) / tiling.chunk, join_chunks, finish);
+      merge_tile<kSums>(tiling, tile, kCount, (valid_row + tiling.chunk - 1) / tiling.chunk, join_chunks, finish);
     });
   }
 }
@@ -517,6 +388,7 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 constexpr int kPiece = 8;            // elements: a byte of the mask
 constexpr int kResidentForward = 4;  // blocks of a multiprocessor: the registers of a thread decide
 constexpr int kResidentBackward = 3;
+constexpr int kResidentPair = 2;
 
 /// Pieces that a thread takes together: of 16-bit elements, which need half as many loads, two.
 template <class T>
@@ -692,6 +564,17 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
+/// What dx is computed with in a thread's channels, of the tensors that backward_apply_kernel takes.
+__device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, const float* coefficients,
+                                    const float* sums, const float* stats) {
+  return {channels.of(coefficients),
+          channels.of(coefficients + 2 * width),
+          channels.of(coefficients + 3 * width),
+          channels.of(sums),
+          channels.of(sums + width),
+          stats[2 * width]};
+}
+
 /// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask or null; coefficients: (4, C); sums: (2, C); stats:
 /// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; padding rows are not read, except in
 /// the piece on the edge.
@@ -706,19 +589,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
     return;
   }
   const Channels channels(thread, pieces.channels);
-  const Eight scale = channels.of(coefficients);
-  const Eight mean = channels.of(coefficients + 2 * pieces.channels);
-  Eight slope = channels.of(coefficients + 3 * pieces.channels);  // inv_std for now
-  Eight offset = channels.of(sums);
-  const Eight products = channels.of(sums + pieces.channels);
-  const float rows = stats[2 * pieces.channels];
-  const float inv_rows = rows > 0.0F ? 1.0F / rows : 0.0F;
-#pragma unroll
-  for (int j = 0; j < kPiece; ++j) {
-    const float step = -scale.at[j] * inv_rows;
-    slope.at[j] *= step * products.at[j];
-    offset.at[j] *= step;
-  }
+  const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
   // As in apply_kernel; at least one element of each piece counts.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
@@ -757,8 +628,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
       Pack<T, kPiece> to_residual;
 #pragma unroll
       for (int j = 0; j < kPiece; ++j) {
-        const float rest = fmaf(value.at[j] - mean.at[j], slope.at[j], offset.at[j]);
-        to_x.at[j] = gpu::from_float<T>(j < live ? fmaf(scale.at[j], g.at[j], rest) : 0.0F);
+        to_x.at[j] = gpu::from_float<T>(j < live ? slopes.at(j, g.at[j], value.at[j]) : 0.0F);
         to_residual.at[j] = gpu::from_float<T>(j < live ? g.at[j] : 0.0F);
       }
       store_piece<kWhole>(dx + begin, count, to_x);
@@ -788,31 +658,85 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-// ---- launches ------------------------------------------------------------------------------------------------------
-
+/// A norm whose gradient is computed.
 template <class T>
-T* pointer(const TensorView& view) {
-  return view.given() ? static_cast<T*>(view.data) : nullptr;
+struct Given {
+  const T* x;                 // (rows, C)
+  const float* coefficients;  // (4, C)
+  const float* sums;          // (2, C)
+  T* dx;                      // (rows, C)
+};
+
+/// g: (rows, C), may be one dx; stats: (2C + 1). As backward_apply_kernel: reads g and both x, writes both dx, each
+/// once; padding rows are not read, except in the piece on the edge.
+template <class T>
+__global__ void __launch_bounds__(kBlock, kResidentPair)
+    backward_apply_pair_kernel(Pieces pieces, Batch batch, const T* g, Given<T> first, Given<T> second,
+                               const float* stats, const int64_t* valid) {
+  const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
+  if (thread >= pieces.stride) {
+    return;
+  }
+  const Channels channels(thread, pieces.channels);
+  const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, first.coefficients, first.sums, stats);
+  const Slopes<kPiece> slopes2 = slopes_of(channels, pieces.channels, second.coefficients, second.sums, stats);
+  const int64_t end = valid_rows(batch, valid) * pieces.channels;
+  const auto take = [&]<int kPieces, bool kWhole>(int64_t from, std::integral_constant<int, kPieces>,
+                                                  std::bool_constant<kWhole>) {
+    Pack<T, kPiece> raw_g[kPieces];
+    Pack<T, kPiece> raw_x[kPieces];
+    Pack<T, kPiece> raw_x2[kPieces];
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      const int64_t begin = (from + k * pieces.stride) * kPiece;
+      const int count = elements_before(pieces.numel, begin);
+      raw_g[k] = load_piece<kWhole>(g + begin, count);
+      raw_x[k] = load_piece<kWhole>(first.x + begin, count);
+      raw_x2[k] = load_piece<kWhole>(second.x + begin, count);
+    }
+#pragma unroll
+    for (int k = 0; k < kPieces; ++k) {
+      const int64_t begin = (from + k * pieces.stride) * kPiece;
+      const int count = kWhole ? kPiece : elements_before(pieces.numel, begin);
+      const int live = elements_before(end, begin);
+      const Eight gradient = floats(raw_g[k]);
+      const Eight value = floats(raw_x[k]);
+      const Eight value2 = floats(raw_x2[k]);
+      Pack<T, kPiece> dx;
+      Pack<T, kPiece> dx2;
+#pragma unroll
+      for (int j = 0; j < kPiece; ++j) {
+        dx.at[j] = gpu::from_float<T>(j < live ? slopes.at(j, gradient.at[j], value.at[j]) : 0.0F);
+        dx2.at[j] = gpu::from_float<T>(j < live ? slopes2.at(j, gradient.at[j], value2.at[j]) : 0.0F);
+      }
+      store_piece<kWhole>(first.dx + begin, count, dx);
+      store_piece<kWhole>(second.dx + begin, count, dx2);
+    }
+  };
+  int64_t piece = thread;
+  constexpr int kPieces = kTogether<T>;
+  for (; pieces.whole_before(piece + (kPieces - 1) * pieces.stride, end); piece += kPieces * pieces.stride) {
+    take(piece, std::integral_constant<int, kPieces>{}, std::true_type{});
+  }
+  for (; piece < pieces.count; piece += pieces.stride) {
+    const int64_t begin = piece * kPiece;
+    visit_piece(pieces.whole_before(piece, pieces.numel), [&]<bool kWhole>(std::bool_constant<kWhole> whole) {
+      if (begin < end) {
+        take(piece, std::integral_constant<int, 1>{}, whole);
+        return;
+      }
+      const int count = elements_before(pieces.numel, begin);
+      store_piece<kWhole>(first.dx + begin, count, Pack<T, kPiece>{});
+      store_piece<kWhole>(second.dx + begin, count, Pack<T, kPiece>{});
+    });
+  }
 }
 
-Batch batch_of(const TensorView& x) {
-  const int64_t samples = x.shape[0];
-  return {samples, samples > 0 ? x.numel() / x.shape.back() / samples : 0};
-}
-
-Tiling tiling_of(const TensorView& x, int per_column) {
-  return {x.numel() / x.shape.back(), x.shape.back(), per_column};
-}
+// ---- launches ------------------------------------------------------------------------------------------------------
 
 Pieces pieces_of(const TensorView& x, const TensorView& mask, bool aligned, int resident) {
   const int64_t count = mask.given() ? mask.numel() : (x.numel() + kPiece - 1) / kPiece;
   return {x.shape.back(), x.numel(), count, aligned, resident};
-}
-
-/// Calls f with flag as a std::bool_constant.
-template <class F>
-void visit_flag(bool flag, F&& f) {
-  flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
 /// to: what becomes of the statistics, nothing without coefficients.
@@ -851,6 +775,36 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
                   gpu::data<const T>(x), gpu::data<const float>(coefficients), added,
                   pointer<const float>(residual_coefficients), relu, gpu::data<T>(y), pointer<std::uint8_t>(mask));
     }
+  });
+}
+
+/// other: the second norm of a pair.
+template <bool kMask, bool kStore, bool kPair>
+void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                   const NormBackward& norm, const NormBackward& other, const TensorView& valid,
+                   const TensorView& masked, const TensorView& workspace, std::bool_constant<kMask>,
+                   std::bool_constant<kStore>, std::bool_constant<kPair>) {
+  const TensorView& x = norm.x;
+  gpu::visit_element(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T>) {
+    const auto summed = [](const NormBackward& of) {
+      const bool wanted = of.mode != GradMode::ignore;
+      return Summed<T>{pointer<const T>(of.x),
+                       pointer<const float>(of.coefficients),
+                       {pointer<float>(of.sums), wanted ? gpu::data<float>(of.dweight) : nullptr,
+                        wanted ? gpu::data<float>(of.dbias) : nullptr, of.mode == GradMode::accumulate}};
+    };
+    const bool aligned =
+        gpu::aligned_to_vectors(gpu::data<const T>(x), pointer<const T>(other.x), gpu::data<const T>(dy),
+                                pointer<const T>(dy2), static_cast<const T*>(pointer<T>(masked)));
+    gpu::visit_pieces<T>(aligned, x.shape.back(), [&]<int kCount>(std::integral_constant<int, kCount>) {
+      visit_flag(dy2.given(), [&]<bool kSecond>(std::bool_constant<kSecond>) {
+        const Tiling tiling = tiling_of(x, kCount);
+        gpu::launch(backward_sums_kernel<T, kSecond, kMask, kStore, kPair, kCount>, dim3(tiling.blocks()), dim3(kBlock),
+                    0, context.stream(), tiling, batch_of(x), gpu::data<const T>(dy), pointer<const T>(dy2),
+                    pointer<const std::uint8_t>(mask), summed(norm), summed(other), pointer<const int64_t>(valid),
+                    pointer<T>(masked), static_cast<float*>(workspace.data), gpu::tickets(context));
+      });
+    });
   });
 }
 
@@ -920,29 +874,37 @@ void batch_norm_backward_reduce(CudaContext& context, const TensorView& dy, cons
                                 const TensorView& valid, GradMode mode, const TensorView& sums,
                                 const TensorView& dweight, const TensorView& dbias, const TensorView& masked,
                                 const TensorView& workspace) {
-  const bool wanted = mode != GradMode::ignore;
-  const Gradients to{gpu::data<float>(sums), wanted ? gpu::data<float>(dweight) : nullptr,
-                     wanted ? gpu::data<float>(dbias) : nullptr, mode == GradMode::accumulate};
-  const auto run = [&]<class T, int kCount, bool kSecond, bool kMask, bool kStore>(
-                       std::type_identity<T>, std::integral_constant<int, kCount>, std::bool_constant<kSecond>,
-                       std::bool_constant<kMask>, std::bool_constant<kStore>) {
-    const Tiling tiling = tiling_of(x, kCount);
-    gpu::launch(backward_sums_kernel<T, kSecond, kMask, kStore, kCount>, dim3(tiling.blocks()), dim3(kBlock), 0,
-                context.stream(), tiling, batch_of(x), gpu::data<const T>(dy), pointer<const T>(dy2),
-                pointer<const std::uint8_t>(mask), gpu::data<const T>(x), gpu::data<const float>(coefficients),
-                pointer<const int64_t>(valid), pointer<T>(masked), static_cast<float*>(workspace.data),
-                gpu::tickets(context), to);
-  };
-  gpu::visit_element(x.dtype, "batch_norm_backward_reduce", [&]<class T>(std::type_identity<T> type) {
-    const bool aligned = gpu::aligned_to_vectors(gpu::data<const T>(x), gpu::data<const T>(dy), pointer<const T>(dy2),
-                                                 static_cast<const T*>(pointer<T>(masked)));
-    gpu::visit_pieces<T>(aligned, x.shape.back(), [&](auto count) {
-      visit_flag(dy2.given(), [&](auto second) {
-        visit_flag(mask.given(), [&](auto has_mask) {
-          visit_flag(masked.given(), [&](auto store) { run(type, count, second, has_mask, store); });
-        });
-      });
+  const NormBackward norm{x, coefficients, sums, dweight, dbias, mode};
+  visit_flag(mask.given(), [&](auto has_mask) {
+    visit_flag(masked.given(), [&](auto store) {
+      backward_sums(context, dy, dy2, mask, norm, {}, valid, masked, workspace, has_mask, store, std::false_type{});
     });
+  });
+}
+
+void batch_norm_backward_reduce_pair(CudaContext& context, const TensorView& dy, const TensorView& dy2,
+                                     const TensorView& mask, const NormBackward& first, const NormBackward& second,
+                                     const TensorView& valid, const TensorView& masked, const TensorView& workspace) {
+  backward_sums(context, dy, dy2, mask, first, second, valid, masked, workspace, std::true_type{}, std::true_type{},
+                std::true_type{});
+}
+
+void batch_norm_backward_apply_pair(CudaContext& context, const TensorView& g, const NormBackward& first,
+                                    const NormBackward& second, const TensorView& stats, const TensorView& valid) {
+  gpu::visit_element(g.dtype, "batch_norm_backward_apply_pair", [&]<class T>(std::type_identity<T>) {
+    const auto given = [](const NormBackward& norm) {
+      return Given<T>{gpu::data<const T>(norm.x), gpu::data<const float>(norm.coefficients),
+                      gpu::data<const float>(norm.sums), gpu::data<T>(norm.dx)};
+    };
+    const bool aligned =
+        gpu::aligned_to_vectors(gpu::data<const T>(g), gpu::data<const T>(first.x), gpu::data<const T>(second.x),
+                                gpu::data<const T>(first.dx), gpu::data<const T>(second.dx));
+    const Pieces pieces = pieces_of(g, TensorView(), aligned, kResidentPair);
+    if (pieces.count > 0) {
+      gpu::launch(backward_apply_pair_kernel<T>, dim3(pieces.blocks()), dim3(kBlock), 0, context.stream(), pieces,
+                  batch_of(g), gpu::data<const T>(g), given(first), given(second), gpu::data<const float>(stats),
+                  pointer<const int64_t>(valid));
+    }
   });
 }
 

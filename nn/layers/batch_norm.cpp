@@ -1,4 +1,5 @@
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
@@ -17,6 +18,105 @@ SlotId gathered(PlanBuilder& builder, SlotId own, const std::string& name) {
                  gather(context.stream(), frame[own], frame[all]);
                });
   return all;
+}
+
+/// Appends, where statistics are shared, what adds up the sums of all ranks, and returns these; else `own`. Before
+/// input_gradient(), whose gradient the next call writes. name: of the layer.
+SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
+  if (!b.options().statistics.given()) {
+    return own;
+  }
+  const std::int64_t numel = b.prototype(own).numel();
+  const SlotId all = gathered(b, own, "d(" + name + ").sums of all ranks");
+  const SlotId workspace = b.scratch(ops::reduce_rows_workspace_bytes(b.context(), b.prototype(all)));
+  const SlotId sums = b.statistics("d(" + name + ").shared sums", {2, numel / 2});
+  b.call("batch_norm merge_sums", {all}, {sums, workspace}, 0, [=](Context& context, const Frame& frame) {
+    ops::reduce_rows(context, frame[all], ops::GradMode::overwrite, frame[sums].reshape({numel}), frame[workspace]);
+  });
+  return sums;
+}
+
+/// A norm whose backward is planned.
+struct NormSlots {
+  SlotId x, coefficients, stats, sums;
+  GradientTarget dweight, dbias, dx;
+
+  [[nodiscard]] ops::NormBackward views(const Frame& frame) const {
+    return {frame[x],          frame[coefficients], frame[sums],   frame[dweight.slot],
+            frame[dbias.slot], dweight.mode,        frame[dx.slot]};
+  }
+};
+
+/// The node's norm, with slots for its gradients. name: of the layer.
+NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats) {
+  const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
+  const SlotId sums = b.statistics("d(" + name + ").sums", {2, b.prototype(x).shape.back()});
+  return {x, coefficients, stats, sums, dweight, dbias, {}};
+}
+
+/// Whether a block's last norm can take over the backward of its shortcut's, of which it has computed the output.
+bool takes_backward_of_shortcut(PlanBuilder& b) {
+  bool wanted = b.left_norm(1).coefficients.valid() && !b.options().statistics.given() && b.wants_input_gradient(0) &&
+                b.wants_input_gradient(1);
+  if (wanted) {
+    b.as_input(1, [&] { wanted = b.wants_input_gradient(0); });
+  }
+  return wanted;
+}
+
+/// Appends the backward of a block's last norm and of its shortcut's: the gradient g of both is stored and then read
+/// once, by the pass that computes both dx. g takes the memory of dy2, and then one dx that of g.
+void plan_pair_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
+                        SlotId mask, SlotId valid) {
+  const SlotId dy = b.output_gradients()[0];
+  const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
+  const LeftNorm& shortcut = b.left_norm(1);
+  const SlotId x2 = b.input(1);
+  NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  NormSlots other;
+  b.as_input(1, [&] { other = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
+  const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + shortcut.name + ")");
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
+  b.call("batch_norm backward_reduce_pair", {dy, dy2, mask, x, x2, coefficients, other.coefficients, valid},
+         {norm.sums, other.sums, norm.dweight.slot, norm.dbias.slot, other.dweight.slot, other.dbias.slot, g, scratch},
+         0, [=](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_reduce_pair(context, frame[dy], frame[dy2], frame[mask], norm.views(frame),
+                                                other.views(frame), frame[valid], frame[g], frame[scratch]);
+         });
+  norm.dx = b.input_gradient(0, dy2.valid() ? dy : SlotId{}, false);
+  b.as_input(1, [&] { other.dx = b.input_gradient(0, g, false); });
+  b.call("batch_norm backward_apply_pair",
+         {g, x, x2, coefficients, other.coefficients, norm.sums, other.sums, stats, valid},
+         {norm.dx.slot, other.dx.slot}, 0, [=](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_apply_pair(context, frame[g], norm.views(frame), other.views(frame), frame[stats],
+                                               frame[valid]);
+         });
+}
+
+/// Appends the backward of a norm whose output, after a ReLU, only a max pool has read
+/// (PlanBuilder::pooled_gradient()).
+void plan_pool_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
+                        SlotId valid) {
+  const auto [dy, index, desc] = b.pooled_gradient();
+  const NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
+  b.call("batch_norm pool_backward_reduce", {dy, index, x, coefficients, valid},
+         {norm.sums, norm.dweight.slot, norm.dbias.slot, scratch}, 0,
+         [=, dy = dy, index = index, desc = desc](Context& context, const Frame& frame) {
+           ops::batch_norm_pool_backward_reduce(context, desc, frame[dy], frame[index], frame[x], frame[coefficients],
+                                                frame[valid], norm.dweight.mode, frame[norm.sums],
+                                                frame[norm.dweight.slot], frame[norm.dbias.slot], frame[scratch]);
+         });
+  const SlotId sums = sums_of_all_ranks(b, norm.sums, name);
+  const GradientTarget dx = b.input_gradient(0, {}, false);
+  if (!dx.wanted()) {
+    return;
+  }
+  b.call("batch_norm pool_backward_apply", {dy, index, x, coefficients, sums, stats, valid}, {dx.slot}, 0,
+         [=, dy = dy, index = index, desc = desc](Context& context, const Frame& frame) {
+           ops::batch_norm_pool_backward_apply(context, desc, frame[dy], frame[index], frame[x], frame[coefficients],
+                                               frame[sums], frame[stats], frame[valid], frame[dx.slot]);
+         });
 }
 
 }  // namespace
@@ -77,6 +177,8 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   const SlotId coefficients = builder.statistics(name() + ".coefficients", {4, channels});
   const Shape shape = builder.batched(builder.input_shape());
 
+  const bool leaves = !has_residual && builder.may_leave_norm(relu);  // the reader's pass computes y on its way
+
   SlotId stats;
   SlotId valid;
   SlotId mask;
@@ -108,7 +210,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                                                   frame[coefficients], frame[scratch]);
                    });
     }
-    if (relu) {
+    if (relu && !leaves) {
       mask =
           builder.tensor(name() + ".mask", {static_cast<std::int64_t>(ops::relu_mask_bytes(shape.numel()))}, DType::u8);
     }
@@ -119,14 +221,14 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                                                       frame[bias], epsilon, frame[coefficients]);
                  });
   }
-  if (!relu && !has_residual && builder.may_leave_coefficients()) {  // the reader's pass computes y on its way
+  if (leaves) {
     builder.set_output(x);
-    builder.set_coefficients(coefficients);
+    builder.leave_norm({coefficients, stats, name()});
   } else {
     // Backward reads x, not y; so only without backward may y take the place of x.
     const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
                                                                           : builder.activation(name(), shape);
-    const SlotId added = has_residual ? builder.input_coefficients(1) : SlotId{};
+    const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};
     if (added.valid()) {
       builder.call("batch_norm apply_pair", {x, coefficients, residual, added}, {y, mask}, 0,
                    [=](Context& context, const Frame& frame) {
@@ -143,6 +245,14 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   }
 
   builder.on_backward([=, this](PlanBuilder& b) {
+    if (b.pooled_gradient().dy.valid()) {
+      plan_pool_backward(b, name(), x, coefficients, stats, valid);
+      return;
+    }
+    if (relu && has_residual && takes_backward_of_shortcut(b)) {
+      plan_pair_backward(b, name(), x, coefficients, stats, mask, valid);
+      return;
+    }
     const SlotId dy = b.output_gradients()[0];
     const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
     const SlotId own = b.statistics("d(" + name() + ").sums", {2, channels});
@@ -160,16 +270,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                                              frame[valid], dweight.mode, frame[own], frame[dweight.slot],
                                              frame[dbias.slot], frame[masked], frame[scratch]);
            });
-    SlotId sums = own;
-    if (shared) {  // before input_gradient(), whose gradient the next call writes
-      const SlotId all = gathered(b, own, "d(" + name() + ").sums of all ranks");
-      const SlotId workspace = b.scratch(ops::reduce_rows_workspace_bytes(b.context(), b.prototype(all)));
-      sums = b.statistics("d(" + name() + ").shared sums", {2, channels});
-      b.call("batch_norm merge_sums", {all}, {sums, workspace}, 0, [=](Context& context, const Frame& frame) {
-        ops::reduce_rows(context, frame[all], ops::GradMode::overwrite, frame[sums].reshape({2 * channels}),
-                         frame[workspace]);
-      });
-    }
+    const SlotId sums = sums_of_all_ranks(b, own, name());
     // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
     const GradientTarget dx = b.input_gradient(0, dy, false);
     if (stores) {

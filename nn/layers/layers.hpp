@@ -43,7 +43,7 @@ class BatchNormLayer final : public Layer {
   [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
   [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
   [[nodiscard]] int gradients_taken() const override { return 2; }
-  [[nodiscard]] bool takes_coefficients(int i) const override { return i == 1; }
+  [[nodiscard]] bool takes_norm(int i, bool relu) const override { return i == 1 && !relu; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
 
@@ -94,6 +94,7 @@ class MaxPoolLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return "max_pool"; }
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool takes_norm(int i, bool relu) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
 

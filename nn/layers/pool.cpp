@@ -1,4 +1,5 @@
 #include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/max_pool2d.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
@@ -35,13 +36,28 @@ std::string MaxPoolLayer::settings() const {
   return settings_of(desc_);
 }
 
+bool MaxPoolLayer::takes_norm(int /*i*/, bool relu) const {
+  return relu && ops::is_stem_pool(desc_);
+}
+
 void MaxPoolLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
   const Shape in = builder.input_shape();
   const Shape shape = builder.batched(output_shape({&in, 1}));
   const SlotId y = builder.activation(name(), shape);
-  const SlotId index = builder.training() ? builder.tensor(name() + ".index", shape, DType::i32) : SlotId{};
   const ops::PoolDesc desc = desc_;
+  const SlotId coefficients = builder.left_norm(0).coefficients;
+  if (coefficients.valid()) {
+    const SlotId winners = builder.tensor(name() + ".index", shape, DType::u8);
+    builder.call("batch_norm pool_forward", {x, coefficients}, {y, winners}, 0,
+                 [=](Context& context, const Frame& frame) {
+                   ops::batch_norm_pool_forward(context, desc, frame[x], frame[coefficients], frame[y], frame[winners]);
+                 });
+    builder.set_output(y);
+    builder.on_backward([=](PlanBuilder& b) { b.pass_pooled_gradient({b.output_gradients()[0], winners, desc}); });
+    return;
+  }
+  const SlotId index = builder.training() ? builder.tensor(name() + ".index", shape, DType::i32) : SlotId{};
   builder.call("max_pool forward", {x}, {y, index}, 0, [=](Context& context, const Frame& frame) {
     ops::max_pool2d_forward(context, desc, frame[x], frame[y], frame[index]);
   });

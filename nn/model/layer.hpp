@@ -83,9 +83,11 @@ class Layer {
   /// How many separate gradients of its output the layer's backward takes; more are added up before.
   [[nodiscard]] virtual int gradients_taken() const { return 1; }
   /// True when the layer, where its plan stores less (PlanBuilder::fuses()), takes as its i-th input the output of a
-  /// batch norm that was not computed: the tensor and the coefficients that it would be computed from.
-  [[nodiscard]] virtual bool takes_coefficients(int i) const {
+  /// batch norm, with a ReLU or without, that was not computed: the tensor and the coefficients that it would be
+  /// computed from.
+  [[nodiscard]] virtual bool takes_norm(int i, bool relu) const {
     (void)i;
+    (void)relu;
     return false;
   }
   /// False when backward never reads the layer's output, so that the next layer may overwrite it.

@@ -104,8 +104,9 @@ struct SharedStatistics {
 };
 
 /// Whether a training plan moves less memory at the price of other roundings in 16 bits: the masked gradient of a
-/// residual block is stored once instead of computed in both passes of batch norm, and the batch norm of a shortcut is
-/// computed by the pass that adds it. automatic: on GPUs.
+/// residual block is stored once instead of computed in both passes of batch norm, the batch norm of a shortcut is
+/// computed by the pass that adds it, in backward too, and that of a stem by its max pool (3 x 3 at stride 2).
+/// automatic: on GPUs.
 enum class Fusions : unsigned char { automatic, off, on };
 
 struct PlanOptions {

@@ -129,7 +129,7 @@ PlanContents PlanBuilder::build() {
     backward_phase_ = true;
     for (std::size_t i = nodes.size(); i-- > 1;) {
       current_ = static_cast<int>(i);
-      if (nodes_[i].backward && !nodes_[i].gradients.empty()) {
+      if (nodes_[i].backward && (!nodes_[i].gradients.empty() || nodes_[i].pooled.dy.valid())) {
         const std::size_t first_call = contents_.calls.size();
         nodes_[i].backward(*this);
         require_gradients_read(first_call);
@@ -224,26 +224,26 @@ void PlanBuilder::set_output(SlotId slot) {
   state.output = slot;
 }
 
-bool PlanBuilder::may_leave_coefficients() const {
+bool PlanBuilder::may_leave_norm(bool relu) const {
   if (!fuses() || !training() || nodes_[static_cast<std::size_t>(current_)].uses != 1) {
     return false;
   }
   for (const Node& reader : model_.nodes()) {
     for (std::size_t i = 0; i < reader.inputs.size(); ++i) {
       if (reader.inputs[i].index == current_) {
-        return reader.layer->takes_coefficients(static_cast<int>(i));
+        return reader.layer->takes_norm(static_cast<int>(i), relu);
       }
     }
   }
   return false;
 }
 
-void PlanBuilder::set_coefficients(SlotId coefficients) {
-  nodes_[static_cast<std::size_t>(current_)].coefficients = coefficients;
+void PlanBuilder::leave_norm(LeftNorm norm) {
+  nodes_[static_cast<std::size_t>(current_)].left = std::move(norm);
 }
 
-SlotId PlanBuilder::input_coefficients(int i) const {
-  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].coefficients;
+const LeftNorm& PlanBuilder::left_norm(int i) const {
+  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].left;
 }
 
 SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
@@ -376,6 +376,17 @@ void PlanBuilder::pass_gradient(int i, SlotId dy) {
   add_gradients(dy, before, gradients.back());
 }
 
+void PlanBuilder::pass_pooled_gradient(const PooledGradient& gradient) {
+  NodeState& producer = nodes_[static_cast<std::size_t>(node().inputs[0].index)];
+  if (producer.trains) {
+    producer.pooled = gradient;
+  }
+}
+
+const PooledGradient& PlanBuilder::pooled_gradient() const {
+  return nodes_[static_cast<std::size_t>(current_)].pooled;
+}
+
 void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
   if (training()) {
     nodes_[static_cast<std::size_t>(current_)].backward = std::move(emit);
@@ -399,6 +410,10 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
   require<StateError>(gradients.size() < 2 || count == std::ssize(gradients), "plan: layer ", node().layer->name(),
                       " says that it takes ", node().layer->gradients_taken(),
                       " gradients of its output, and its backward reads ", count, " of ", gradients.size());
+}
+
+bool PlanBuilder::wants_input_gradient(int i) const {
+  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].trains;
 }
 
 bool PlanBuilder::first_input_gradient(int i) const {

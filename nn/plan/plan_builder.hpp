@@ -11,6 +11,7 @@
 
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/kernels/matmul.hpp>
+#include <lockstep/kernels/pool2d.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -22,6 +23,18 @@ struct GradientTarget {
   SlotId slot;
   ops::GradMode mode = ops::GradMode::ignore;
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
+};
+
+/// What a batch norm leaves whose output its reader computes on its way.
+struct LeftNorm {
+  SlotId coefficients, stats;
+  std::string name;  ///< of the layer
+};
+
+/// The gradient of a max pool's output beside the winners: what batch_norm_pool.hpp computes the norm's gradient from.
+struct PooledGradient {
+  SlotId dy, index;
+  ops::PoolDesc desc;
 };
 
 /// The tools of Layer::plan(): it makes slots, appends calls, and finds the tensors of the node being planned. Plan's
@@ -62,12 +75,12 @@ class PlanBuilder {
   /// may then overwrite it.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< must be called once by Layer::plan()
-  /// True when the only reader of the node's output takes it as a tensor and coefficients: then the node may call
-  /// set_coefficients(), and its output is the tensor.
-  [[nodiscard]] bool may_leave_coefficients() const;
-  void set_coefficients(SlotId coefficients);
-  /// What the node of the i-th input left; invalid when the input is its output.
-  [[nodiscard]] SlotId input_coefficients(int i) const;
+  /// True when the only reader of the node's output takes it as a tensor and coefficients (Layer::takes_norm()): then
+  /// the node may call leave_norm(), and its output is the tensor.
+  [[nodiscard]] bool may_leave_norm(bool relu) const;
+  void leave_norm(LeftNorm norm);
+  /// What the node of the i-th input left; without coefficients when the input is its output.
+  [[nodiscard]] const LeftNorm& left_norm(int i) const;
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
@@ -113,12 +126,24 @@ class PlanBuilder {
   /// True when input_gradient(i) is wanted and has a tensor of its own, to which nothing is added before the calls of
   /// another node.
   [[nodiscard]] bool first_input_gradient(int i) const;
+  [[nodiscard]] bool wants_input_gradient(int i) const;
+  /// Calls f() as if the node of the i-th input were being planned, whose backward this node appends with its own.
+  template <class F>
+  void as_input(int i, F&& f) {
+    const int reader = std::exchange(current_, node().inputs[static_cast<std::size_t>(i)].index);
+    f();
+    current_ = reader;
+  }
   /// Memory for a tensor that replaces dy, a gradient of the output, after its last use: dy's own memory, unless other
   /// calls still read it.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
   /// Makes dy, a gradient of the output, the gradient of the i-th input. Nothing is copied: all inputs for which it is
   /// called share dy, and from then on no call writes into it.
   void pass_gradient(int i, SlotId dy);
+  /// Hands a gradient to the norm of the input (left_norm(0)), instead of its output's.
+  void pass_pooled_gradient(const PooledGradient& gradient);
+  /// What was handed to this node; without dy when nothing was.
+  [[nodiscard]] const PooledGradient& pooled_gradient() const;
   /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
   /// parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
@@ -130,7 +155,8 @@ class PlanBuilder {
  private:
   struct NodeState {
     SlotId output;
-    SlotId coefficients;  ///< the output is batch_norm_apply() of `output` and these
+    LeftNorm left;          ///< with coefficients: the output is batch_norm_apply() of `output` and these
+    PooledGradient pooled;  ///< with dy: the node has no gradients of its output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;

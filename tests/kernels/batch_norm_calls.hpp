@@ -348,4 +348,124 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
   return item;
 }
 
+/// inputs: dy, mask, valid, dy2, then x and coefficients of both norms; outputs: masked, which in_place starts as dy
+/// and is read as such, then sums, dweight and dbias of both (dweight and dbias of a mode that wants them).
+inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops::GradMode mode, ops::GradMode mode2,
+                                                   bool in_place = false) {
+  const std::int64_t channels = p.shape.back();
+  const DType parameters = parameters_of(p);
+  OpCase item;
+  item.name = concat(name_of_case("backward_reduce_pair", p), " modes ", static_cast<int>(mode), ' ',
+                     static_cast<int>(mode2), in_place ? " masked in dy" : "");
+  item.dtype = p.dtype;
+  item.inputs = {{"dy", p.shape, p.dtype, normal(1, 1, 0.5)},
+                 {"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                 {"dy2", p.shape, p.dtype, normal(4)}};
+  item.outputs = {{"masked", p.shape, p.dtype, in_place ? normal(1, 1, 0.5) : Generator()}};
+  for (const ops::GradMode of : {mode, mode2}) {
+    const auto seed = static_cast<std::uint64_t>(item.inputs.size());
+    const bool starts = of == ops::GradMode::accumulate;
+    item.inputs.push_back({concat("x ", seed), p.shape, p.dtype, normal(seed)});
+    item.inputs.push_back({concat("coefficients ", seed), Shape{4, channels}, parameters,
+                           seed == 4 ? batch_norm_coefficients(channels) : uniform(seed, 0.5, 2)});
+    item.outputs.push_back({concat("sums ", seed), Shape{2, channels}, parameters, {}});
+    item.outputs.push_back({concat("dweight ", seed), Shape{channels}, parameters, starts ? normal(5) : Generator()});
+    item.outputs.push_back({concat("dbias ", seed), Shape{channels}, parameters, starts ? normal(7) : Generator()});
+  }
+  for (const std::size_t first : {5, 2}) {  // no gradients of parameters where they are not wanted
+    if ((first == 2 ? mode : mode2) == ops::GradMode::ignore) {
+      item.outputs.erase(item.outputs.begin() + static_cast<std::ptrdiff_t>(first),
+                         item.outputs.begin() + static_cast<std::ptrdiff_t>(first) + 2);
+    }
+  }
+  const auto norms = [=](Views in, Views out) {
+    std::vector<ops::NormBackward> both;
+    std::size_t o = 1;
+    for (const ops::GradMode of : {mode, mode2}) {
+      const std::size_t i = 4 + 2 * both.size();
+      ops::NormBackward norm{in[i], in[i + 1], out[o++]};
+      norm.mode = of;
+      if (of != ops::GradMode::ignore) {
+        norm.dweight = out[o++];
+        norm.dbias = out[o++];
+      }
+      both.push_back(norm);
+    }
+    return both;
+  };
+  item.workspace_bytes = [=](Context& context) {
+    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
+  };
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    const std::vector<ops::NormBackward> both = norms(in, out);
+    ops::batch_norm_backward_reduce_pair(context, in_place ? out[0] : in[0], p.second ? in[3] : TensorView(), in[1],
+                                         both[0], both[1], p.valid >= 0 ? in[2] : TensorView(), out[0], workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    const std::vector<ops::NormBackward> both = norms(in, out);
+    const TensorView valid = p.valid >= 0 ? in[2] : TensorView();
+    plain::batch_norm_backward_reduce(in_place ? out[0] : in[0], p.second ? in[3] : TensorView(), in[1], both[0].x,
+                                      both[0].coefficients, valid, mode, both[0].sums, both[0].dweight, both[0].dbias,
+                                      out[0]);
+    plain::batch_norm_backward_reduce(out[0], {}, {}, both[1].x, both[1].coefficients, valid, mode2, both[1].sums,
+                                      both[1].dweight, both[1].dbias);
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = 6.0 * static_cast<double>(p.shape.numel());
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
+  return item;
+}
+
+/// Which dx of a pair lies in the gradient's memory.
+enum class PairPlace : unsigned char { apart, first_in_g, second_in_g };
+
+/// inputs: stats, valid, then x, coefficients and sums of both norms, g when it is an input; outputs: dx of both.
+inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, PairPlace place = PairPlace::apart) {
+  const std::int64_t channels = p.shape.back();
+  OpCase item;
+  item.name = name_of_case("backward_apply_pair", p) + (place == PairPlace::first_in_g    ? " first in g"
+                                                        : place == PairPlace::second_in_g ? " second in g"
+                                                                                          : "");
+  item.dtype = p.dtype;
+  item.inputs = {{"stats", Shape{2 * channels + 1}, parameters_of(p), batch_norm_stats_values(valid_rows_of(p))},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
+  for (const std::uint64_t seed : {2, 20}) {
+    item.inputs.push_back({concat("x ", seed), p.shape, p.dtype, normal(seed)});
+    item.inputs.push_back({concat("coefficients ", seed), Shape{4, channels}, parameters_of(p),
+                           seed == 2 ? batch_norm_coefficients(channels) : uniform(seed, 0.5, 2)});
+    item.inputs.push_back({concat("sums ", seed), Shape{2, channels}, parameters_of(p), normal(seed + 1, 3)});
+  }
+  if (place == PairPlace::apart) {
+    item.inputs.push_back({"g", p.shape, p.dtype, normal(1)});
+  }
+  item.outputs = {{"dx", p.shape, p.dtype, place == PairPlace::first_in_g ? normal(1) : Generator()},
+                  {"dx of the second", p.shape, p.dtype, place == PairPlace::second_in_g ? normal(1) : Generator()}};
+  const auto norm = [](Views in, std::size_t first, const TensorView& dx) {
+    ops::NormBackward one{in[first], in[first + 1], in[first + 2]};
+    one.dx = dx;
+    return one;
+  };
+  const auto gradient = [=](Views in, Views out) {
+    return place == PairPlace::apart ? in.back() : out[place == PairPlace::first_in_g ? 0 : 1];
+  };
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::batch_norm_backward_apply_pair(context, gradient(in, out), norm(in, 2, out[0]), norm(in, 5, out[1]), in[0],
+                                        p.valid >= 0 ? in[1] : TensorView());
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    GuardedTensor g(p.shape, p.dtype);
+    g.assign(to_doubles(gradient(in, out)));
+    for (const std::size_t which : {0, 1}) {
+      const std::size_t first = 2 + 3 * which;
+      plain::batch_norm_backward_apply(g, {}, {}, in[first], in[first + 1], in[first + 2], in[0],
+                                       p.valid >= 0 ? in[1] : TensorView(), out[which], {});
+    }
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = 10.0 * static_cast<double>(p.shape.numel());
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
+  return item;
+}
+
 }  // namespace lockstep::testing

@@ -39,6 +39,13 @@ inline std::vector<std::vector<std::int64_t>> batch_norm_parts() {
   return {{7}, {0}, {5, 3}, {0, 4}, {4, 0, 1}, {1, 1, 1}, {9, 0, 2, 1000}, {0, 0, 0}};
 }
 
+/// Both backward ops of a pair, one each: `turn` chooses modes and places.
+inline std::vector<OpCase> batch_norm_backward_pair_cases(const BatchNormParams& p, int turn) {
+  return {batch_norm_backward_reduce_pair_case(p, static_cast<ops::GradMode>(turn % 3),
+                                               static_cast<ops::GradMode>(turn / 3 % 3), turn % 2 == 0),
+          batch_norm_backward_apply_pair_case(p, static_cast<PairPlace>(turn % 3))};
+}
+
 inline std::vector<OpCase> batch_norm_cases() {
   std::vector<OpCase> items;
   int turn = 0;
@@ -52,6 +59,11 @@ inline std::vector<OpCase> batch_norm_cases() {
     items.push_back(batch_norm_backward_reduce_case(p, static_cast<ops::GradMode>(turn++ % 3)));
     if (p.residual) {
       items.push_back(batch_norm_backward_reduce_case(p, ops::GradMode::overwrite, GradientPlace::dresidual_in_dy));
+    }
+    if (p.relu) {
+      for (OpCase& item : batch_norm_backward_pair_cases(p, turn)) {
+        items.push_back(std::move(item));
+      }
     }
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
@@ -124,6 +136,10 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
     if (p.second) {
       add(
           p, [](const BatchNormParams& q) { return batch_norm_apply_pair_case(q); }, true);
+    }
+    for (std::size_t which = 0; which < 2 && p.second; ++which) {
+      add(
+          p, [=](const BatchNormParams& q) { return batch_norm_backward_pair_cases(q, turn)[which]; }, true);
     }
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {

@@ -105,6 +105,30 @@ TEST_F(CudaBatchNorm, ValidOutsideTheBatchIsTheNearestInside) {
     expect_taken_for(cuda(), testing::batch_norm_stats_case(p), 1, told, meant);
     expect_taken_for(cuda(), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), 3, told, meant);
     expect_taken_for(cuda(), testing::batch_norm_backward_apply_case(p), 4, told, meant);
+    expect_taken_for(cuda(), testing::batch_norm_backward_apply_pair_case(p), 1, told, meant);
+  }
+}
+
+TEST_F(CudaBatchNorm, StatsOfPartsAreMerged) {
+  for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
+    const OpCase item = testing::batch_norm_merge_stats_case(17, DType::f32, rows);
+    compare(item, cuda(), testing::plain_twin(item), cpu(), item.tolerance);
+  }
+}
+
+/// Both norms have coefficients and sums of their own.
+TEST_F(CudaBatchNorm, BackwardOfAPair) {
+  for (BatchNormParams p : {BatchNormParams{{6, 11, 16}, DType::f32, 5, false, true, true},
+                            BatchNormParams{{7, 31}, DType::f32, -1, false, true, false},
+                            BatchNormParams{{700, 24}, DType::f32, 600, false, true, true}}) {
+    for (const std::size_t which : {0, 1}) {
+      for (const testing::DeviceCase& item : testing::device_cases([&](DType dtype) {
+             p.dtype = dtype;
+             return testing::batch_norm_backward_pair_cases(p, 3)[which];
+           })) {
+        compare(item.device, cuda(), item.host, cpu(), item.tolerance);
+      }
+    }
   }
 }
 
@@ -138,6 +162,10 @@ TEST_F(CudaBatchNorm, PaddingTakesNoPart) {
       check(testing::batch_norm_backward_reduce_case(p, GradMode::accumulate),
             testing::batch_norm_backward_reduce_case(host, GradMode::accumulate), {0, 1, 5});
       check(testing::batch_norm_backward_apply_case(p), testing::batch_norm_backward_apply_case(host), {0, 6, 7});
+      check(testing::batch_norm_backward_reduce_pair_case(p, GradMode::ignore, GradMode::accumulate),
+            testing::batch_norm_backward_reduce_pair_case(host, GradMode::ignore, GradMode::accumulate), {0, 3, 4, 6});
+      check(testing::batch_norm_backward_apply_pair_case(p), testing::batch_norm_backward_apply_pair_case(host),
+            {2, 5, 8});
     }
   }
 }
@@ -187,6 +215,8 @@ TEST_F(CudaBatchNorm, SameBitsEveryTime) {
   const BatchNormParams p{{300, 64}, DType::bf16, 299, true, true, true};
   testing::expect_repeatable(testing::batch_norm_stats_case(p), cuda());
   testing::expect_repeatable(testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), cuda());
+  testing::expect_repeatable(testing::batch_norm_backward_reduce_pair_case(p, GradMode::overwrite, GradMode::overwrite),
+                             cuda());
 }
 
 TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {

@@ -177,6 +177,16 @@ TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
   }
 }
 
+TEST(BatchNorm, BackwardOfAPairMatchesThePlainLoop) {
+  CpuContext context({.threads = 2});
+  int turn = 0;
+  for (const BatchNormParams& p : testing::batch_norm_params()) {
+    for (const OpCase& item : testing::batch_norm_backward_pair_cases(p, turn++)) {
+      expect_as_in_plain_loops(item, context);
+    }
+  }
+}
+
 TEST(BatchNorm, FinalizeMatchesTheFormulas) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -666,19 +676,74 @@ TEST(BatchNorm, GradientsOfPartsAreFiniteDifferences) {
   EXPECT_GT(whole.error(), 1e-3) << "statistics of one part must show";
 }
 
+// ---- two norms that are added, against finite differences ----------------------------------------------------------
+
+/// A block's last norm and that of its shortcut, whose input is `residual`.
+struct PairLayer : Layer {
+  PairLayer(const Shape& extents, std::int64_t count) : Layer(extents, count) {
+    weight2.normal(8);
+    bias2.normal(9);
+  }
+  double forward() {
+    ops::batch_norm_stats(context, x, valid, stats, workspace.tensor);
+    ops::batch_norm_finalize(context, stats, weight, bias, 1e-3, 0.1, {}, {}, k);
+    ops::batch_norm_stats(context, residual, valid, stats2, workspace.tensor);
+    ops::batch_norm_finalize(context, stats2, weight2, bias2, 1e-3, 0.1, {}, {}, k2);
+    ops::batch_norm_apply_pair(context, x, k, residual, k2, true, y, mask);
+    return testing::weighted_sum(y, weights);
+  }
+  void backward() {
+    const ops::NormBackward first{x, k, sums, dweight, dbias, GradMode::overwrite, dx};
+    const ops::NormBackward second{residual, k2, sums2, dweight2, dbias2, GradMode::overwrite, dresidual};
+    ops::batch_norm_backward_reduce_pair(context, dy, dy2, mask, first, second, valid, g, workspace.tensor);
+    ops::batch_norm_backward_apply_pair(context, g, first, second, stats, valid);
+  }
+  double error() {
+    const testing::GradientPair pairs[] = {{"x", x, dx},
+                                           {"weight", weight, dweight},
+                                           {"bias", bias, dbias},
+                                           {"x2", residual, dresidual},
+                                           {"weight2", weight2, dweight2},
+                                           {"bias2", bias2, dbias2}};
+    return testing::gradient_error([&] { return forward(); }, pairs);
+  }
+
+  GuardedTensor g{shape, DType::f64};
+  GuardedTensor weight2{channels, DType::f64}, bias2{channels, DType::f64}, dweight2{channels, DType::f64},
+      dbias2{channels, DType::f64};
+  GuardedTensor stats2{Shape{2 * channels[0] + 1}, DType::f64}, k2{Shape{4, channels[0]}, DType::f64},
+      sums2{Shape{2, channels[0]}, DType::f64};
+};
+
+TEST(BatchNorm, GradientsOfAPairAreFiniteDifferences) {
+  for (const Shape& shape : {Shape{5, 3, 4, 3}, Shape{7, 2, 2, 32}}) {
+    for (const std::int64_t valid : {shape[0], shape[0] - 2}) {
+      PairLayer layer(shape, valid);
+      layer.forward();
+      layer.backward();
+      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid;
+      for (double& gradient : layer.dresidual.span<double>()) {
+        gradient *= 1.01;
+      }
+      EXPECT_GT(layer.error(), 1e-3) << "a wrong gradient must show";
+    }
+  }
+}
+
 // ---- errors --------------------------------------------------------------------------------------------------------
 
 struct Arguments {
-  GuardedTensor memory[18] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
+  GuardedTensor memory[19] = {{Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32},
                               {Shape{4, 3, 5}, DType::f32}, {Shape{4, 3, 5}, DType::f32}, {Shape{8}, DType::u8},
                               {Shape{}, DType::i64},        {Shape{11}, DType::f32},      {Shape{4, 5}, DType::f32},
                               {Shape{2, 5}, DType::f32},    {Shape{5}, DType::f32},       {Shape{5}, DType::f32},
                               {Shape{5}, DType::f32},       {Shape{5}, DType::f32},       {Shape{1 << 18}, DType::u8},
-                              {Shape{4, 3, 5}, DType::f32}, {Shape{3, 11}, DType::f32},   {Shape{4, 5}, DType::f32}};
+                              {Shape{4, 3, 5}, DType::f32}, {Shape{3, 11}, DType::f32},   {Shape{4, 5}, DType::f32},
+                              {Shape{2, 5}, DType::f32}};
   TensorView x = memory[0], dy = memory[1], dy2 = memory[2], dx = memory[3], dresidual = memory[4], mask = memory[5],
              valid = memory[6], stats = memory[7], k = memory[8], sums = memory[9], weight = memory[10],
              bias = memory[11], mean = memory[12], var = memory[13], workspace = memory[14], y = memory[15],
-             parts = memory[16], k2 = memory[17];
+             parts = memory[16], k2 = memory[17], sums2 = memory[18];
   double epsilon = 1e-5;
   double momentum = 0.1;
   bool relu = true;
@@ -904,6 +969,53 @@ TEST(BatchNormErrors, BackwardApply) {
   a.dx.data = a.dy.data;
   a.dresidual.data = a.dy2.data;
   EXPECT_NO_THROW(call(context, a));
+}
+
+TEST(BatchNormErrors, BackwardReducePair) {
+  const Call call = [](Context& c, const A& a) {
+    const ops::NormBackward first{a.x, a.k, a.sums, a.weight, a.bias, a.mode};
+    const ops::NormBackward second{a.y, a.k2, a.sums2, a.mean, a.var, a.mode};
+    ops::batch_norm_backward_reduce_pair(c, a.dy, a.dy2, a.mask, first, second, a.valid, a.dresidual, a.workspace);
+  };
+  expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::y, &A::k, &A::k2, &A::valid, &A::sums, &A::sums2,
+                              &A::weight, &A::bias, &A::mean, &A::var, &A::dresidual, &A::workspace});
+  expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dresidual});
+  expect_apart(call, &A::sums, &A::sums2);
+  expect_apart(call, &A::dresidual, &A::y);
+  expect_apart(call, &A::weight, &A::mean);
+  expect_apart(call, &A::workspace, &A::y);
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.mask = {}; }, "mask not given");
+  expect_refused<ShapeError>(
+      call, [](A& a) { a.dresidual = {}; }, "masked not given");
+  CpuContext context;
+  Arguments a;
+  a.mode = GradMode::ignore;
+  a.weight = a.bias = a.mean = a.var = {};
+  a.dresidual.data = a.dy.data;
+  EXPECT_NO_THROW(call(context, a));
+}
+
+TEST(BatchNormErrors, BackwardApplyPair) {
+  const Call call = [](Context& c, const A& a) {
+    ops::NormBackward first{a.x, a.k, a.sums};
+    ops::NormBackward second{a.y, a.k2, a.sums2};
+    first.dx = a.dx;
+    second.dx = a.dresidual;
+    ops::batch_norm_backward_apply_pair(c, a.dy, first, second, a.stats, a.valid);
+  };
+  expect_views_checked(
+      call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::stats, &A::valid, &A::dx, &A::dresidual});
+  expect_strides_checked(call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dx, &A::dresidual});
+  expect_apart(call, &A::dx, &A::y);
+  expect_apart(call, &A::dresidual, &A::x);
+  expect_apart(call, &A::dx, &A::dresidual);
+  CpuContext context;
+  for (const auto dx : {&A::dx, &A::dresidual}) {
+    Arguments a;
+    (a.*dx).data = a.dy.data;
+    EXPECT_NO_THROW(call(context, a));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/pool2d.hpp>
+
+namespace lockstep::ops {
+
+// The stem of a residual network: batch norm, ReLU and a max pool with 3 x 3 windows at stride 2 in one pass, so that
+// neither the normalised image nor its gradient is stored.
+//
+//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; the types of batch_norm.hpp, as the other arguments
+//   desc:   kernel {3, 3} and stride {2, 2} with any padding; another one is a ShapeError
+//   index:  u8, shape of y: 3 * r + s where the winner lies in row r and column s of its window, kNoWinner where y is
+//           not positive, so that no gradient passes
+
+inline constexpr std::uint8_t kNoWinner = 255;
+
+/// True for the windows that these ops take.
+[[nodiscard]] constexpr bool is_stem_pool(const PoolDesc& desc) {
+  return desc.kernel[0] == 3 && desc.kernel[1] == 3 && desc.stride[0] == 2 && desc.stride[1] == 2;
+}
+
+/// y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))), each value rounded to x's type
+/// before it is compared.
+void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const TensorView& x,
+                             const TensorView& coefficients, const TensorView& y, const TensorView& index);
+
+/// batch_norm_backward_reduce for the gradient g that passes pool and ReLU: the sum of dy over the windows that an
+/// element won, in row-major order, not rounded. workspace: batch_norm_workspace_bytes(x).
+void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
+                                     const TensorView& index, const TensorView& x, const TensorView& coefficients,
+                                     const TensorView& valid, GradMode mode, const TensorView& sums,
+                                     const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
+
+/// batch_norm_backward_apply for the same g.
+void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, const TensorView& dy,
+                                    const TensorView& index, const TensorView& x, const TensorView& coefficients,
+                                    const TensorView& sums, const TensorView& stats, const TensorView& valid,
+                                    const TensorView& dx);
+
+namespace backend {  // called after the checks of batch_norm_pool.cpp; a host backend checks the value of valid
+OnContext<CpuContext, decltype(ops::batch_norm_pool_forward)> batch_norm_pool_forward;
+OnContext<CpuContext, decltype(ops::batch_norm_pool_backward_reduce)> batch_norm_pool_backward_reduce;
+OnContext<CpuContext, decltype(ops::batch_norm_pool_backward_apply)> batch_norm_pool_backward_apply;
+
+OnContext<CudaContext, decltype(ops::batch_norm_pool_forward)> batch_norm_pool_forward;
+OnContext<CudaContext, decltype(ops::batch_norm_pool_backward_reduce)> batch_norm_pool_backward_reduce;
+OnContext<CudaContext, decltype(ops::batch_norm_pool_backward_apply)> batch_norm_pool_backward_apply;
+}  // namespace backend
+
+}  // namespace lockstep::ops

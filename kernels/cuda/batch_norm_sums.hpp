@@ -1,0 +1,231 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/dispatch.hpp>
+
+/// What the kernels of batch norm share that take sums over the rows of each channel, or use them: how rows are
+/// divided, how the sums of threads and chunks are joined, where they go, and dx.
+namespace lockstep::ops::batch_norm {
+
+using gpu::Pack;
+using std::int64_t;
+
+inline constexpr int kBlock = 256;
+
+/// The batch: rows are samples * per_sample.
+struct Batch {
+  int64_t samples;
+  int64_t per_sample;
+};
+
+/// Rows that count. A number of samples outside 0 .. N is replaced by the nearest one inside.
+__device__ inline int64_t valid_rows(const Batch& batch, const int64_t* valid) {
+  if (valid == nullptr) {
+    return batch.samples * batch.per_sample;
+  }
+  const int64_t samples = *valid;
+  return (samples < 0 ? 0 : samples < batch.samples ? samples : batch.samples) * batch.per_sample;
+}
+
+template <class T, int kCount>
+__device__ Pack<float, kCount> floats(const Pack<T, kCount>& raw) {
+  Pack<float, kCount> values;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    values.at[j] = gpu::to_float(raw.at[j]);
+  }
+  return values;
+}
+
+template <int kCount, class T>
+__device__ Pack<float, kCount> load_floats(const T* from) {
+  return floats(gpu::load<kCount>(from));
+}
+
+template <int kCount>
+__device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    a.at[j] += b.at[j];
+  }
+}
+
+inline constexpr int kTile = 8;  // columns of a tile at most: 128 bytes of a row, few chunks for one block to join
+inline constexpr int kNarrowTile = 32;         // the same, in single elements
+inline constexpr int64_t kLeastRows = 8;       // of a thread
+inline constexpr int64_t kMostRows = 64;       // rows of a thread: the rounding errors of its sums grow with them
+inline constexpr int64_t kWantedTiles = 1024;  // pieces of work that fill a large GPU
+
+/// How the sums of (rows, channels) are divided; a column is a thread's part of a row. Depends on the shape only.
+struct Tiling {
+  int64_t channels;
+  int64_t tiles;  // of columns
+  int tile;       // columns
+  int lanes;      // threads that share a column
+  int64_t chunk;  // rows
+  int64_t chunks;
+
+  Tiling(int64_t rows, int64_t channels_, int per_column) : channels(channels_) {
+    const int64_t columns = channels / per_column;
+    const int64_t most = per_column > 1 ? kTile : kNarrowTile;
+    tiles = (columns + most - 1) / most;
+    tile = static_cast<int>((columns + tiles - 1) / tiles);
+    lanes = kBlock / tile;
+    const int64_t wanted = (kWantedTiles + tiles - 1) / tiles;
+    chunk = std::clamp((rows + lanes * wanted - 1) / (lanes * wanted), kLeastRows, kMostRows) * lanes;
+    chunks = std::max((rows + chunk - 1) / chunk, int64_t{1});
+  }
+  [[nodiscard]] unsigned blocks() const { return gpu::blocks_for(tiles * chunks, 1); }
+};
+
+/// A block's share of a sum: a chunk of a tile.
+struct Item {
+  int64_t chunk;
+  int64_t tile;
+
+  __device__ Item(const Tiling& tiling, int64_t number)
+      : chunk(tiling.chunks - 1 - number / tiling.tiles), tile(number % tiling.tiles) {}
+};
+
+/// A thread's part of a sum, which it hands to another thread.
+template <class Real, int kValues>
+struct Part {
+  Real at[kValues];
+};
+
+struct JoinSums {
+  template <class Real, int kValues>
+  __device__ void operator()(Part<Real, kValues>& a, const Part<Real, kValues>& b) const {
+#pragma unroll
+    for (int k = 0; k < kValues; ++k) {
+      a.at[k] += b.at[k];
+    }
+  }
+};
+
+/// Joins the parts of `lanes` threads that are `tile` threads apart; lane 0 has the result. All threads of the block
+/// call it. The upper half hands its parts to the lower half until one lane is left: a fixed order.
+template <class Join, class Real, int kValues>
+__device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
+  LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread / tile;
+  while (lanes > 1) {
+    const int half = (lanes + 1) / 2;
+    if (lane >= half && lane < lanes) {  // once a thread, so that what others still read stays
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        parked[k][thread] = mine.at[k];
+      }
+    }
+    __syncthreads();  // parked is written
+    if (lane < lanes - half) {
+      Part<Real, kValues> other;
+#pragma unroll
+      for (int k = 0; k < kValues; ++k) {
+        other.at[k] = parked[k][thread + half * tile];
+      }
+      join(mine, other);
+    }
+    lanes = half;
+  }
+  __syncthreads();  // parked may be used again
+}
+
+/// Joins the chunks of a tile: as many lanes as the block has for each of its channels share the `live` chunks, each a
+/// run of neighbouring ones. Calls join_chunks(c, first, last, part) with a zero part in each of them, adds the parts
+/// up, and calls finish(c, part) in one. All threads of the block call it. In double: hundreds of chunks cost no
+/// precision.
+template <int kValues, class JoinChunks, class Finish>
+__device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
+                           Finish finish) {
+  const int width = tiling.tile * kCount;
+  const int lanes = kBlock / width;
+  const int lane = static_cast<int>(threadIdx.x) / width;
+  const int64_t c = tile * width + threadIdx.x % width;
+  const int64_t share = (live + lanes - 1) / lanes;
+  const int64_t first = lane * share;
+  Part<double, kValues> part{};
+  if (lane < lanes && c < tiling.channels) {
+    join_chunks(c, first, first + share < live ? first + share : live, part);
+  }
+  join_lanes(part, width, lanes, JoinSums{});
+  if (lane == 0 && c < tiling.channels) {
+    finish(c, part);
+  }
+}
+
+/// What becomes of the sums: sums: (2, C); dweight, dbias: (C), null when they are not wanted.
+struct Gradients {
+  float* sums;
+  float* dweight;
+  float* dbias;
+  bool accumulate;
+};
+
+/// The sums of channel c, rounded.
+__device__ inline void write_sums(const Gradients& to, double sum_g, double sum_product, int64_t channels, int64_t c) {
+  const float sum = static_cast<float>(sum_g);
+  const float product = static_cast<float>(sum_product);
+  to.sums[c] = sum;
+  to.sums[channels + c] = product;
+  if (to.dweight != nullptr) {
+    to.dweight[c] = to.accumulate ? to.dweight[c] + product : product;
+    to.dbias[c] = to.accumulate ? to.dbias[c] + sum : sum;
+  }
+}
+
+/// dx = scale * g + (x - mean) * slope + offset in kCount channels.
+template <int kCount>
+struct Slopes {
+  using Values = Pack<float, kCount>;
+  Values scale;
+  Values mean;
+  Values slope;
+  Values offset;
+
+  /// sums: of g; products: of g * xhat; rows: how many these are.
+  __device__ Slopes(const Values& scale_, const Values& mean_, const Values& inv_std, const Values& sums,
+                    const Values& products, float rows)
+      : scale(scale_), mean(mean_), slope(inv_std), offset(sums) {
+    const float inv_rows = rows > 0.0F ? 1.0F / rows : 0.0F;
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float step = -scale.at[j] * inv_rows;
+      slope.at[j] *= step * products.at[j];
+      offset.at[j] *= step;
+    }
+  }
+  /// dx in channel j.
+  __device__ float at(int j, float g, float x) const {
+    return fmaf(scale.at[j], g, fmaf(x - mean.at[j], slope.at[j], offset.at[j]));
+  }
+};
+
+// ---- launches ------------------------------------------------------------------------------------------------------
+
+template <class T>
+T* pointer(const TensorView& view) {
+  return view.given() ? static_cast<T*>(view.data) : nullptr;
+}
+
+inline Batch batch_of(const TensorView& x) {
+  const int64_t samples = x.shape[0];
+  return {samples, samples > 0 ? x.numel() / x.shape.back() / samples : 0};
+}
+
+inline Tiling tiling_of(const TensorView& x, int per_column) {
+  return {x.numel() / x.shape.back(), x.shape.back(), per_column};
+}
+
+/// Calls f with flag as a std::bool_constant.
+template <class F>
+void visit_flag(bool flag, F&& f) {
+  flag ? f(std::true_type{}) : f(std::false_type{});
+}
+
+}  // namespace lockstep::ops::batch_norm
