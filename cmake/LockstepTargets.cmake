@@ -152,7 +152,7 @@ function(lockstep_add_test)
     target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
   endif()
   if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 120)
+    set(T_TIMEOUT 240)
   endif()
   if(LOCKSTEP_SANITIZE)
     math(EXPR T_TIMEOUT "3 * ${T_TIMEOUT}")  # checked code, on a slow machine

@@ -11,6 +11,7 @@ namespace {
 
 double typical(const std::vector<Turn>& turns, double Turn::*value) {
   std::vector<double> values;
+  values.reserve(turns.size());
   for (const Turn& turn : turns) {
     values.push_back(turn.*value);
   }

