@@ -6,21 +6,26 @@
 #include <cstring>
 #include <filesystem>
 #include <numbers>
+#include <numeric>
+#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace train_text {
 
 namespace fs = std::filesystem;
+using lockstep::concat;
 using lockstep::DataError;
 using lockstep::require;
 
 namespace {
 
+constexpr std::string_view kTokens = "tokens:";
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // of the text: it is held in memory
 
 bool passed_over(const fs::directory_entry& entry) {
@@ -48,6 +53,11 @@ std::vector<std::string> files_below(const std::string& folder, const std::vecto
   return files;
 }
 
+/// "1 file", "3 files".
+std::string counted(std::size_t number, const char* what) {
+  return concat(number, ' ', what, number == 1 ? "" : "s");
+}
+
 /// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
 std::uint64_t hash_of(const std::string& text, std::int64_t length) {
   std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(length);
@@ -55,6 +65,25 @@ std::uint64_t hash_of(const std::string& text, std::int64_t length) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
   }
   return hash;
+}
+
+/// How often each token occurs in the windows of a set.
+std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t vocabulary) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
+  const auto length = static_cast<std::size_t>(windows.fields()[0].shape[0]);
+  std::vector<double> counts(static_cast<std::size_t>(vocabulary));
+  std::vector<std::int32_t> tokens(length);
+  std::vector<std::int32_t> labels(length);
+  const std::array<std::span<std::byte>, 2> out{std::as_writable_bytes(std::span(tokens)),
+                                                std::as_writable_bytes(std::span(labels))};
+  const std::int64_t most = std::max<std::int64_t>(1, kMostTokens / static_cast<std::int64_t>(length));
+  for (std::int64_t i = 0; i < std::min(windows.size(), most); ++i) {
+    windows.read_sample(i, out);
+    for (const std::int32_t id : tokens) {
+      counts[static_cast<std::size_t>(id)] += 1;
+    }
+  }
+  return counts;
 }
 
 std::int64_t windows_of(const std::string& name, const std::string& text, std::int64_t length) {
@@ -107,18 +136,53 @@ void TextWindows::read_sample(std::int64_t index, std::span<const std::span<std:
   }
 }
 
-double histogram_bits(const std::string& train, const std::string& validation) {
-  std::array<double, kVocabulary> counts{};
-  counts.fill(1);
-  for (const char c : train) {
-    counts[static_cast<unsigned char>(c)] += 1;
-  }
-  const double all = static_cast<double>(train.size()) + kVocabulary;
+double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
+                      std::int64_t vocabulary) {
+  const std::vector<double> known = counts_of(train, vocabulary);
+  const std::vector<double> said = counts_of(validation, vocabulary);
+  const double all = std::accumulate(known.begin(), known.end(), 0.0) + static_cast<double>(vocabulary);
   double bits = 0;
-  for (const char c : validation) {
-    bits -= std::log2(counts[static_cast<unsigned char>(c)] / all);
+  double tokens = 0;
+  for (std::size_t id = 0; id < said.size(); ++id) {
+    bits -= said[id] * std::log2((known[id] + 1) / all);
+    tokens += said[id];
   }
-  return bits / static_cast<double>(validation.size());
+  return bits / tokens;
+}
+
+TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+  TextData text;
+  if (data.starts_with(kTokens)) {
+    const std::string folder = data.substr(kTokens.size());
+    const lockstep::nn::TokenFolder files = lockstep::nn::find_token_files(folder);
+    const auto open = [&](const std::vector<std::string>& paths, const char* part) {
+      std::vector<lockstep::nn::TokenFile> opened(paths.begin(), paths.end());
+      return std::make_shared<lockstep::nn::TokenWindows>(concat(data, ' ', part), std::move(opened), length,
+                                                          vocabulary);
+    };
+    const auto train = open(files.train, "train");
+    const auto validation = open(files.validation, "val");
+    text.about =
+        concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
+               train->size(), " windows of ", length, "), ", validation->tokens(), " in ",
+               counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
+    text.train = train;
+    text.validation = validation;
+    text.vocabulary = vocabulary;
+    text.unit = "token";
+    return text;
+  }
+  Corpus corpus = read_corpus(data);
+  const std::size_t train_bytes = corpus.train.size();
+  const std::size_t validation_bytes = corpus.validation.size();
+  text.train =
+      std::make_shared<TextWindows>(corpus.source + ", the part to train on,", std::move(corpus.train), length);
+  text.validation =
+      std::make_shared<TextWindows>(corpus.source + ", the last tenth,", std::move(corpus.validation), length);
+  text.about = concat(corpus.source, ": ", counted(static_cast<std::size_t>(corpus.files), "file"), ", ", train_bytes,
+                      " bytes to train on (", text.train->size(), " windows of ", length, "), ", validation_bytes,
+                      " for validation (", text.validation->size(), " windows)");
+  return text;
 }
 
 double bits_of(double loss) {

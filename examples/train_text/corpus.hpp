@@ -10,7 +10,7 @@
 
 namespace train_text {
 
-inline constexpr int kVocabulary = 256;  ///< a token is a byte
+inline constexpr std::int64_t kBytes = 256;  ///< the vocabulary when a token is a byte
 
 /// A text, cut in two: the last tenth is for validation.
 struct Corpus {
@@ -43,9 +43,24 @@ class TextWindows final : public lockstep::nn::Dataset {
   std::uint64_t fingerprint_;
 };
 
-/// What it costs to say a byte of `validation` by the histogram of the bytes of `train` alone, in bits. One is added to
-/// each count, so that no byte is impossible. A model that has learned anything needs less.
-[[nodiscard]] double histogram_bits(const std::string& train, const std::string& validation);
+/// What a program of this kind trains on.
+struct TextData {
+  std::shared_ptr<const lockstep::nn::Dataset> train;
+  std::shared_ptr<const lockstep::nn::Dataset> validation;
+  std::int64_t vocabulary = kBytes;
+  std::string unit = "byte";  ///< what a token is called
+  std::string about{};        ///< for people, one line
+  [[nodiscard]] bool bytes() const { return unit == "byte"; }
+};
+/// `data`: a path as of read_corpus(), or tokens:DIR, a folder as of nn::find_token_files() with ids below
+/// `vocabulary`. Errors as of these and of the windows.
+[[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
+
+/// What it costs to say a token of `validation` by the histogram of the tokens of `train` alone, in bits. One is added
+/// to each count, so that no token is impossible. A model that has learned anything needs less. Of long texts the first
+/// 2^24 tokens count.
+[[nodiscard]] double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Dataset& validation,
+                                    std::int64_t vocabulary);
 
 /// A loss, which is in units of e, in bits.
 [[nodiscard]] double bits_of(double loss);

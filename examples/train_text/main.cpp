@@ -1,11 +1,13 @@
-// mpirun -np N train_text [options]: data-parallel training of a small GPT on the bytes of a text. --help explains the
-// rest.
+// mpirun -np N train_text [options]: data-parallel training of a small GPT on the bytes of a text, or on files of
+// tokens.
+// --help explains the rest.
+#include <cstdint>
 #include <iomanip>
 #include <iostream>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
@@ -19,7 +21,7 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 using train_text::Options;
-using train_text::TextWindows;
+using train_text::TextData;
 
 std::string bits_text(double bits) {
   std::ostringstream text;
@@ -27,63 +29,66 @@ std::string bits_text(double bits) {
   return text.str();
 }
 
-nn::Recipe recipe_of(const Options& o, const nn::Model& model, const train_text::Corpus& corpus,
-                     const std::shared_ptr<const TextWindows>& train,
-                     const std::shared_ptr<const TextWindows>& validation) {
-  const double histogram = train_text::histogram_bits(corpus.train, corpus.validation);
-  nn::Recipe recipe{.model = model, .train = train, .test = validation};
+nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
+  const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
+  nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
   if (o.training.optimizer.starts_with("adam")) {
     recipe.rate = {2e-3, 0};
   }
   recipe.samples = "windows";
   recipe.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",
                              o.heads, o.heads == 1 ? " head" : " heads");
-  recipe.about = {
-      {"text", concat(corpus.source, ": ", corpus.files, corpus.files == 1 ? " file, " : " files, ",
-                      corpus.train.size(), " bytes to train on (", train->size(), " windows of ", o.length, "), ",
-                      corpus.validation.size(), " for validation (", validation->size(), " windows)")},
-      {"baseline",
-       concat(bits_text(histogram), " bits a byte: validation by the byte histogram of the text to train on")}};
+  recipe.about = {{"text", text.about},
+                  {"baseline", concat(bits_text(histogram), " bits a ", text.unit, ": validation by the ", text.unit,
+                                      " histogram of the text to train on")}};
   recipe.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
   recipe.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
-  recipe.metrics = {{.name = "bits_per_byte",
+  const std::string bits = "bits_per_" + text.unit;
+  recipe.metrics = {{.name = bits,
                      .of_report = [](const nn::ReportEvent& e) { return train_text::bits_of(e.loss); },
                      .of_evaluation = [](const nn::EvaluationEvent& e) { return train_text::bits_of(e.loss); }}};
-  recipe.best = {.metric = "bits_per_byte", .lowest = true};
+  recipe.best = {.metric = bits, .lowest = true};
   return recipe;
+}
+
+/// What the sample goes on from.
+std::vector<std::int32_t> prompt_of(const Options& o, const TextData& text) {
+  if (text.bytes()) {
+    return train_text::tokens_of(o.prompt.empty() ? "\n" : o.prompt);
+  }
+  return train_text::parse_ids(o.prompt.empty() ? std::to_string(text.vocabulary - 1) : o.prompt, text.vocabulary);
+}
+
+std::string sample(Context& context, const Options& o, const TextData& text, nn::Trainer& trainer,
+                   const nn::Model& model, const std::vector<std::int32_t>& prompt) {
+  const nn::PlanOptions& plan = trainer.options().plan;
+  const std::vector<std::int32_t> said = train_text::sample_tokens(context, model, trainer.parameters(),
+                                                                   {.tokens = o.sample,
+                                                                    .prompt = prompt,
+                                                                    .temperature = o.temperature,
+                                                                    .seed = o.training.seed,
+                                                                    .plan = {.dtype = plan.dtype, .tf32 = plan.tf32}});
+  return text.bytes() ? train_text::printable(o.prompt + train_text::bytes_of(said)) : train_text::ids_text(said);
 }
 
 int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
-  train_text::Corpus corpus;
-  std::shared_ptr<const TextWindows> train;
-  std::shared_ptr<const TextWindows> validation;
+  TextData text;
+  std::vector<std::int32_t> prompt;
   std::optional<nn::Model> model;
   session.agree([&] {
-    corpus = train_text::read_corpus(o.data);
-    train = std::make_shared<TextWindows>(corpus.source + ", the part to train on,", corpus.train, o.length);
-    validation = std::make_shared<TextWindows>(corpus.source + ", the last tenth,", corpus.validation, o.length);
+    text = train_text::open_text(o.data, o.length, o.vocabulary);
     const std::int64_t batch = o.training.batch_size.value_or(o.training.default_batch);
-    require<DataError>(train->size() >= batch, train->name(), " has ", train->size(), " windows of --length ", o.length,
-                       ", expected at least --batch-size ", batch);
-    model.emplace(nn::transformer({.vocabulary = train_text::kVocabulary,
-                                   .length = o.length,
-                                   .width = o.width,
-                                   .heads = o.heads,
-                                   .layers = o.layers}));
+    require<DataError>(text.train->size() >= batch, text.train->name(), " has ", text.train->size(),
+                       " windows of --length ", o.length, ", expected at least --batch-size ", batch);
+    prompt = prompt_of(o, text);
+    model.emplace(nn::transformer(
+        {.vocabulary = text.vocabulary, .length = o.length, .width = o.width, .heads = o.heads, .layers = o.layers}));
   });
-  const int code = program.run(recipe_of(o, *model, corpus, train, validation));
+  const int code = program.run(recipe_of(o, *model, text));
   if (session.rank() == 0 && code == exit_code::kFinished && program.result() != nullptr && o.sample > 0) {
-    const nn::PlanOptions& plan = program.trainer().options().plan;
-    std::cout << train_text::printable(o.prompt)
-              << train_text::printable(train_text::sample_text(place.context(), *model, program.trainer().parameters(),
-                                                               {.bytes = o.sample,
-                                                                .prompt = o.prompt,
-                                                                .temperature = o.temperature,
-                                                                .seed = o.training.seed,
-                                                                .plan = {.dtype = plan.dtype, .tf32 = plan.tf32}}))
-              << '\n';
+    std::cout << sample(place.context(), o, text, program.trainer(), *model, prompt) << '\n';
   }
   return code;
 }

@@ -20,11 +20,14 @@ namespace {
 
 constexpr const char* kAbout =
     "Trains a small GPT to predict the next byte of a text, says how many bits a byte it needs for the last tenth of\n"
-    "the text, which it does not train on, and writes some text of its own.\n"
+    "the text, which it does not train on, and writes some text of its own. Or the next token of files of token ids.\n"
     "\n"
     "  train_text                                  the documents of lockstep, on all GPUs, one rank each; without\n"
     "                                              GPUs one rank on the CPU\n"
     "  train_text --data FILE --devices cpu:2      a text of yours, two ranks on this machine's CPU\n"
+    "  train_text --data tokens:DIR --length 256   DIR/train.bin and DIR/val.bin as nanoGPT's and llm.c's scripts "
+    "write\n"
+    "                                              them\n"
     "  train_text --resume auto --sample 1000 --prompt \"A stream is\"\n"
     "                                              goes on from the last checkpoint; where the run is complete, it\n"
     "                                              only writes text\n";
@@ -34,7 +37,8 @@ constexpr const char* kFooter =
     "order drawn anew. --lr auto is 0.002 with adam and adamw. The rate rises over a twentieth of the run and then\n"
     "falls along the schedule, so that --epochs and --steps are a part of the run: give --resume the same.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
-    "checkpoints last/ and best/ (the one with the fewest bits a byte; model.safetensors, optimizer.safetensors,\n"
+    "checkpoints last/ and best/ (the one with the fewest bits a byte or token; model.safetensors, "
+    "optimizer.safetensors,\n"
     "state.json), and run.lock, which keeps other runs out.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
     "(--resume auto goes on from there), 76 no progress (--watchdog).";
@@ -62,14 +66,20 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   cli::prepare(app, kFooter);
   app.add_option("--data", o.data,
                  "a file, or a folder: its files *.md, *.txt, *.hpp and *.cpp in the order of their paths; none: the "
-                 "documents of lockstep")
+                 "documents of lockstep. tokens:DIR: files of token ids, *train*.bin and *val*.bin")
       ->group("Text");
-  app.add_option("--length", o.length, "bytes that the model sees at once")->group("Text");
+  CLI::Option* vocabulary =
+      app.add_option("--vocabulary", o.vocabulary, "of tokens:DIR: ids are below it; 50257 is GPT-2's")->group("Text");
+  app.add_option("--length", o.length, "bytes, or tokens, that the model sees at once")->group("Text");
   app.add_option("--layers", o.layers, "transformer layers")->group("Model");
   app.add_option("--heads", o.heads, "attention heads of a layer; a divisor of the width")->group("Model");
   app.add_option("--width", o.width, "embedding width")->group("Model");
-  app.add_option("--sample", o.sample, "bytes of text to write after training; 0: none")->group("Samples");
-  app.add_option("--prompt", o.prompt, "text that the sample goes on from; none: a line end")->group("Samples");
+  app.add_option("--sample", o.sample, "bytes of text, or tokens, to write after training; 0: none")->group("Samples");
+  app.add_option(
+         "--prompt", o.prompt,
+         "text that the sample goes on from; none: a line end. Of tokens: their ids, \"464 3290\"; none: the last\n"
+         "of the vocabulary, GPT-2's end of a text")
+      ->group("Samples");
   app.add_option("--temperature", o.temperature,
                  "above 0; 1: by the model's probabilities; smaller: likely bytes more often")
       ->group("Samples");
@@ -86,6 +96,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   in_range("--width", o.width, 1);
   require<UsageError>(o.width % o.heads == 0, "--heads is ", o.heads, ", expected a divisor of --width ", o.width);
   in_range("--length", o.length, 1);
+  in_range("--vocabulary", o.vocabulary, 1);
+  require<UsageError>(vocabulary->count() == 0 || o.data.starts_with("tokens:"), "--vocabulary is ", o.vocabulary,
+                      ", which is for --data tokens:DIR: a text's tokens are its bytes");
   in_range("--sample", o.sample, 0);
   require<UsageError>(std::isfinite(o.temperature) && o.temperature > 0, "--temperature is ", o.temperature,
                       ", expected a number above 0");

@@ -12,7 +12,8 @@ namespace train_text {
 
 /// The command line as given.
 struct Options {
-  std::string data;  ///< empty: the documents of lockstep
+  std::string data;                 ///< empty: the documents of lockstep
+  std::int64_t vocabulary = 50257;  ///< of data that is tokens
   std::int64_t layers = 4;
   std::int64_t heads = 4;
   std::int64_t width = 128;

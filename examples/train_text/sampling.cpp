@@ -1,12 +1,17 @@
 #include "sampling.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <sstream>
+#include <system_error>
 #include <vector>
 
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace train_text {
 
@@ -14,20 +19,21 @@ namespace nn = lockstep::nn;
 
 namespace {
 
-/// The byte at `point`, in [0, 1), of the softmax's distribution.
-std::size_t byte_at(std::span<const float> logits, double temperature, double point) {
+/// The token at `point`, in [0, 1), of the softmax's distribution.
+std::size_t token_at(std::span<const float> logits, double temperature, double point) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> weights;
+  weights.reserve(logits.size());
   double all = 0;
   for (const float logit : logits) {
     weights.push_back(std::exp((static_cast<double>(logit) - largest) / temperature));
     all += weights.back();
   }
   double before = point * all;
-  for (std::size_t byte = 0; byte < weights.size(); ++byte) {
-    before -= weights[byte];
+  for (std::size_t token = 0; token < weights.size(); ++token) {
+    before -= weights[token];
     if (before < 0) {
-      return byte;
+      return token;
     }
   }
   return static_cast<std::size_t>(std::max_element(weights.begin(), weights.end()) - weights.begin());  // rounding
@@ -35,30 +41,65 @@ std::size_t byte_at(std::span<const float> logits, double temperature, double po
 
 }  // namespace
 
-std::string sample_text(lockstep::Context& context, const nn::Model& model, const nn::ParameterSet& parameters,
-                        const SamplingOptions& options) {
+std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const nn::Model& model,
+                                        const nn::ParameterSet& parameters, const SamplingOptions& options) {
   const std::int64_t length = model.input_shape()[0];
-  const std::int64_t bytes = model.classes();
+  const std::int64_t vocabulary = model.classes();
   nn::Inference predict(context, model, parameters, {.max_batch = 1, .plan = options.plan});
   lockstep::Random random(options.seed, lockstep::RandomUse::sample);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
-  std::vector<float> logits(static_cast<std::size_t>(length * bytes));
-  std::string text = options.prompt.empty() ? "\n" : options.prompt;
-  const std::size_t begin = text.size();
-  for (std::int64_t i = 0; i < options.bytes; ++i) {
-    // The last bytes of the text, and zeros behind them while it is short: no position looks at what comes after it.
-    const std::size_t known = std::min(text.size(), tokens.size());
-    std::fill(tokens.begin(), tokens.end(), 0);
-    std::transform(text.end() - static_cast<std::ptrdiff_t>(known), text.end(), tokens.begin(),
-                   [](char c) { return static_cast<std::int32_t>(static_cast<unsigned char>(c)); });
-    predict.run(lockstep::TensorView(std::span(tokens), {1, length}),
-                lockstep::TensorView(std::span(logits), {1, length, bytes}));
+  std::vector<std::int32_t> window(static_cast<std::size_t>(length));
+  std::vector<float> logits(static_cast<std::size_t>(length * vocabulary));
+  std::vector<std::int32_t> said = options.prompt;
+  const std::size_t begin = said.size();
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    // The last tokens, and zeros behind them while they are few: no position looks at what comes after it.
+    const std::size_t known = std::min(said.size(), window.size());
+    std::fill(window.begin(), window.end(), 0);
+    std::copy(said.end() - static_cast<std::ptrdiff_t>(known), said.end(), window.begin());
+    predict.run(lockstep::TensorView(std::span(window), {1, length}),
+                lockstep::TensorView(std::span(logits), {1, length, vocabulary}));
     context.synchronize();
-    const std::span<const float> row(logits.data() + (known - 1) * static_cast<std::size_t>(bytes),
-                                     static_cast<std::size_t>(bytes));
-    text.push_back(static_cast<char>(byte_at(row, options.temperature, random.uniform())));
+    const std::span<const float> row(logits.data() + (known - 1) * static_cast<std::size_t>(vocabulary),
+                                     static_cast<std::size_t>(vocabulary));
+    said.push_back(static_cast<std::int32_t>(token_at(row, options.temperature, random.uniform())));
   }
-  return text.substr(begin);
+  said.erase(said.begin(), said.begin() + static_cast<std::ptrdiff_t>(begin));
+  return said;
+}
+
+std::vector<std::int32_t> tokens_of(const std::string& bytes) {
+  std::vector<std::int32_t> tokens(bytes.size());
+  std::transform(bytes.begin(), bytes.end(), tokens.begin(), [](char c) { return static_cast<unsigned char>(c); });
+  return tokens;
+}
+
+std::string bytes_of(const std::vector<std::int32_t>& tokens) {
+  std::string bytes(tokens.size(), '\0');
+  std::transform(tokens.begin(), tokens.end(), bytes.begin(), [](std::int32_t id) { return static_cast<char>(id); });
+  return bytes;
+}
+
+std::string ids_text(const std::vector<std::int32_t>& tokens) {
+  std::string text;
+  for (const std::int32_t id : tokens) {
+    text += (text.empty() ? "" : " ") + std::to_string(id);
+  }
+  return text;
+}
+
+std::vector<std::int32_t> parse_ids(const std::string& text, std::int64_t vocabulary) {
+  std::vector<std::int32_t> ids;
+  std::istringstream in(text);
+  for (std::string word; in >> word;) {
+    std::int32_t id = -1;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    lockstep::require<lockstep::UsageError>(
+        error == std::errc() && end == word.data() + word.size() && id >= 0 && id < vocabulary, "--prompt: '",
+        lockstep::printable(word), "' is no token, expected 0 to ", vocabulary - 1);
+    ids.push_back(id);
+  }
+  lockstep::require<lockstep::UsageError>(!ids.empty(), "--prompt holds no token, expected ids as \"464 3290\"");
+  return ids;
 }
 
 std::string printable(const std::string& bytes) {

@@ -19,6 +19,7 @@
 #include "examples/train_text/sampling.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/token_files.hpp"
 
 namespace lockstep {
 namespace {
@@ -151,6 +152,31 @@ TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   EXPECT_NE(sample("--prompt 'A stream' --resume auto --seed 2"), first);
 }
 
+/// A cycle of 40 tokens, in nanoGPT's and in llm.c's form: what comes next is certain.
+TEST_F(TrainText, FilesOfTokens) {
+  testing::write_tokens(path("data/train.bin"), 0, testing::token_cycle(4000, 40));
+  testing::write_tokens(path("data/corpus_val_000001.bin"), 20240520, testing::token_cycle(700, 40));
+  const std::string options = kTiny + kRanks + "--data tokens:" + path("data") + " --vocabulary 300 ";
+  const Ended ended = run(options + "--epochs 8 --lr 1e-2 --sample 3 --temperature 0.01 --prompt '37 38'" + out("run"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("4000 tokens in 1 file to train on (124 windows of 32)"), 1) << ended.output;
+  EXPECT_EQ(ended.count("700 in 1 file for validation (21 windows)"), 1) << ended.output;
+  EXPECT_EQ(ended.count(" bits a token: validation by the token histogram"), 1) << ended.output;
+  EXPECT_NE(ended.output.find("\n39 0 1\n"), std::string::npos) << ended.output;
+  const nn::RunProgress progress = nn::read_checkpoint_state(path("run/last")).progress;
+  EXPECT_EQ(progress.best_by, "bits_per_token");
+  EXPECT_LT(progress.best, 0.5) << "of " << std::log2(40.0);
+
+  expect_refused(run(kTiny + "--devices cpu --vocabulary 39 --data tokens:" + path("data") + out("other")),
+                 {"train.bin", "token 39 is 39", "39"});
+  expect_refused(run(options + "--prompt '300'" + out("other")), {"--prompt", "'300'", "0 to 299"});
+  expect_refused(run(kTiny + "--devices cpu --vocabulary 300" + out("other")), {"--vocabulary is 300", "tokens:DIR"});
+  fs::remove(path("data/corpus_val_000001.bin"));
+  expect_refused(run(options + out("other")), {path("data"), "val.bin"});
+  expect_refused(run(kTiny + "--data tokens:" + path("nowhere") + out("other")), {path("nowhere"), "cannot be read"});
+  EXPECT_FALSE(fs::exists(path("other")));
+}
+
 TEST_F(TrainText, BadInput) {
   put_file(path("short.txt"), std::string(400, 'a'));
   expect_refused(run("--data " + path("none") + out("run")), {"--data", path("none"), "no such file"});
@@ -189,10 +215,10 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
 TEST_F(TrainText, HelpNamesEveryOption) {
   const Ended ended = run("--help");
   EXPECT_EQ(ended.code, 0);
-  for (const char* option :
-       {"--data",   "--length", "--layers",      "--heads",    "--width",     "--dtype",      "--batch-size",
-        "--epochs", "--steps",  "--lr",          "--seed",     "--devices",   "--out",        "--resume",
-        "--sample", "--prompt", "--temperature", "--watchdog", "--optimizer", "--accumulate", "--evaluate"}) {
+  for (const char* option : {"--data",     "--length",     "--vocabulary", "--layers",  "--heads",  "--width",
+                             "--dtype",    "--batch-size", "--epochs",     "--steps",   "--lr",     "--seed",
+                             "--devices",  "--out",        "--resume",     "--sample",  "--prompt", "--temperature",
+                             "--watchdog", "--optimizer",  "--accumulate", "--evaluate"}) {
     EXPECT_EQ(ended.output.find(std::string("  ") + option + ' ') == std::string::npos, false) << option;
   }
 }
@@ -247,9 +273,24 @@ TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
 }
 
 TEST(Corpus, BitsOfAHistogram) {
-  // Counts with one added to each: a 4, b 2, 254 others 1.
-  EXPECT_DOUBLE_EQ(train_text::histogram_bits("aaab", "ab"), (std::log2(260.0 / 4) + std::log2(260.0 / 2)) / 2);
+  // Counts with one added to each: a 4, b 2, 254 others 1. The last byte of a text is in no window.
+  const train_text::TextWindows train("train", "aaab.", 2);
+  const train_text::TextWindows validation("validation", "ab.", 2);
+  EXPECT_DOUBLE_EQ(train_text::histogram_bits(train, validation, 256),
+                   (std::log2(260.0 / 4) + std::log2(260.0 / 2)) / 2);
   EXPECT_DOUBLE_EQ(train_text::bits_of(std::log(2.0)), 1);
+}
+
+TEST(Sampling, TokensOfBytesAndIdsInDigits) {
+  const std::string bytes("a\0\xff", 3);
+  EXPECT_EQ(train_text::tokens_of(bytes), (std::vector<std::int32_t>{'a', 0, 255}));
+  EXPECT_EQ(train_text::bytes_of({'a', 0, 255}), bytes);
+  EXPECT_EQ(train_text::ids_text({50256, 0, 7}), "50256 0 7");
+  EXPECT_EQ(train_text::ids_text({}), "");
+  EXPECT_EQ(train_text::parse_ids(" 50256 0\n7", 50257), (std::vector<std::int32_t>{50256, 0, 7}));
+  for (const char* wrong : {"", " ", "50257", "-1", "7,8", "one", "99999999999", "0x7"}) {
+    EXPECT_THROW((void)train_text::parse_ids(wrong, 50257), UsageError) << wrong;
+  }
 }
 
 TEST(Sampling, PrintableText) {
@@ -277,8 +318,8 @@ TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
     return static_cast<char>(std::max_element(row, row + 256) - row);
   };
   for (const std::string prompt : {"ab", "abcdef", "abcdefghi"}) {
-    const std::string found =
-        train_text::sample_text(context, model, parameters, {.bytes = 9, .prompt = prompt, .temperature = 1e-9});
+    const std::string found = train_text::bytes_of(train_text::sample_tokens(
+        context, model, parameters, {.tokens = 9, .prompt = train_text::tokens_of(prompt), .temperature = 1e-9}));
     std::string text = prompt;
     for (int i = 0; i < 9; ++i) {
       text += likeliest(text);
@@ -286,7 +327,7 @@ TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
     EXPECT_EQ(prompt + found, text);
   }
   const auto drawn = [&](std::uint64_t seed) {
-    return train_text::sample_text(context, model, parameters, {.bytes = 20, .temperature = 1, .seed = seed});
+    return train_text::sample_tokens(context, model, parameters, {.tokens = 20, .temperature = 1, .seed = seed});
   };
   EXPECT_EQ(drawn(1), drawn(1));
   EXPECT_NE(drawn(1), drawn(2));

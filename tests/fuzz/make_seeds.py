@@ -624,6 +624,34 @@ def packed_seeds():
     put("packed", "offset", b"\1" + good[1:offset] + b"\x1d" + good[offset + 1:])
 
 
+# ---- tokens
+def tokens(length, vocabulary, data):
+    return struct.pack("<BH", length - 1, vocabulary - 1) + data
+
+
+def token_header(magic, version, count):
+    return struct.pack("<3I", magic, version, count) + bytes(1012)
+
+
+def tokens_seeds():
+    ids = struct.pack("<9H", *range(9))
+    wide = struct.pack("<5I", 1, 70000, 3, 4, 5)
+    put("tokens", "plain", tokens(2, 65536, ids))
+    put("tokens", "gpt2", tokens(3, 10, token_header(20240520, 1, 9) + ids))
+    put("tokens", "llama3", tokens(1, 65536, token_header(20240801, 7, 5) + wide))
+    put("tokens", "large_id", tokens(4, 65536, token_header(20240801, 7, 5) + struct.pack("<5I", 1, 2, 0xFFFFFFFF, 4, 5)))
+    put("tokens", "vocabulary", tokens(2, 4, ids))
+    put("tokens", "one_window_too_long", tokens(9, 65536, ids))
+    put("tokens", "odd", tokens(2, 65536, ids + b"a"))
+    put("tokens", "empty", tokens(2, 65536, b""))
+    put("tokens", "version", tokens(2, 65536, token_header(20240520, 2, 9) + ids))
+    put("tokens", "count_0", tokens(2, 65536, token_header(20240520, 1, 0)))
+    put("tokens", "count_below_0", tokens(2, 65536, token_header(20240801, 7, 0xFFFFFFF0)))
+    put("tokens", "short", tokens(2, 65536, token_header(20240520, 1, 10) + ids))
+    put("tokens", "long", tokens(2, 65536, token_header(20240520, 1, 8) + ids))
+    put("tokens", "header_cut", tokens(2, 65536, token_header(20240520, 1, 9)[:40]))
+
+
 # ---- units
 def units_seeds():
     for name, value in [("zero", 0.0), ("one", 1.0), ("limit", 1023.999), ("kib", 1024.0), ("mega", 9.995e6), ("large", 1.7e308),
@@ -634,7 +662,7 @@ def units_seeds():
 def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
-                 launch_seeds, options_seeds, state_seeds, tensors_seeds, torch_seeds, units_seeds,
+                 launch_seeds, options_seeds, state_seeds, tensors_seeds, tokens_seeds, torch_seeds, units_seeds,
                  image_seeds, packed_seeds):
         make()
 

@@ -25,6 +25,7 @@ void planted(Input input);      ///< has faults on purpose: the control of the r
 void safetensors(Input input);  ///< lie in the file without gaps, are equal when written and read again
 void state(Input input);        ///< state.json of a checkpoint: lies in its ranges, is equal when saved and read again
 void tensors(Input input);      ///< of a checkpoint: hold squares and counts; refused, change nothing
+void tokens(Input input);       ///< token ids are those of the file, below the vocabulary
 void torch(Input input);        ///< lie in the file as strides and offsets say, have names that safetensors takes
 void units(Input input);        ///< numbers written for people: the number within its digits
 
