@@ -95,6 +95,9 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   add_list(app, "--rate-scale", o.rate_scales,
            "factors of the learning rate by parameter name, e.g. 'layer4.*=0.1,fc.*=1'; the last that fits counts")
       ->type_name("PATTERN=FACTOR");
+  add_list(app, "--freeze", o.freeze,
+           "layers or parameters that keep their values, e.g. conv1,bn1,layer1: no gradients are computed, sent or "
+           "stored for them, and backward ends behind the first ones; running statistics go on");
   add_average(app, o);
   add("--label-smoothing", o.label_smoothing, "0 to 1");
   add("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no");

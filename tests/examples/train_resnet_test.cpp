@@ -25,6 +25,7 @@
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
@@ -206,6 +207,49 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
                                         " has another number of classes; these tensors are not taken from it: "
                                         "layers.1.weight layers.1.bias");
   expect_refused(train_resnet(0, mlp + "--classes 4 --evaluate " + path("bare")), {"expected (4, 8)", path("bare")});
+}
+
+/// Fine-tuning as docs/weights.md shows it: other classes, the first stages as they were.
+TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
+  const int ranks = kMpi ? 2 : 0;
+  ASSERT_EQ(train_resnet(0, kTiny + "--devices cpu --steps 2" + out("first")).code, 0);
+  const std::string tune = kTiny + "--classes 4 --init " + path("first/last") + " --freeze conv1,bn1,layer1 ";
+  const Ended ended = train_resnet(ranks, tune + "--freeze layer2.0 --steps 4" + out("tuned"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("  frozen     "), 1) << ended.output;
+  const SafetensorsFile before(path("first/last/model.safetensors"));
+  const SafetensorsFile after(path("tuned/last/model.safetensors"));
+  std::int64_t frozen = 0;
+  std::int64_t trained = 0;
+  for (const TensorEntry& entry : before.entries()) {
+    if (entry.name.starts_with("fc.") || entry.name.find("running_") != std::string::npos) {
+      continue;
+    }
+    const TensorEntry* now = after.find(entry.name);
+    ASSERT_NE(now, nullptr) << entry.name;
+    const auto bytes = [&](const SafetensorsFile& file, const TensorEntry& of) {
+      std::vector<std::byte> read(of.bytes);
+      file.read(of, read);
+      return read;
+    };
+    bool keeps = entry.name.starts_with("layer2.0.");
+    for (const char* stage : {"conv1.", "bn1.", "layer1."}) {
+      keeps = keeps || entry.name.starts_with(stage);
+    }
+    EXPECT_EQ(bytes(before, entry) == bytes(after, *now), keeps) << entry.name;
+    (keeps ? frozen : trained) += static_cast<std::int64_t>(entry.bytes / sizeof(float));
+  }
+  EXPECT_GT(trained, 0);
+  EXPECT_NE(ended.output.find(concat("  frozen     ", frozen, " of these parameters, in 18 layers")), std::string::npos)
+      << ended.output;
+
+  const std::string again = kTiny + "--classes 4 --steps 4 --resume auto --freeze layer1,conv1,bn1" + out("tuned");
+  EXPECT_EQ(train_resnet(ranks, again + "--freeze layer2.0").code, 0);
+  expect_refused(train_resnet(ranks, again), {"optimizer.safetensors", "layer2.0"});
+  expect_refused(train_resnet(ranks, tune + "--freeze layer9 --steps 1" + out("other")), {"layer9", "to freeze"});
+  expect_refused(train_resnet(0, tune + "--devices cpu --freeze layer2,layer3,fc --steps 1" + out("other")),
+                 {"all parameters are frozen"});
+  EXPECT_FALSE(fs::exists(path("other")));
 }
 
 // In seconds, and without their memory.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <iomanip>
+#include <set>
 #include <sstream>
 
 #include <lockstep/nn/plan/precision.hpp>
@@ -101,6 +102,21 @@ std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, c
 }
 
 /// Only for what is not the default.
+void print_frozen(std::ostream& out, const Model& model) {
+  std::int64_t frozen = 0;
+  std::set<std::string> layers;
+  for (const Model::Parameter& parameter : model.parameters()) {
+    if (!parameter.spec.trainable) {
+      frozen += parameter.spec.shape.numel();
+      layers.insert(parameter.spec.name.substr(0, parameter.spec.name.rfind('.')));
+    }
+  }
+  if (frozen > 0) {
+    out << "  frozen     " << frozen << " of these parameters, in "
+        << counted(static_cast<std::int64_t>(layers.size()), "layer") << '\n';
+  }
+}
+
 void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& trainer) {
   const ParameterSet& set = trainer.parameters();
   const std::size_t whole = set.state_names().size() * set.gradients().bytes();
@@ -153,6 +169,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   }
   out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
       << recipe.model.parameter_count() << " parameters, " << name_of(parse_precision(o.dtype)) << '\n';
+  print_frozen(out, recipe.model);
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }

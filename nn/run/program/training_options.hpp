@@ -56,6 +56,7 @@ struct TrainingOptions {
   std::optional<double> norm_weight_decay{};  ///< ParameterGroups
   std::optional<double> bias_weight_decay{};
   std::vector<std::string> rate_scales{};  ///< parse_rate()
+  std::vector<std::string> freeze{};       ///< Model::freezing()
   double label_smoothing = 0;
   int top_k = 0;
   bool keep_last = false;

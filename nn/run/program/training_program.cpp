@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -326,7 +327,12 @@ struct TrainingProgram::Impl {
 
   int run(Recipe given, RunObserver* observer) {
     require<StateError>(!kept, "training program: run() a second time");
-    const Recipe& recipe = kept.emplace(std::move(given));
+    Recipe& recipe = kept.emplace(std::move(given));
+    session.agree([&] {
+      for (const std::string& name : o.freeze) {
+        recipe.model = recipe.model.freezing(name);
+      }
+    });
     require<UsageError>(recipe.train != nullptr && recipe.test != nullptr,
                         "training program: a data set is missing, expected one to train on and one to test with");
     make_trainer(recipe);
@@ -436,6 +442,10 @@ struct TrainingProgram::Impl {
     identity.global_batch = resolved.trainer.global_batch;
     identity.options = option_texts(resolved.trainer, {*recipe.train, *recipe.test});
     identity.options["epochs"] = std::to_string(o.epochs);
+    for (const std::string& name : std::set<std::string>(o.freeze.begin(), o.freeze.end())) {
+      std::string& frozen = identity.options["frozen"];
+      frozen += (frozen.empty() ? "" : ", ") + name;
+    }
     identity.options.insert(recipe.options.begin(), recipe.options.end());
     // Where the library orders sums. Flat ones have no entry: it would differ from earlier checkpoints.
     const bool divided = session.sums().find("within a node") != std::string::npos;
