@@ -5,33 +5,27 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <iomanip>
 #include <iostream>
 #include <limits>
-#include <map>
 #include <optional>
-#include <set>
-#include <sstream>
 #include <utility>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/watchdog.hpp>
-#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
-#include <lockstep/nn/plan/microbatch_plans.hpp>
-#include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
 #include <lockstep/nn/run/program/evaluation_file.hpp>
+#include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/nn/run/program/memory_copies.hpp>
+#include <lockstep/nn/run/program/run_end.hpp>
 #include <lockstep/nn/run/program/run_files.hpp>
 #include <lockstep/nn/run/program/standard_output.hpp>
 #include <lockstep/nn/run/program/stop_signals.hpp>
+#include <lockstep/nn/run/program/trainer_maker.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>
-#include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -50,62 +44,6 @@ Json json_of(const ChoiceReport& report) {
                       {"seconds", report.seconds},
                       {"refused", Json::Array(report.refused.begin(), report.refused.end())}};
 }
-
-/// "93.21 %" of accuracies, "0.1234" of the rest, "not measured".
-std::string value_text(const std::string& metric, std::optional<double> value) {
-  std::ostringstream out;
-  if (!value) {
-    return "not measured";
-  }
-  if (metric == "test_accuracy" || metric == "ema_test_accuracy") {
-    out << std::fixed << std::setprecision(2) << 100 * *value << " %";
-  } else {
-    out << std::setprecision(4) << *value;
-  }
-  return out.str();
-}
-
-/// "test accuracy 93.21 %, best 93.40 %"
-std::string result_text(const RunProgress& progress) {
-  const std::string& by = progress.best_by;
-  std::string last;
-  if (const auto found = progress.metrics.find(by); found != progress.metrics.end()) {
-    last = value_text(by, found->second);
-  } else {
-    last = value_text(by, by == "test_accuracy" ? progress.test_accuracy : progress.test_loss);
-  }
-  std::string name = by;
-  std::replace(name.begin(), name.end(), '_', ' ');
-  return concat(name, ' ', last, ", best ", value_text(by, progress.best));
-}
-
-/// How long the steps of a run wait for gradient communication, on this rank, without its first steps.
-class ExposedTime final : public RunObserver {
- public:
-  explicit ExposedTime(Trainer& trainer) : trainer_(trainer) {}
-
-  void on_step_end(const StepEvent&) override {
-    if (++steps_ == kFirstSteps) {
-      before_ = trainer_.reducer().statistics();
-    }
-  }
-  /// Seconds a step; none when no later step was timed.
-  [[nodiscard]] std::optional<double> seconds() const {
-    const comm::ReducerStatistics now = trainer_.reducer().statistics();
-    const std::int64_t steps = now.steps - before_.steps;
-    return steps_ > kFirstSteps && steps > 0
-               ? std::optional((now.exposed_s - before_.exposed_s) / static_cast<double>(steps))
-               : std::nullopt;
-  }
-
- private:
-  static constexpr std::int64_t kFirstSteps = 3;
-  Trainer& trainer_;
-  std::int64_t steps_ = 0;
-  comm::ReducerStatistics before_;
-};
-
-constexpr const char* kBucketPlan = "bucket_plan";  // an option of the identity
 
 }  // namespace
 
@@ -151,14 +89,14 @@ struct TrainingProgram::Impl {
       session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
       resume_from = comm::broadcast_text(session.control(), resume_from);
     } else {
-      resume_from = checkpoint_in(resume_from);
+      resume_from = checkpoint_in(session, resume_from);
     }
-    o.evaluate = checkpoint_in(o.evaluate);
+    o.evaluate = checkpoint_in(session, o.evaluate);
     if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
       look_for_copies(found > 0);
     }
     session.agree([&] {
-      if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !goes_on_here()) {
+      if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !lies_in(resume_from, o.out)) {
         RunFiles::require_no_checkpoints(o.out);
       }
       const std::string source = o.evaluate.empty() ? resume_from : checkpoint_folder(o.evaluate);
@@ -166,28 +104,6 @@ struct TrainingProgram::Impl {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
     });
-  }
-
-  /// Which ranks are on one node, which decides the order of divided sums: ", ranks of nodes 0-1 2-3". Collective.
-  std::string nodes_text() {
-    const std::vector<double> nodes = comm::all_gather_value(session.control(), session.node());
-    std::map<double, std::string> ranks;
-    std::vector<double> order;
-    for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
-      while (end < nodes.size() && nodes[end] == nodes[begin]) {
-        ++end;
-      }
-      std::string& of_node = ranks[nodes[begin]];
-      if (of_node.empty()) {
-        order.push_back(nodes[begin]);
-      }
-      of_node += concat(of_node.empty() ? " " : ",", begin, end > begin + 1 ? concat('-', end - 1) : std::string());
-    }
-    std::string text = ", ranks of nodes";
-    for (const double node : order) {
-      text += ranks[node];
-    }
-    return text;
   }
 
   /// `used`: an earlier start of this job has written to the folder of results.
@@ -215,7 +131,7 @@ struct TrainingProgram::Impl {
   void begin_copies(const RunProgress& progress) {
     const bool last_start = session.launch().attempt.number >= o.restarts;
     if (last_start && resume_from == copies->newest()) {  // nothing else has this state
-      save_checkpoint(files.place().path + "/last", *trainer, session.control(), identity, progress, o.keep);
+      save_checkpoint(files.place().path + "/last", *trainer, session.control(), made.identity, progress, o.keep);
     }
     copies->settle(last_start);
     const ParameterSet& parameters = trainer->parameters();
@@ -261,64 +177,6 @@ struct TrainingProgram::Impl {
     require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
   }
 
-  /// The checkpoint that a path means, as rank 0 finds it: the folder of a run stands for its last/.
-  [[nodiscard]] std::string checkpoint_in(const std::string& path) {
-    std::string meant = path;
-    session.agree([&] {
-      if (first && !path.empty() && find_folder(path) == path && !file_exists(path + "/state.json") &&
-          !find_folder(path + "/last").empty()) {
-        meant = path + "/last";
-      }
-    });
-    return comm::broadcast_text(session.control(), meant);
-  }
-
-  /// The checkpoint that is resumed lies in the folder of results.
-  [[nodiscard]] bool goes_on_here() const {
-    std::error_code ignored;
-    return !resume_from.empty() &&
-           std::filesystem::equivalent(std::filesystem::path(find_folder(resume_from)).parent_path(), o.out, ignored);
-  }
-
-  /// The step of a checkpoint whose files are those that were written; none where one is missing or damaged.
-  static std::optional<std::int64_t> step_of_sound(const std::string& folder) {
-    try {
-      const std::int64_t step = read_checkpoint_state(folder).progress.position.step;
-      require_checksums(find_folder(folder));
-      return step;
-    } catch (const DataError&) {
-      return std::nullopt;
-    }
-  }
-
-  /// Reads a checkpoint. Where it is damaged, the error names those beside it that can be read; where it is only
-  /// another model's, say, they would not help.
-  static void naming_others(const std::string& source, const std::function<void()>& read) {
-    try {
-      read();
-    } catch (const DataError& error) {
-      if (step_of_sound(source)) {
-        throw;
-      }
-      std::string others;
-      const std::filesystem::path path(source);
-      std::vector<std::string> names{"last", "last.1", "best"};
-      for (const std::int64_t step : BestCheckpoints::steps_in(path.parent_path().string())) {
-        names.push_back(BestCheckpoints::name(step));
-      }
-      for (const std::string& name : names) {
-        const std::string other = (path.parent_path() / name).string();
-        if (const auto step = path.filename() == name ? std::nullopt : step_of_sound(other)) {
-          others += concat("; ", other, " (step ", *step, ") can be read");
-        }
-      }
-      if (others.empty()) {
-        throw;
-      }
-      throw DataError(error.what() + others);
-    }
-  }
-
   void doing(const char* what) noexcept {
     if (watchdog != nullptr) {
       watchdog->begin(what);
@@ -335,11 +193,11 @@ struct TrainingProgram::Impl {
     });
     require<UsageError>(recipe.train != nullptr && recipe.test != nullptr,
                         "training program: a data set is missing, expected one to train on and one to test with");
-    make_trainer(recipe);
+    TrainerMaker(session, place, o, watchdog, saved, resume_from, made, trainer).make(recipe);
     if (first) {
-      print_header(std::cout, o, recipe, resolved, session, place, *trainer);
-      if (tuned) {
-        print_choices(std::cout, *tuned, o.choices);
+      print_header(std::cout, o, recipe, made.resolved, session, place, *trainer);
+      if (made.tuned) {
+        print_choices(std::cout, *made.tuned, o.choices);
       }
     }
     if (o.dry_run) {
@@ -360,213 +218,12 @@ struct TrainingProgram::Impl {
     return train(recipe, progress, observer);
   }
 
-  /// A model is evaluated on images that are normalised as those that it was trained on. What begins with its weights
-  /// (--init) is told where that is not so. source: where the state is from.
-  void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) {
-    const auto take = [&](const char* name, auto& values) {
-      const auto found = trained_with.options.find(name);
-      if (found == trained_with.options.end()) {
-        return;
-      }
-      std::istringstream in(found->second);
-      auto trained = values;
-      for (auto& value : trained) {
-        in >> value;
-      }
-      require<DataError>(!in.fail(), source, ": ", name, " is '", found->second, "', expected three numbers");
-      const bool taken = !o.evaluate.empty();
-      if (first && trained != values) {
-        std::cout << "  warning    the " << name << " of the training images at hand is not that of " << source << ", "
-                  << displayed(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
-                  << '\n';
-      }
-      values = taken ? trained : values;
-    };
-    take("mean", augment.mean);
-    take("std", augment.std);
-  }
-
-  /// Rank 0's file of costs, so that all ranks plan with one model.
-  [[nodiscard]] std::string cost_text() {
-    std::string text;
-    session.agree([&] { text = first && !o.cost.empty() ? comm::read_cost_text(o.cost) : ""; });
-    return comm::broadcast_text(session.control(), text);
-  }
-
-  void make_trainer(const Recipe& recipe) {
-    const std::string cost = cost_text();
-    session.agree([&] {
-      resolved = resolve(o, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
-      TrainerOptions& options = resolved.trainer;
-      options.plan.augment = recipe.augment;
-      if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
-        if (!o.evaluate.empty() && saved) {
-          take_statistics(saved->identity, o.evaluate, options.plan.augment);
-        } else if (!o.init.empty() && file_exists(o.init + "/state.json")) {
-          take_statistics(read_checkpoint_state(o.init).identity, o.init, options.plan.augment);
-        }
-      }
-      options.plan.augment.seed = o.seed;
-      if (!o.evaluate.empty()) {
-        options.average = {};
-      }
-      options.plan.two_labels = recipe.two_labels;
-      if (recipe.change) {
-        recipe.change(options);
-      }
-      const auto& nodes = recipe.model.nodes();
-      if (options.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
-            return node.layer != nullptr && node.layer->kind() == "batch_norm";
-          })) {
-        options.sync_batch_norm = false;
-        resolved.warnings.push_back("--sync-batch-norm: the model has no batch norm, so nothing is synchronised");
-      }
-      if (!o.cost.empty()) {
-        options.buckets.all_reduce = comm::all_reduce_cost(
-            comm::parse_cost(cost, o.cost), place.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host,
-            session.size(), session.nodes(), o.cost);
-      }
-    });
-    const std::vector<double> threads = comm::all_gather_value(session.control(), place.threads());
-    const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
-    if (*fewest != *most) {
-      resolved.warnings.push_back(concat("ranks compute with ", *fewest, " to ", *most,
-                                         " threads: a resume gives the same bits only where each rank has as many "
-                                         "again"));
-    }
-    identity.model = recipe.model.name();
-    identity.seed = o.seed;
-    const TrainerOptions& options = resolved.trainer;
-    identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : session.size();
-    identity.threads = place.threads();
-    identity.global_batch = resolved.trainer.global_batch;
-    identity.options = option_texts(resolved.trainer, {*recipe.train, *recipe.test});
-    identity.options["epochs"] = std::to_string(o.epochs);
-    for (const std::string& name : std::set<std::string>(o.freeze.begin(), o.freeze.end())) {
-      std::string& frozen = identity.options["frozen"];
-      frozen += (frozen.empty() ? "" : ", ") + name;
-    }
-    identity.options.insert(recipe.options.begin(), recipe.options.end());
-    // Where the library orders sums. Flat ones have no entry: it would differ from earlier checkpoints.
-    const bool divided = session.sums().find("within a node") != std::string::npos;
-    if (divided && !place.on_gpu() && options.virtual_ranks == 0 && options.sum_order == comm::SumOrder::library) {
-      identity.options["sums"] = comm::broadcast_text(session.control(), session.sums()) + nodes_text();
-    }
-    if (place.on_gpu()) {  // rank 0's, so that all ranks go on alike
-      identity.options["device"] = comm::broadcast_text(session.control(), place.gpu()->name);
-    }
-    choose(recipe.model);
-    if (o.bucket_mb == "auto") {
-      plan_buckets(recipe);
-    }
-    emplace_trainer(recipe, resolved.trainer);
-    identity.layers = trainer->layers();
-    identity.choices = trainer->choices();
-    identity.buckets = identity_of(*trainer).buckets;
-  }
-
-  void emplace_trainer(const Recipe& recipe, const TrainerOptions& options) {
-    doing("making the trainer");
-    session.agree([&] {
-      trainer.emplace(place.context(), ranks(), recipe.model, TrainingData{*recipe.train, *recipe.test}, options);
-    });
-  }
-
-  /// The plan of the gradient buckets: that of the checkpoint, as it is a part of the run, where its plan was measured
-  /// by the same ranks with the same batches; else that of trial steps, by a trainer that goes before the run's is
-  /// made.
-  void plan_buckets(const Recipe& recipe) {
-    TrainerOptions& options = resolved.trainer;
-    session.agree([&] {
-      require<UsageError>(options.hook == nullptr && options.power_sgd_rank == 0, "--bucket-mb is auto beside ",
-                          options.hook == nullptr ? "PowerSGD" : "a gradient hook",
-                          " of the program, expected a size: what it sends costs other than a sum");
-    });
-    if (options.virtual_ranks == 0) {  // with them buckets do not decide numbers
-      identity.options[kBucketPlan] = "measured";
-    }
-    if (o.dry_run || !o.evaluate.empty() || session.size() == 1) {
-      resolved.buckets = session.size() > 1 ? "to be planned from trial steps" : "";
-      return;
-    }
-    const auto& parameters = recipe.model.parameters();
-    const std::int64_t gradients =
-        std::count_if(parameters.begin(), parameters.end(), [](const auto& p) { return p.spec.trainable; }) +
-        (options.plan.weights != LossWeights::none ? 1 : 0);
-    const auto planned = [&](const RunIdentity& run) {
-      return run.options.count(kBucketPlan) == 1 && !run.buckets.empty() && run.buckets.back() == gradients &&
-             choices_hold(run, identity);
-    };
-    const bool holds = saved && planned(saved->identity);
-    const std::vector<double> hold = comm::all_gather_value(session.control(), holds ? 1 : 0);
-    if (*std::min_element(hold.begin(), hold.end()) == 1) {
-      options.buckets = {};
-      options.buckets.ends.assign(saved->identity.buckets.begin(), saved->identity.buckets.end());
-      resolved.buckets = "as planned in " + resume_from;
-      return;
-    }
-    TrainerOptions trial_options = options;
-    trial_options.cuda_graph = CudaGraph::off;  // what is captured is not timed
-    emplace_trainer(recipe, trial_options);
-    session.agree([&] { trainer->start(); });
-    const BucketTrialOptions how{.cost = options.buckets.all_reduce};
-    trial = try_buckets(
-        trainer->train_step(), session.control(), [this] { trainer->step(); }, how);
-    trainer.reset();
-    options.buckets = {};
-    options.buckets.ends = trial->ends;
-    resolved.buckets = trial->tried.empty() ? concat("planned from ", how.steps, " trial steps")
-                                            : concat("the best of ", trial->tried.size(),
-                                                     trial->tried.size() == 1 ? " plan in " : " plans in ",
-                                                     trial->steps, " trial steps");
-    if (saved) {
-      resolved.buckets += concat(", as the plan of ", resume_from, " is of another run");
-    }
-  }
-
-  /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
-  /// rank 0's for all, where they are to be timed.
-  void choose(const Model& model) {
-    const bool hold = saved && o.evaluate.empty() && choices_hold(saved->identity, identity);
-    const std::vector<double> holds = comm::all_gather_value(session.control(), hold ? 1 : 0);
-    if (saved && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
-      resolved.trainer.plan.choices = saved->identity.choices;
-      resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
-    }
-    // What was timed anew would give other bits on other ranks; a file keeps it.
-    const bool times = place.on_gpu() && o.virtual_ranks == 0;
-    const bool wanted = o.tune == Switch::automatic ? times || !o.choices.empty() : o.tune == Switch::on;
-    if (!wanted || !o.evaluate.empty() || !resolved.trainer.plan.choices.empty()) {
-      return;
-    }
-    if (watchdog != nullptr) {
-      watchdog->pause("timing library calls");  // some take minutes
-    }
-    const TrainerOptions& options = resolved.trainer;
-    const std::int64_t shares = std::max<std::int64_t>(session.size(), options.virtual_ranks);
-    const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
-    std::vector<LibraryPlan> plans;  // as rank 0 has them
-    session.agree([&] {
-      if (first) {
-        plans = MicrobatchPlans(place.context(), model, partition_of(share, options.accumulate, 0).count,
-                                options.accumulate, options.plan)
-                    .library_plans();
-      }
-    });
-    ChoiceOptions choice;
-    choice.workspace_limit = static_cast<std::size_t>(o.workspace_mb) * 1000000;
-    choice.deterministic = true;  // a run repeats to the last bit
-    tuned.emplace();
-    resolved.trainer.plan.choices =
-        choose_libraries(session.control(), place.context(), plans, choice, o.choices, &*tuned);
-  }
-
   /// The metrics of the recipe, and of classes where the model is a classifier, which `classes` then watches.
   std::vector<RunMetric> watch_classes(const Recipe& recipe) {
     constexpr std::size_t kWorst = 16;
     std::vector<RunMetric> metrics = recipe.metrics;
     if (ClassWatch::can_watch(*trainer)) {
-      classes.emplace(*trainer, ranks(), kWorst);
+      classes.emplace(*trainer, ranks_of(session, place, watchdog), kWorst);
       for (RunMetric& metric : classes->metrics()) {
         if (std::none_of(metrics.begin(), metrics.end(),
                          [&](const RunMetric& own) { return own.name == metric.name; })) {
@@ -575,11 +232,6 @@ struct TrainingProgram::Impl {
       }
     }
     return metrics;
-  }
-
-  [[nodiscard]] Ranks ranks() {
-    return {place.grad(), session.control(), place.communication_stream(), watchdog,
-            place.on_gpu() ? nullptr : &session.inline_ops()};
   }
 
   int evaluate(const Recipe& recipe, RunObserver* observer) {
@@ -651,7 +303,7 @@ struct TrainingProgram::Impl {
         head = load_pretrained(o.init, place.context(), model, trainer->parameters());
       } else if (!resume_from.empty()) {
         naming_others(resume_from, [&] {
-          differences = resume_checkpoint(resume_from, *trainer, session.control(), identity, progress);
+          differences = resume_checkpoint(resume_from, *trainer, session.control(), made.identity, progress);
         });
       }
       doing("waiting for other ranks");
@@ -678,12 +330,7 @@ struct TrainingProgram::Impl {
     double known = progress.best ? 0 : 1;
     session.agree([&] {
       if (first && progress.best) {
-        try {
-          const RunProgress there = read_checkpoint_state(folder).progress;
-          known = there.best_by == progress.best_by && there.best == progress.best ? 1 : 0;
-        } catch (const DataError&) {
-          known = 0;
-        }
+        known = is_best_of(folder, progress) ? 1 : 0;
       }
     });
     if (comm::all_gather_value(session.control(), known).front() == 0) {
@@ -698,22 +345,22 @@ struct TrainingProgram::Impl {
 
   [[nodiscard]] Json config(const Recipe& recipe) {
     Json::Object options;
-    for (const auto& [key, value] : identity.options) {
+    for (const auto& [key, value] : made.identity.options) {
       options[key] = value;
     }
     Json::Object config{{"lockstep", build_description()},
-                        {"model", identity.model},
-                        {"seed", identity.seed},
+                        {"model", made.identity.model},
+                        {"seed", made.identity.seed},
                         {"ranks", session.size()},
                         {"nodes", session.nodes()},
-                        {"threads_per_rank", identity.threads},
-                        {"global_batch", identity.global_batch},
+                        {"threads_per_rank", made.identity.threads},
+                        {"global_batch", made.identity.global_batch},
                         {"options", options},
                         {"overlap", place.overlap_reason()},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
-                        {"library_choices", tuned ? json_of(*tuned) : Json()},
-                        {"workers", resolved.rules.workers},
+                        {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},
+                        {"workers", made.resolved.rules.workers},
                         {"log_every", o.log_every},
                         {"report_waits", o.report_waits},
                         {"watchdog", o.watchdog},
@@ -758,7 +405,7 @@ struct TrainingProgram::Impl {
       waits.emplace(place.context(), *trainer, o.report_waits);
     }
     if (o.stop_within) {
-      files.warn_of_steps(*o.stop_within, resolved.trainer.global_batch);
+      files.warn_of_steps(*o.stop_within, made.resolved.trainer.global_batch);
     }
     RunObservers observers;
     if (!o.trace.empty()) {
@@ -786,7 +433,7 @@ struct TrainingProgram::Impl {
                              .checkpoint_place = [this] { return files.place(); },
                              .checkpoint_every = o.checkpoint_every,
                              .copy_every = copies && copies->on() ? o.copy_every : 0,
-                             .copy = [this](const RunProgress& at) { copies->save(*trainer, identity, at); },
+                             .copy = [this](const RunProgress& at) { copies->save(*trainer, made.identity, at); },
                              .check_replicas = o.check_replicas,
                              .keep = o.keep,
                              .metrics = metrics,
@@ -797,7 +444,7 @@ struct TrainingProgram::Impl {
                              .stop = stop,
                              .stop_within = o.stop_within.value_or(RunOptions().stop_within)};
     try {
-      result = run_training(*trainer, session.control(), identity, options, progress, observers);
+      result = run_training(*trainer, session.control(), made.identity, options, progress, observers);
     } catch (...) {
       if (first && trace) {
         trace->save_own();
@@ -853,7 +500,7 @@ struct TrainingProgram::Impl {
   }
 
   RunTrace& make_trace() {
-    const std::int64_t left = resolved.total_steps - trainer->position().step;
+    const std::int64_t left = made.resolved.total_steps - trainer->position().step;
     return trace.emplace(*trainer, session.control(), o.trace,
                          o.trace_steps.empty() ? default_trace_steps(left) : parse_trace_steps(o.trace_steps));
   }
@@ -882,14 +529,14 @@ struct TrainingProgram::Impl {
       measured += seconds / static_cast<double>(all.size());
     }
     if (first) {
-      std::cout << "exposed: " << (trial ? "predicted " + seconds_text(trial->exposed_s) + ", " : "")
+      std::cout << "exposed: " << (made.trial ? "predicted " + seconds_text(made.trial->exposed_s) + ", " : "")
                 << (known ? "measured " + seconds_text(measured) : "not measured") << " a step\n";
-      Json::Array ends(identity.buckets.begin(), identity.buckets.end());
+      Json::Array ends(made.identity.buckets.begin(), made.identity.buckets.end());
       files.write_event("buckets", {{"ends", ends},
-                                    {"plan", trial ? Json(trial->name) : Json()},
-                                    {"predicted_exposed_s", trial ? Json(trial->exposed_s) : Json()},
+                                    {"plan", made.trial ? Json(made.trial->name) : Json()},
+                                    {"predicted_exposed_s", made.trial ? Json(made.trial->exposed_s) : Json()},
                                     {"measured_exposed_s", known ? Json(measured) : Json()},
-                                    {"slowdown", trial ? Json(trial->slowdown) : Json()}});
+                                    {"slowdown", made.trial ? Json(made.trial->slowdown) : Json()}});
     }
   }
 
@@ -913,11 +560,8 @@ struct TrainingProgram::Impl {
   std::string resume_from;
   std::optional<MemoryCopies> copies;    ///< none: --copy-every is 0
   std::optional<CheckpointState> saved;  ///< of what is resumed or evaluated
-  ResolvedTraining resolved;
-  RunIdentity identity;
-  std::optional<BucketTrial> trial;   ///< none: the buckets were not measured
-  std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
-  std::optional<Recipe> kept;         ///< the trainer reads its data in threads of its own
+  PreparedTraining made;
+  std::optional<Recipe> kept;  ///< the trainer reads its data in threads of its own
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog = nullptr;  ///< the session's, or our own; nullptr: none is wanted
   std::optional<RunTrace> trace;       ///< goes after the trainer: queued work writes to it

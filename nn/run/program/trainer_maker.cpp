@@ -1,0 +1,260 @@
+#include <lockstep/nn/run/program/trainer_maker.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr const char* kBucketPlan = "bucket_plan";  // an option of the identity
+
+}  // namespace
+
+Ranks ranks_of(comm::Session& session, comm::Workplace& place, comm::Watchdog* watchdog) {
+  return {place.grad(), session.control(), place.communication_stream(), watchdog,
+          place.on_gpu() ? nullptr : &session.inline_ops()};
+}
+
+void TrainerMaker::make(const Recipe& recipe) {
+  resolve_options(recipe);
+  identify(recipe);
+  choose_calls(recipe.model);
+  if (o_.bucket_mb == "auto") {
+    plan_buckets(recipe);
+  }
+  emplace(recipe, made_.resolved.trainer);
+  made_.identity.layers = trainer_->layers();
+  made_.identity.choices = trainer_->choices();
+  made_.identity.buckets = identity_of(*trainer_).buckets;
+}
+
+void TrainerMaker::resolve_options(const Recipe& recipe) {
+  const std::string cost = cost_text();
+  session_.agree([&] {
+    made_.resolved = resolve(o_, recipe.train->size(), recipe.rate, session_.size(), session_.rank(), place_.share());
+    TrainerOptions& options = made_.resolved.trainer;
+    options.plan.augment = recipe.augment;
+    if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
+      if (!o_.evaluate.empty() && saved_) {
+        take_statistics(saved_->identity, o_.evaluate, options.plan.augment);
+      } else if (!o_.init.empty() && file_exists(o_.init + "/state.json")) {
+        take_statistics(read_checkpoint_state(o_.init).identity, o_.init, options.plan.augment);
+      }
+    }
+    options.plan.augment.seed = o_.seed;
+    if (!o_.evaluate.empty()) {
+      options.average = {};
+    }
+    options.plan.two_labels = recipe.two_labels;
+    if (recipe.change) {
+      recipe.change(options);
+    }
+    const auto& nodes = recipe.model.nodes();
+    if (options.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
+          return node.layer != nullptr && node.layer->kind() == "batch_norm";
+        })) {
+      options.sync_batch_norm = false;
+      made_.resolved.warnings.push_back("--sync-batch-norm: the model has no batch norm, so nothing is synchronised");
+    }
+    if (!o_.cost.empty()) {
+      options.buckets.all_reduce = comm::all_reduce_cost(
+          comm::parse_cost(cost, o_.cost), place_.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host,
+          session_.size(), session_.nodes(), o_.cost);
+    }
+  });
+}
+
+void TrainerMaker::take_statistics(const RunIdentity& trained_with, const std::string& source,
+                                   ops::AugmentDesc& augment) const {
+  const auto take = [&](const char* name, auto& values) {
+    const auto found = trained_with.options.find(name);
+    if (found == trained_with.options.end()) {
+      return;
+    }
+    std::istringstream in(found->second);
+    auto trained = values;
+    for (auto& value : trained) {
+      in >> value;
+    }
+    require<DataError>(!in.fail(), source, ": ", name, " is '", found->second, "', expected three numbers");
+    const bool taken = !o_.evaluate.empty();
+    if (first_ && trained != values) {
+      std::cout << "  warning    the " << name << " of the training images at hand is not that of " << source << ", "
+                << displayed(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
+                << '\n';
+    }
+    values = taken ? trained : values;
+  };
+  take("mean", augment.mean);
+  take("std", augment.std);
+}
+
+std::string TrainerMaker::cost_text() {
+  std::string text;
+  session_.agree([&] { text = first_ && !o_.cost.empty() ? comm::read_cost_text(o_.cost) : ""; });
+  return comm::broadcast_text(session_.control(), text);
+}
+
+void TrainerMaker::identify(const Recipe& recipe) {
+  const std::vector<double> threads = comm::all_gather_value(session_.control(), place_.threads());
+  const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
+  if (*fewest != *most) {
+    made_.resolved.warnings.push_back(concat("ranks compute with ", *fewest, " to ", *most,
+                                             " threads: a resume gives the same bits only where each rank has as many "
+                                             "again"));
+  }
+  made_.identity.model = recipe.model.name();
+  made_.identity.seed = o_.seed;
+  const TrainerOptions& options = made_.resolved.trainer;
+  made_.identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : session_.size();
+  made_.identity.threads = place_.threads();
+  made_.identity.global_batch = made_.resolved.trainer.global_batch;
+  made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
+  made_.identity.options["epochs"] = std::to_string(o_.epochs);
+  for (const std::string& name : std::set<std::string>(o_.freeze.begin(), o_.freeze.end())) {
+    std::string& frozen = made_.identity.options["frozen"];
+    frozen += (frozen.empty() ? "" : ", ") + name;
+  }
+  made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
+  // Where the library orders sums. Flat ones have no entry: it would differ from earlier checkpoints.
+  const bool divided = session_.sums().find("within a node") != std::string::npos;
+  if (divided && !place_.on_gpu() && options.virtual_ranks == 0 && options.sum_order == comm::SumOrder::library) {
+    made_.identity.options["sums"] = comm::broadcast_text(session_.control(), session_.sums()) + nodes_text();
+  }
+  if (place_.on_gpu()) {  // rank 0's, so that all ranks go on alike
+    made_.identity.options["device"] = comm::broadcast_text(session_.control(), place_.gpu()->name);
+  }
+}
+
+std::string TrainerMaker::nodes_text() {
+  const std::vector<double> nodes = comm::all_gather_value(session_.control(), session_.node());
+  std::map<double, std::string> ranks;
+  std::vector<double> order;
+  for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
+    while (end < nodes.size() && nodes[end] == nodes[begin]) {
+      ++end;
+    }
+    std::string& of_node = ranks[nodes[begin]];
+    if (of_node.empty()) {
+      order.push_back(nodes[begin]);
+    }
+    of_node += concat(of_node.empty() ? " " : ",", begin, end > begin + 1 ? concat('-', end - 1) : std::string());
+  }
+  std::string text = ", ranks of nodes";
+  for (const double node : order) {
+    text += ranks[node];
+  }
+  return text;
+}
+
+void TrainerMaker::choose_calls(const Model& model) {
+  const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
+  const std::vector<double> holds = comm::all_gather_value(session_.control(), hold ? 1 : 0);
+  if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
+    made_.resolved.trainer.plan.choices = saved_->identity.choices;
+    made_.resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
+  }
+  // What was timed anew would give other bits on other ranks; a file keeps it.
+  const bool times = place_.on_gpu() && o_.virtual_ranks == 0;
+  const bool wanted = o_.tune == Switch::automatic ? times || !o_.choices.empty() : o_.tune == Switch::on;
+  if (!wanted || !o_.evaluate.empty() || !made_.resolved.trainer.plan.choices.empty()) {
+    return;
+  }
+  if (watchdog_ != nullptr) {
+    watchdog_->pause("timing library calls");  // some take minutes
+  }
+  const TrainerOptions& options = made_.resolved.trainer;
+  const std::int64_t shares = std::max<std::int64_t>(session_.size(), options.virtual_ranks);
+  const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
+  std::vector<LibraryPlan> plans;  // as rank 0 has them
+  session_.agree([&] {
+    if (first_) {
+      plans = MicrobatchPlans(place_.context(), model, partition_of(share, options.accumulate, 0).count,
+                              options.accumulate, options.plan)
+                  .library_plans();
+    }
+  });
+  ChoiceOptions choice;
+  choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
+  choice.deterministic = true;  // a run repeats to the last bit
+  made_.tuned.emplace();
+  made_.resolved.trainer.plan.choices =
+      choose_libraries(session_.control(), place_.context(), plans, choice, o_.choices, &*made_.tuned);
+}
+
+void TrainerMaker::plan_buckets(const Recipe& recipe) {
+  TrainerOptions& options = made_.resolved.trainer;
+  session_.agree([&] {
+    require<UsageError>(options.hook == nullptr && options.power_sgd_rank == 0, "--bucket-mb is auto beside ",
+                        options.hook == nullptr ? "PowerSGD" : "a gradient hook",
+                        " of the program, expected a size: what it sends costs other than a sum");
+  });
+  if (options.virtual_ranks == 0) {  // with them buckets do not decide numbers
+    made_.identity.options[kBucketPlan] = "measured";
+  }
+  if (o_.dry_run || !o_.evaluate.empty() || session_.size() == 1) {
+    made_.resolved.buckets = session_.size() > 1 ? "to be planned from trial steps" : "";
+    return;
+  }
+  const auto& parameters = recipe.model.parameters();
+  const std::int64_t gradients =
+      std::count_if(parameters.begin(), parameters.end(), [](const auto& p) { return p.spec.trainable; }) +
+      (options.plan.weights != LossWeights::none ? 1 : 0);
+  const auto planned = [&](const RunIdentity& run) {
+    return run.options.count(kBucketPlan) == 1 && !run.buckets.empty() && run.buckets.back() == gradients &&
+           choices_hold(run, made_.identity);
+  };
+  const bool holds = saved_ && planned(saved_->identity);
+  const std::vector<double> hold = comm::all_gather_value(session_.control(), holds ? 1 : 0);
+  if (*std::min_element(hold.begin(), hold.end()) == 1) {
+    options.buckets = {};
+    options.buckets.ends.assign(saved_->identity.buckets.begin(), saved_->identity.buckets.end());
+    made_.resolved.buckets = "as planned in " + resume_from_;
+    return;
+  }
+  TrainerOptions trial_options = options;
+  trial_options.cuda_graph = CudaGraph::off;  // what is captured is not timed
+  emplace(recipe, trial_options);
+  session_.agree([&] { trainer_->start(); });
+  const BucketTrialOptions how{.cost = options.buckets.all_reduce};
+  made_.trial = try_buckets(
+      trainer_->train_step(), session_.control(), [this] { trainer_->step(); }, how);
+  trainer_.reset();
+  options.buckets = {};
+  options.buckets.ends = made_.trial->ends;
+  made_.resolved.buckets =
+      made_.trial->tried.empty()
+          ? concat("planned from ", how.steps, " trial steps")
+          : concat("the best of ", made_.trial->tried.size(),
+                   made_.trial->tried.size() == 1 ? " plan in " : " plans in ", made_.trial->steps, " trial steps");
+  if (saved_) {
+    made_.resolved.buckets += concat(", as the plan of ", resume_from_, " is of another run");
+  }
+}
+
+void TrainerMaker::emplace(const Recipe& recipe, const TrainerOptions& options) {
+  if (watchdog_ != nullptr) {
+    watchdog_->begin("making the trainer");
+  }
+  session_.agree([&] {
+    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
+                     TrainingData{*recipe.train, *recipe.test}, options);
+  });
+}
+
+}  // namespace lockstep::nn

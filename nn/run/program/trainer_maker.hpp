@@ -1,0 +1,80 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/program/training_program.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/step/bucket_trial.hpp>
+
+namespace lockstep::nn {
+
+/// The ranks of a session at their workplaces; watchdog: nullptr, or what watches them.
+[[nodiscard]] Ranks ranks_of(comm::Session& session, comm::Workplace& place, comm::Watchdog* watchdog);
+
+/// What the trainer of a run is made by.
+struct PreparedTraining {
+  ResolvedTraining resolved;
+  RunIdentity identity;
+  std::optional<BucketTrial> trial;   ///< none: the buckets were not measured
+  std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
+};
+
+/// From options and recipe to the trainer: numbers of the recipe, the identity of the run, library choices, the plan of
+/// the gradient buckets. Collective. What it is given outlives it.
+class TrainerMaker {
+ public:
+  /// saved: the checkpoint that is resumed or evaluated, from `resume_from`; none: neither. `made` and `trainer` are
+  /// what make() fills.
+  TrainerMaker(comm::Session& session, comm::Workplace& place, const TrainingOptions& options, comm::Watchdog* watchdog,
+               const std::optional<CheckpointState>& saved, const std::string& resume_from, PreparedTraining& made,
+               std::optional<Trainer>& trainer)
+      : session_(session),
+        place_(place),
+        o_(options),
+        watchdog_(watchdog),
+        saved_(saved),
+        resume_from_(resume_from),
+        first_(session.rank() == 0),
+        made_(made),
+        trainer_(trainer) {}
+
+  /// Once. Errors are those of Session::agree().
+  void make(const Recipe& recipe);
+
+ private:
+  void resolve_options(const Recipe& recipe);
+  /// A model is evaluated on images that are normalised as those that it was trained on. What begins with its weights
+  /// (--init) is told where that is not so. source: where the state is from.
+  void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) const;
+  /// Rank 0's file of costs, so that all ranks plan with one model.
+  [[nodiscard]] std::string cost_text();
+  void identify(const Recipe& recipe);
+  /// Which ranks are on one node, which decides the order of divided sums: ", ranks of nodes 0-1 2-3". Collective.
+  [[nodiscard]] std::string nodes_text();
+  /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
+  /// rank 0's for all, where they are to be timed.
+  void choose_calls(const Model& model);
+  /// The plan of the gradient buckets: that of the checkpoint, as it is a part of the run, where its plan was measured
+  /// by the same ranks with the same batches; else that of trial steps, by a trainer that goes before the run's is
+  /// made.
+  void plan_buckets(const Recipe& recipe);
+  void emplace(const Recipe& recipe, const TrainerOptions& options);
+
+  comm::Session& session_;
+  comm::Workplace& place_;
+  const TrainingOptions& o_;
+  comm::Watchdog* watchdog_;
+  const std::optional<CheckpointState>& saved_;
+  const std::string& resume_from_;
+  bool first_;
+  PreparedTraining& made_;
+  std::optional<Trainer>& trainer_;
+};
+
+}  // namespace lockstep::nn
