@@ -13,24 +13,7 @@ namespace lockstep::nn {
 
 struct SlotId;  // plan.hpp
 
-// The built-in layers. Users reach them through ModelBuilder.
-
-/// Weight (K, C / groups, R, S), no activation. He initialisation: normal with std sqrt(2 / (K * R * S)) ("fan out").
-class Conv2dLayer final : public Layer {
- public:
-  Conv2dLayer(std::string name, std::int64_t logical_in_channels, std::int64_t channels, const Conv2dOptions& options);
-  [[nodiscard]] std::string kind() const override { return "conv2d"; }
-  [[nodiscard]] std::string settings() const override;
-  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
-  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
-  [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
-
- private:
-  std::int64_t in_channels_;
-  std::int64_t channels_;
-  Conv2dOptions options_;
-};
+// The built-in layers; convolutions are in conv.hpp. Users reach them through ModelBuilder.
 
 /// Batch norm over all but the last axis, then the residual (second input) and the ReLU.
 class BatchNormLayer final : public Layer {
@@ -88,10 +71,11 @@ class ActivationLayer final : public Layer {
   ops::Activation function_;
 };
 
+/// Pools over `axes` axes of space, 1 to 3.
 class MaxPoolLayer final : public Layer {
  public:
-  MaxPoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
-  [[nodiscard]] std::string kind() const override { return "max_pool"; }
+  MaxPoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  [[nodiscard]] std::string kind() const override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool takes_norm(int i, bool relu) const override;
@@ -99,24 +83,27 @@ class MaxPoolLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
-  ops::PoolDesc desc_;
+  int axes_;
+  ops::PoolDesc desc_;  ///< of two axes, all of them alike
 };
 
 class AveragePoolLayer final : public Layer {
  public:
-  AveragePoolLayer(std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad, ops::AverageOver over);
-  [[nodiscard]] std::string kind() const override { return "average_pool"; }
+  AveragePoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                   ops::AverageOver over);
+  [[nodiscard]] std::string kind() const override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
 
  private:
-  ops::PoolDesc desc_;
+  int axes_;
+  ops::PoolDesc desc_;  ///< of two axes, all of them alike
   ops::AverageOver over_;
 };
 
-/// (H, W, C) -> (C)
+/// The mean over all axes of space: (T, C), (H, W, C) or (D, H, W, C) -> (C)
 class GlobalAveragePoolLayer final : public Layer {
  public:
   using Layer::Layer;

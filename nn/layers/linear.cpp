@@ -39,9 +39,14 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
                        .role = ParameterRole::weight,
                        .init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation}
                                              : Initialiser{Initialiser::Kind::uniform, bound}};
-  if (logical_.rank() == 3) {  // an image: dims (K, C, H, W), stored (K, H, W, C)
-    weight.dims = {features_, logical_[2], logical_[0], logical_[1]};
-    weight.axes = {0, 2, 3, 1};
+  if (logical_.rank() >= 3) {  // an image: dims (K, C, H, W), stored (K, H, W, C); a field has D before H
+    weight.dims = {features_, logical_.back()};
+    weight.axes = {0};
+    for (int i = 0; i + 1 < logical_.rank(); ++i) {
+      weight.dims.push_back(logical_[i]);
+      weight.axes.push_back(2 + i);
+    }
+    weight.axes.push_back(1);
   }
   std::vector<ParameterSpec> all{std::move(weight)};
   if (options_.bias) {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include <lockstep/nn/layers/conv.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -172,8 +173,8 @@ ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
 }
 
 ModelBuilder::ModelBuilder(std::string name, const Shape& input, InputKind kind) {
-  require<ShapeError>(input.rank() >= 1 && input.rank() <= 3 && input.numel() > 0, "model ", name, ": input shape is ",
-                      input, ", expected (H, W, C), (T, C), (features) or (T) tokens");
+  require<ShapeError>(input.rank() >= 1 && input.rank() <= 4 && input.numel() > 0, "model ", name, ": input shape is ",
+                      input, ", expected (D, H, W, C), (H, W, C), (T, C), (features) or (T) tokens");
   require<ShapeError>(kind != InputKind::images || (input.rank() == 3 && input.back() == 3), "model ", name,
                       ": images are ", input, ", expected (H, W, 3)");
   model_.name_ = std::move(name);
@@ -252,11 +253,44 @@ void ModelBuilder::freeze(const std::string& prefix) {
   model_.freeze(prefix);
 }
 
-NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options) {
+NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels,
+                              const ConvOptions& options) {
   if (options.groups != 1) {
     require_all_channels(name, x);  // the padding would be channels of the last group
   }
-  return add_stored(std::make_shared<Conv2dLayer>(name, this->channels(x), channels, options), {x});
+  return add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
+}
+
+NodeId ModelBuilder::conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(1, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(2, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(3, name, x, channels, options);
+}
+
+NodeId ModelBuilder::add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
+                                        const ConvTransposeOptions& options) {
+  return add(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
+}
+
+NodeId ModelBuilder::conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(1, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(2, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(3, name, x, channels, options);
 }
 
 NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
@@ -285,12 +319,32 @@ NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activati
 
 NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
                               std::int64_t pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(name, kernel, stride, pad), {x});
+  return add_channelwise(std::make_shared<MaxPoolLayer>(2, name, kernel, stride, pad), {x});
+}
+
+NodeId ModelBuilder::max_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                std::int64_t pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(1, name, kernel, stride, pad), {x});
+}
+
+NodeId ModelBuilder::max_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                std::int64_t pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(3, name, kernel, stride, pad), {x});
 }
 
 NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
                                   std::int64_t pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(name, kernel, stride, pad, over), {x});
+  return add_channelwise(std::make_shared<AveragePoolLayer>(2, name, kernel, stride, pad, over), {x});
+}
+
+NodeId ModelBuilder::average_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                    std::int64_t pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(1, name, kernel, stride, pad, over), {x});
+}
+
+NodeId ModelBuilder::average_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
+                                    std::int64_t pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(3, name, kernel, stride, pad, over), {x});
 }
 
 NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {

@@ -8,6 +8,7 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/model/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 
@@ -33,7 +34,7 @@ class Model {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
   [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
-  /// Logical: (H, W, C), (features), or (T) when the model reads tokens.
+  /// Logical: (D, H, W, C), (H, W, C), (T, C), (features), or (T) when the model reads tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
   [[nodiscard]] InputKind input_kind() const { return input_kind_; }
   /// The same model on input that comes in another form: images (H, W, 3) as u8 or as numbers. UsageError otherwise.
@@ -74,15 +75,6 @@ class Model {
   std::vector<std::string> frozen_;  ///< names of parameters
 };
 
-struct Conv2dOptions {
-  std::int64_t kernel = 3;
-  std::int64_t stride = 1;
-  std::int64_t pad = 0;
-  bool bias = false;
-  std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
-  std::int64_t dilation = 1;
-};
-
 struct BatchNormOptions {
   bool relu = false;
   NodeId residual{};  ///< added before the ReLU when given
@@ -114,10 +106,11 @@ struct AttentionOptions {
 
 /// Appends layers one by one; each call checks the shapes and returns the new node.
 ///
-/// A sample is an image (H, W, C), features (C), or a sequence (T, C) of positions, which begins with tokens (T).
+/// A sample is an image (H, W, C), a field (D, H, W, C), features (C), or a sequence (T, C) of positions, which begins
+/// with tokens (T).
 class ModelBuilder {
  public:
-  /// Of a model that reads numbers: (H, W, C), (T, C) or (features).
+  /// Of a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
   ModelBuilder(std::string name, const Shape& input);
   /// Of a model that reads u8 images (H, W, 3), which are augmented and normalised on the way in
   /// (PlanOptions::augment).
@@ -126,18 +119,37 @@ class ModelBuilder {
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
-  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const Conv2dOptions& options = {});
+  /// On (T, C), (H, W, C) and (D, H, W, C). The weight is PyTorch's: (channels, C / groups, kernel...).
+  NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
+  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
+  NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
+  /// The way back to a finer grid. The weight is PyTorch's: (C, channels / groups, kernel...). ShapeError where
+  /// channels of x are padding, as below.
+  NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
+                          const ConvTransposeOptions& options = {});
+  NodeId conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
+                          const ConvTransposeOptions& options = {});
+  NodeId conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
+                          const ConvTransposeOptions& options = {});
   NodeId batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options = {});
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  NodeId max_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  NodeId max_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   /// Square windows. `over`: whether padding counts, as zeros.
   NodeId average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
                       ops::AverageOver over = ops::AverageOver::window);
+  NodeId average_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                        ops::AverageOver over = ops::AverageOver::window);
+  NodeId average_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+                        ops::AverageOver over = ops::AverageOver::window);
+  /// The mean of each channel over all axes of space: (C).
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Fully connected: on an image flattened in the order C, H, W; on each position of a sequence by itself.
+  /// Fully connected: on an image flattened in the order C, H, W, a field in C, D, H, W; on each position of a sequence
+  /// by itself.
   NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
   /// Tokens (T) to vectors (T, width), plus a learned vector of the position (NAME.weight, POSITIONS.weight).
   NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
@@ -170,6 +182,9 @@ class ModelBuilder {
   /// For a layer that leaves channels that are zero in its input zero.
   NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+  NodeId add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options);
+  NodeId add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
+                            const ConvTransposeOptions& options);
   Model model_;
 };
 

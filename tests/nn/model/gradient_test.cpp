@@ -130,6 +130,69 @@ TEST(Gradient, AveragePoolOfAShortcut) {
   }
 }
 
+TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
+  for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+    ModelBuilder b("series", {11, 3});
+    NodeId x = b.conv1d("c1", b.input(), 4, {.pad = 1, .bias = true});
+    x = b.max_pool1d("max", b.activation("a1", x, ops::Activation::tanh), 3, 2, 1);
+    x = b.conv1d("c2", x, 6, {.kernel = 2, .pad = 1, .bias = true, .groups = 2, .dilation = 2});
+    const NodeId up = b.conv_transpose1d("up", x, 6, {.kernel = 3, .pad = 1, .groups = 3, .dilation = 2});
+    x = b.batch_norm("bn", b.average_pool1d("mean", up, 3, 2, 1, over), {.relu = true});
+    b.linear("fc", b.global_average_pool("all", x), 3);
+    Net net(b.build(), Mode::train, 4, DType::f64);
+    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+    EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  }
+}
+
+TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
+  // Down and up again, as in a U-Net; what the transposed convolutions read has other readers before and behind them.
+  PlanOptions options;
+  options.loss = Loss::mse;
+  for (const bool bias : {true, false}) {
+    ModelBuilder b("u", {6, 5, 3});
+    const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
+    const NodeId coarse = b.conv2d("c2", fine, 6, {.stride = 2, .pad = 1, .bias = true});
+    NodeId x = b.conv_transpose2d("t1", coarse, 4, {.kernel = 3, .pad = 1, .bias = bias});
+    x = b.conv2d("c3", x, 4, {.kernel = 2, .pad = 1});  // 5 x 5 -> 6 x 6
+    const NodeId same = b.conv_transpose2d("t2", coarse, 6, {.kernel = 3, .stride = 1, .pad = 1, .bias = bias});
+    const NodeId both = b.add("both", b.add("again", same, coarse), coarse);
+    const NodeId last = b.conv_transpose2d("t3", both, 4, {.kernel = 2, .bias = bias, .groups = 2});
+    b.add("sum", b.conv2d("c4", x, 2), b.conv2d("c5", last, 2));
+    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5) << bias;
+    EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  }
+}
+
+TEST(Gradient, ATransposedConvolutionThatIsTheFirstOrTheLastLayer) {
+  PlanOptions options;
+  options.loss = Loss::mse;
+  ModelBuilder b("ends", {3, 4, 4});
+  const NodeId x = b.conv_transpose2d("first", b.input(), 5, {.kernel = 3, .output_pad = 1, .bias = true});
+  b.conv_transpose2d("last", b.activation("a", x, ops::Activation::silu), 3, {.kernel = 1, .stride = 2, .bias = true});
+  Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
+  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+}
+
+TEST(Gradient, AFieldOfThreeAxes) {
+  PlanOptions options;
+  options.loss = Loss::mse;
+  for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+    ModelBuilder b("field", {4, 6, 5, 2});
+    const NodeId fine =
+        b.activation("a1", b.conv3d("c1", b.input(), 4, {.pad = 1, .bias = true}), ops::Activation::silu);
+    const NodeId max = b.max_pool3d("max", fine, 3, 2, 1);
+    const NodeId mean = b.average_pool3d("mean", fine, 3, 2, 1, over);
+    NodeId x = b.conv3d("c2", b.add("sum", max, mean), 6, {.pad = 2, .groups = 2, .dilation = 2});
+    x = b.conv_transpose3d("up", b.batch_norm("bn", x), 4, {.kernel = 3, .pad = 1, .bias = true});
+    b.linear("fc", b.average_pool3d("overlap", x, 2, 1, 0), 3);
+    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 8) <= 1e-5);
+    EXPECT_FALSE(gradient_error(net, 8, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  }
+}
+
 TEST(Gradient, BatchNormOfTheInput) {
   // The input wants no gradient; its fourth, stored channel is none of the model's.
   for (const bool relu : {false, true}) {

@@ -1,0 +1,172 @@
+#include <lockstep/nn/layers/conv.hpp>
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+const char* sample_text(int axes) {
+  constexpr std::array<const char*, 3> kTexts{"(T, C)", "(H, W, C)", "(D, H, W, C)"};
+  return kTexts.at(static_cast<std::size_t>(axes - 1));
+}
+
+std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
+                                                    const ops::ConvDesc& desc, ops::ConvPass pass) {
+  return builder.planned(
+      key, [&](const std::string& choice) { return ops::plan_conv2d(builder.context(), desc, pass, choice); });
+}
+
+std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first, std::int64_t second,
+                                           std::int64_t stored_second, int axes, std::int64_t kernel,
+                                           std::int64_t channels, bool bias) {
+  Shape shape{first, second};
+  std::vector<int> order{0};
+  double fan_out = static_cast<double>(channels);
+  for (int i = 0; i < axes; ++i) {
+    shape.push_back(kernel);
+    order.push_back(2 + i);
+    fan_out *= static_cast<double>(kernel);
+  }
+  order.push_back(1);
+  std::vector<ParameterSpec> specs;
+  specs.push_back({.name = name + ".weight",
+                   .shape = shape,
+                   .dims = shape,
+                   .axes = std::move(order),
+                   .stored_last = stored_second,
+                   .role = ParameterRole::weight,
+                   .init = {Initialiser::Kind::normal, std::sqrt(2.0 / fan_out)}});
+  if (bias) {
+    specs.push_back({.name = name + ".bias",
+                     .shape = {channels},
+                     .dims = {channels},
+                     .axes = {0},
+                     .stored_last = channels,
+                     .role = ParameterRole::bias,
+                     .init = {}});
+  }
+  return specs;
+}
+
+ConvLayer::ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
+                     const ConvOptions& options)
+    : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
+  require<ShapeError>(channels >= 1 && options.kernel >= 1 && options.stride >= 1 && options.pad >= 0 &&
+                          options.groups >= 1 && options.dilation >= 1,
+                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
+                      ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
+                      "; expected positive values and pad >= 0");
+  require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
+                      ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
+                      " channels that it reads and of the ", channels, " that it makes");
+}
+
+namespace {
+
+ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels, const ConvOptions& options) {
+  ops::ConvDesc desc;
+  desc.spatial_rank = axes;
+  desc.in_channels = input.back();
+  desc.out_channels = channels;
+  for (int i = 0; i < axes; ++i) {
+    const auto u = static_cast<std::size_t>(i);
+    desc.in_size[u] = input[i];
+    desc.kernel[u] = options.kernel;
+    desc.stride[u] = options.stride;
+    desc.pad_before[u] = options.pad;
+    desc.pad_after[u] = options.pad;
+    desc.dilation[u] = options.dilation;
+  }
+  desc.groups = options.groups;
+  return desc;
+}
+
+}  // namespace
+
+std::string ConvLayer::kind() const {
+  return concat("conv", axes_, 'd');
+}
+
+Shape ConvLayer::output_shape(std::span<const Shape> inputs) const {
+  require<ShapeError>(inputs[0].rank() == axes_ + 1, name(), ": input ", inputs[0], ", expected ", sample_text(axes_));
+  const Shape y = describe_conv(axes_, inputs[0], channels_, options_).y_shape();
+  return Shape(std::span(y.begin() + 1, y.end()));
+}
+
+std::vector<ParameterSpec> ConvLayer::parameters(std::span<const Shape> inputs) const {
+  return conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
+                         options_.kernel, channels_, options_.bias);
+}
+
+std::string ConvLayer::settings() const {
+  std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
+  if (options_.groups != 1) {
+    text += concat(", groups ", options_.groups);
+  }
+  if (options_.dilation != 1) {
+    text += concat(", dilation ", options_.dilation);
+  }
+  return text;
+}
+
+void ConvLayer::plan(PlanBuilder& builder) const {
+  ops::ConvDesc desc = describe_conv(axes_, builder.input_shape(), channels_, options_);
+  desc.batch = builder.batch();
+  desc.dtype = builder.dtype();
+  desc.tf32 = builder.options().tf32;
+
+  const SlotId x = builder.input();
+  const SlotId weight = builder.weight(name() + ".weight");
+  const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
+  const SlotId y = builder.activation(name(), desc.y_shape());
+  {
+    ops::ConvDesc forward = desc;
+    forward.bias = options_.bias;
+    const auto plan = plan_conv_pass(builder, name() + " forward", forward, ops::ConvPass::forward);
+    const SlotId scratch = builder.scratch(plan->workspace_bytes());
+    builder.call(kind() + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
+                 [=](Context& context, const Frame& frame) {
+                   ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
+                 });
+  }
+  builder.set_output(y);
+
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    // The weight gradient first: its bucket can start while the data gradient is computed.
+    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
+    ops::ConvDesc pass_desc = desc;
+    if (dweight.wanted()) {
+      pass_desc.grad_mode = dweight.mode;
+      const auto weights_plan =
+          plan_conv_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
+      const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
+      b.call(kind() + " backward_weights " + weights_plan->choice(), {x, dy}, {dweight.slot, weights_scratch},
+             desc.flops(), [=](Context& context, const Frame& frame) {
+               ops::conv2d(context, *weights_plan, frame[x], frame[dy], {}, frame[dweight.slot],
+                           frame[weights_scratch]);
+             });
+    }
+    if (options_.bias) {
+      const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
+      const Shape rows{desc.y_shape().numel() / channels_, channels_};
+      b.reduce_rows(dy, rows, dbias);
+    }
+    const GradientTarget dx = b.input_gradient(0);
+    if (dx.wanted()) {
+      pass_desc.grad_mode = dx.mode;
+      const auto data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
+      const SlotId data_scratch = b.scratch(data_plan->workspace_bytes());
+      const SlotId before = dx.mode == ops::GradMode::accumulate ? dx.slot : SlotId{};
+      b.call(kind() + " backward_data " + data_plan->choice(), {dy, weight, before}, {dx.slot, data_scratch},
+             desc.flops(), [=](Context& context, const Frame& frame) {
+               ops::conv2d(context, *data_plan, frame[dy], frame[weight], {}, frame[dx.slot], frame[data_scratch]);
+             });
+    }
+  });
+}
+
+}  // namespace lockstep::nn

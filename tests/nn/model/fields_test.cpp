@@ -1,0 +1,678 @@
+// Convolutions, transposed convolutions and pools over one, two and three axes of space, against the sums that define
+// them and against numbers of torch.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/model/model_file.hpp>
+#include <lockstep/runtime/files/tensor_file.hpp>
+
+#include "tests/nn/net.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using Point = std::array<std::int64_t, 3>;
+using Values = std::vector<double>;
+
+// Numbers that all types hold exactly, and whose sums f32 does.
+double of_x(std::int64_t i) {
+  return static_cast<double>(i * 7 % 11 - 5) / 4;
+}
+double of_weight(std::int64_t i) {
+  return static_cast<double>(i * 5 % 13 - 6) / 8;
+}
+double of_bias(std::int64_t i) {
+  return static_cast<double>(i * 3 % 7 - 3) / 2;
+}
+
+Values filled(std::int64_t count, double (*value)(std::int64_t)) {
+  Values values(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    values[static_cast<std::size_t>(i)] = value(i);
+  }
+  return values;
+}
+
+/// A batch of samples as (N, D, H, W, C); axes that the samples lack have an extent of 1, in front.
+struct Grid {
+  std::int64_t n = 0;
+  Point size{1, 1, 1};
+  std::int64_t channels = 0;
+  Values values;
+
+  Grid(std::int64_t samples, const Shape& sample) : n(samples), channels(sample.back()) {
+    const int axes = sample.rank() - 1;
+    for (int i = 0; i < axes; ++i) {
+      size[static_cast<std::size_t>(3 - axes + i)] = sample[i];
+    }
+    values.assign(static_cast<std::size_t>(n * space() * channels), 0);
+  }
+  [[nodiscard]] std::int64_t space() const { return size[0] * size[1] * size[2]; }
+  double& at(std::int64_t sample, const Point& p, std::int64_t c) {
+    return values.at(
+        static_cast<std::size_t>((((sample * size[0] + p[0]) * size[1] + p[1]) * size[2] + p[2]) * channels + c));
+  }
+  [[nodiscard]] bool holds(const Point& p) const {
+    return p[0] >= 0 && p[0] < size[0] && p[1] >= 0 && p[1] < size[1] && p[2] >= 0 && p[2] < size[2];
+  }
+};
+
+template <class F>
+void for_each(const Point& extents, F&& f) {
+  for (std::int64_t i = 0; i < extents[0]; ++i) {
+    for (std::int64_t j = 0; j < extents[1]; ++j) {
+      for (std::int64_t k = 0; k < extents[2]; ++k) {
+        f(Point{i, j, k});
+      }
+    }
+  }
+}
+
+/// `value` for the axes that a sample has, `otherwise` for those in front.
+Point per_axis(int axes, std::int64_t value, std::int64_t otherwise) {
+  Point all{otherwise, otherwise, otherwise};
+  for (int i = 3 - axes; i < 3; ++i) {
+    all[static_cast<std::size_t>(i)] = value;
+  }
+  return all;
+}
+
+/// What position `out` of a window's output reads through `tap`; of a transposed convolution the other way round.
+Point reach(const Point& out, const Point& tap, const Point& stride, const Point& pad, const Point& dilation) {
+  Point in{};
+  for (std::size_t i = 0; i < 3; ++i) {
+    in[i] = out[i] * stride[i] - pad[i] + tap[i] * dilation[i];
+  }
+  return in;
+}
+
+std::int64_t index_of(const Point& tap, const Point& kernel) {
+  return (tap[0] * kernel[1] + tap[1]) * kernel[2] + tap[2];
+}
+
+/// Inference of a model of one or more layers: every parameter drawn as above, in its logical order.
+Values infer(const Model& model, DType dtype, std::int64_t batch, const Values& x) {
+  testing::Net net(model, Mode::infer, batch, dtype, 2);
+  for (std::size_t i = 0; i < net.parameters().parameters().size(); ++i) {
+    const TensorView view = net.parameters().logical(static_cast<int>(i), net.parameters().values());
+    const bool bias = net.parameters().parameters()[i].spec.role == ParameterRole::bias;
+    testing::from_doubles(filled(view.numel(), bias ? of_bias : of_weight), view);
+  }
+  net.parameters().round_weights(net.context());
+  const TensorView& stored = net.state().view(StateField::values);
+  testing::from_doubles(x, stored.slice(stored.shape.rank() - 1, 0, model.input_shape().back()));
+  net.run();
+  return testing::to_doubles(net.plan().output());
+}
+
+void expect_values(const Values& y, const Values& expected, DType dtype, const std::string& what) {
+  ASSERT_EQ(y.size(), expected.size()) << what;
+  double largest = 1;
+  for (const double value : expected) {
+    largest = std::max(largest, std::abs(value));
+  }
+  // bf16 has 8 bits: what lies between two steps and the result are rounded
+  const double allowed = largest * (dtype == DType::f64 ? 1e-14 : dtype == DType::f32 ? 1e-6 : 1.0 / 128);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    EXPECT_TRUE(std::abs(y[i] - expected[i]) <= allowed)
+        << what << " in " << dtype << ", element " << i << ": " << y[i] << ", expected " << expected[i];
+  }
+}
+
+constexpr std::int64_t kBatch = 3;
+
+void expect_in_every_type(const Model& model, const std::function<Values(Grid&)>& oracle, const std::string& what) {
+  Grid x(kBatch, model.input_shape());
+  x.values = filled(static_cast<std::int64_t>(x.values.size()), of_x);
+  const Values expected = oracle(x);
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    expect_values(infer(model, dtype, kBatch, x.values), expected, dtype, what);
+  }
+}
+
+// ---- Convolution
+
+struct ConvCase {
+  Shape sample;
+  std::int64_t channels;
+  ConvOptions options;
+};
+
+std::vector<ConvCase> conv_cases() {
+  return {{{7, 5}, 2, {.kernel = 1}},
+          {{9, 3}, 4, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}},
+          {{13, 4}, 6, {.kernel = 2, .stride = 3, .groups = 2, .dilation = 3}},
+          {{1, 1}, 1, {.kernel = 3, .pad = 1}},
+          {{5, 7, 3}, 4, {.kernel = 3, .pad = 1, .bias = true}},
+          {{3, 4, 5, 2}, 3, {.kernel = 3, .pad = 1, .bias = true}},
+          {{4, 3, 6, 4}, 2, {.kernel = 2, .stride = 2, .pad = 2, .groups = 2, .dilation = 2}},
+          {{5, 4, 3, 3}, 5, {.kernel = 3, .stride = 2}},
+          {{3, 5, 4, 6}, 6, {.kernel = 3, .pad = 1, .groups = 6}},
+          {{1, 1, 2, 1}, 2, {.kernel = 1, .bias = true}},
+          {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}}};
+}
+
+NodeId add_conv(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return axes == 1   ? b.conv1d("c", x, channels, options)
+         : axes == 2 ? b.conv2d("c", x, channels, options)
+                     : b.conv3d("c", x, channels, options);
+}
+
+TEST(Fields, ConvolutionIsItsSum) {
+  for (const ConvCase& item : conv_cases()) {
+    const int axes = item.sample.rank() - 1;
+    const ConvOptions& o = item.options;
+    ModelBuilder b("conv", item.sample);
+    const Shape shape = b.shape(add_conv(b, axes, b.input(), item.channels, o));
+    const Model model = b.build();
+    for (int i = 0; i < axes; ++i) {
+      EXPECT_EQ(shape[i], (item.sample[i] + 2 * o.pad - o.dilation * (o.kernel - 1) - 1) / o.stride + 1);
+    }
+    const auto oracle = [&](Grid& x) {
+      Grid y(kBatch, shape);
+      const Point kernel = per_axis(axes, o.kernel, 1);
+      const std::int64_t c_group = x.channels / o.groups, k_group = y.channels / o.groups;
+      for (std::int64_t n = 0; n < kBatch; ++n) {
+        for_each(y.size, [&](const Point& out) {
+          for (std::int64_t k = 0; k < y.channels; ++k) {
+            double sum = o.bias ? of_bias(k) : 0;
+            for (std::int64_t c = 0; c < c_group; ++c) {
+              for_each(kernel, [&](const Point& tap) {
+                const Point in = reach(out, tap, per_axis(axes, o.stride, 1), per_axis(axes, o.pad, 0),
+                                       per_axis(axes, o.dilation, 1));
+                if (x.holds(in)) {
+                  sum += x.at(n, in, k / k_group * c_group + c) *
+                         of_weight((k * c_group + c) * kernel[0] * kernel[1] * kernel[2] + index_of(tap, kernel));
+                }
+              });
+            }
+            y.at(n, out, k) = sum;
+          }
+        });
+      }
+      return y.values;
+    };
+    expect_in_every_type(model, oracle, concat("convolution of ", item.sample, ", ", model.layer_texts().at("c")));
+  }
+}
+
+// ---- Transposed convolution
+
+struct TransposeCase {
+  Shape sample;
+  std::int64_t channels;
+  ConvTransposeOptions options;
+};
+
+std::vector<TransposeCase> transpose_cases() {
+  return {{{5, 3}, 4, {}},
+          {{4, 4}, 6, {.kernel = 3, .stride = 3, .pad = 1, .output_pad = 2, .bias = true, .groups = 2, .dilation = 2}},
+          {{3, 4, 5}, 2, {.kernel = 4, .pad = 1, .bias = true}},
+          {{1, 1, 2}, 1, {.kernel = 3, .stride = 1}},
+          {{2, 3, 4}, 3, {.kernel = 1, .stride = 3, .output_pad = 2, .bias = true}},  // most pixels are reached by none
+          {{4, 3, 6}, 6, {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .groups = 6}},
+          {{2, 3, 2, 4}, 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2}},
+          {{3, 1, 2, 2}, 5, {}},
+          {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}}};
+}
+
+NodeId add_transpose(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvTransposeOptions& options) {
+  return axes == 1   ? b.conv_transpose1d("c", x, channels, options)
+         : axes == 2 ? b.conv_transpose2d("c", x, channels, options)
+                     : b.conv_transpose3d("c", x, channels, options);
+}
+
+TEST(Fields, TransposedConvolutionIsItsSum) {
+  for (const TransposeCase& item : transpose_cases()) {
+    const int axes = item.sample.rank() - 1;
+    const ConvTransposeOptions& o = item.options;
+    ModelBuilder b("transpose", item.sample);
+    const Shape shape = b.shape(add_transpose(b, axes, b.input(), item.channels, o));
+    const Model model = b.build();
+    for (int i = 0; i < axes; ++i) {
+      EXPECT_EQ(shape[i], (item.sample[i] - 1) * o.stride - 2 * o.pad + o.dilation * (o.kernel - 1) + o.output_pad + 1);
+    }
+    const auto oracle = [&](Grid& x) {
+      Grid y(kBatch, shape);
+      const Point kernel = per_axis(axes, o.kernel, 1);
+      const std::int64_t c_group = x.channels / o.groups, k_group = y.channels / o.groups;
+      for (std::int64_t n = 0; n < kBatch; ++n) {
+        for_each(y.size, [&](const Point& out) {
+          for (std::int64_t k = 0; k < y.channels; ++k) {
+            y.at(n, out, k) = o.bias ? of_bias(k) : 0;
+          }
+        });
+        for_each(x.size, [&](const Point& in) {
+          for_each(kernel, [&](const Point& tap) {
+            const Point out =
+                reach(in, tap, per_axis(axes, o.stride, 1), per_axis(axes, o.pad, 0), per_axis(axes, o.dilation, 1));
+            for (std::int64_t c = 0; c < x.channels && y.holds(out); ++c) {
+              for (std::int64_t k = 0; k < k_group; ++k) {
+                y.at(n, out, c / c_group * k_group + k) +=
+                    x.at(n, in, c) *
+                    of_weight((c * k_group + k) * kernel[0] * kernel[1] * kernel[2] + index_of(tap, kernel));
+              }
+            }
+          });
+        });
+      }
+      return y.values;
+    };
+    expect_in_every_type(model, oracle, concat("transposed convolution of ", item.sample));
+  }
+}
+
+// ---- Pools
+
+struct PoolCase {
+  Shape sample;
+  std::int64_t kernel, stride, pad;
+};
+
+std::vector<PoolCase> pool_cases() {
+  return {{{9, 3}, 3, 2, 1},       {{8, 2}, 2, 3, 0},       {{7, 17}, 3, 1, 1},
+          {{1, 1}, 1, 1, 0},       {{5, 6, 4}, 3, 2, 1},    {{4, 5, 3, 2}, 2, 2, 1},
+          {{3, 4, 5, 1}, 3, 1, 1}, {{5, 4, 7, 4}, 3, 2, 1}, {{6, 3, 3, 17}, 3, 3, 0}};
+}
+
+/// Calls f(n, out, c, elements in the window) for each element of the output.
+void for_each_window(const PoolCase& item, Grid& x, Grid& y,
+                     const std::function<void(double& result, const std::vector<double>& inside)>& f) {
+  const int axes = item.sample.rank() - 1;
+  for (std::int64_t n = 0; n < y.n; ++n) {
+    for_each(y.size, [&](const Point& out) {
+      for (std::int64_t c = 0; c < y.channels; ++c) {
+        std::vector<double> inside;
+        for_each(per_axis(axes, item.kernel, 1), [&](const Point& tap) {
+          const Point in = reach(out, tap, per_axis(axes, item.stride, 1), per_axis(axes, item.pad, 0), {1, 1, 1});
+          if (x.holds(in)) {
+            inside.push_back(x.at(n, in, c));
+          }
+        });
+        f(y.at(n, out, c), inside);
+      }
+    });
+  }
+}
+
+TEST(Fields, PoolsAreTheirWindows) {
+  for (const PoolCase& p : pool_cases()) {
+    const int axes = p.sample.rank() - 1;
+    const auto expect = [&](const std::function<NodeId(ModelBuilder&)>& add, auto window) {
+      ModelBuilder b("pool", p.sample);
+      const Shape shape = b.shape(add(b));
+      const Model model = b.build();
+      expect_in_every_type(
+          model,
+          [&](Grid& x) {
+            Grid y(kBatch, shape);
+            for_each_window(p, x, y, window);
+            return y.values;
+          },
+          concat(model.layer_texts().at("p"), ", samples ", p.sample));
+    };
+    expect(
+        [&](ModelBuilder& b) {
+          return axes == 1   ? b.max_pool1d("p", b.input(), p.kernel, p.stride, p.pad)
+                 : axes == 2 ? b.max_pool("p", b.input(), p.kernel, p.stride, p.pad)
+                             : b.max_pool3d("p", b.input(), p.kernel, p.stride, p.pad);
+        },
+        [](double& y, const Values& inside) { y = *std::max_element(inside.begin(), inside.end()); });
+    for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+      expect(
+          [&](ModelBuilder& b) {
+            return axes == 1   ? b.average_pool1d("p", b.input(), p.kernel, p.stride, p.pad, over)
+                   : axes == 2 ? b.average_pool("p", b.input(), p.kernel, p.stride, p.pad, over)
+                               : b.average_pool3d("p", b.input(), p.kernel, p.stride, p.pad, over);
+          },
+          [&](double& y, const Values& inside) {
+            double sum = 0;
+            for (const double value : inside) {
+              sum += value;
+            }
+            y = sum / (over == ops::AverageOver::inside ? static_cast<double>(inside.size())
+                                                        : std::pow(static_cast<double>(p.kernel), axes));
+          });
+    }
+  }
+}
+
+TEST(Fields, OfEqualValuesTheFirstOneWins) {
+  // A convolution with weight 0 makes equal values; its weight's gradient is the sum of x where the windows' winners
+  // are, each times its window's gradient.
+  const PoolCase p{{4, 5, 3, 1}, 3, 2, 1};
+  ModelBuilder b("ties", p.sample);
+  b.max_pool3d("p", b.conv3d("c", b.input(), 1, {.kernel = 1, .bias = true}), p.kernel, p.stride, p.pad);
+  PlanOptions options;
+  options.loss = Loss::mse;
+  testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, options);
+  ParameterSet& set = net.parameters();
+  set.value(set.find("c.weight")).span<double>()[0] = 0;
+  set.value(set.find("c.bias")).span<double>()[0] = 1;
+  net.run();
+  Grid x(1, p.sample);
+  Grid y(1, {2, 3, 2, 1});
+  x.values = testing::to_doubles(net.state().view(StateField::values));
+  const Values target = testing::to_doubles(net.state().view(StateField::targets));
+  double expected = 0;
+  std::size_t window = 0;
+  for_each_window(p, x, y, [&](double&, const Values& inside) {
+    expected += 2 * (1 - target.at(window)) / static_cast<double>(target.size()) * inside.front();
+    ++window;
+  });
+  EXPECT_EQ(window, target.size());
+  EXPECT_NEAR(set.gradient(set.find("c.weight")).span<double>()[0], expected, 1e-14);
+}
+
+TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
+  for (const Shape& sample : {Shape{9, 3}, Shape{4, 5, 2}, Shape{2, 5, 3, 4}}) {
+    ModelBuilder b("mean", sample);
+    EXPECT_EQ(b.shape(b.global_average_pool("p", b.input())), Shape{sample.back()});
+    expect_in_every_type(
+        b.build(),
+        [&](Grid& x) {
+          Grid y(kBatch, {sample.back()});
+          for (std::int64_t n = 0; n < kBatch; ++n) {
+            for_each(x.size, [&](const Point& at) {
+              for (std::int64_t c = 0; c < x.channels; ++c) {
+                y.at(n, {0, 0, 0}, c) += x.at(n, at, c) / static_cast<double>(x.space());
+              }
+            });
+          }
+          return y.values;
+        },
+        concat("mean of ", sample));
+  }
+  // as torch.flatten(x, 1) of (N, C, D, H, W) counts the features
+  ModelBuilder b("flat", {2, 3, 4, 3});
+  b.linear("fc", b.input(), 5);
+  const Model model = b.build();
+  EXPECT_EQ(model.parameters().front().spec.shape, (Shape{5, 3 * 2 * 3 * 4}));
+  expect_in_every_type(
+      model,
+      [&](Grid& x) {
+        Grid y(kBatch, {5});
+        for (std::int64_t i = 0; i < kBatch * 5; ++i) {
+          double sum = of_bias(i % 5);
+          for_each(x.size, [&](const Point& at) {
+            for (std::int64_t c = 0; c < 3; ++c) {
+              sum += x.at(i / 5, at, c) * of_weight((i % 5 * 3 + c) * x.space() + index_of(at, x.size));
+            }
+          });
+          y.values.at(static_cast<std::size_t>(i)) = sum;
+        }
+        return y.values;
+      },
+      "product of a field");
+}
+
+// ---- Numbers of torch 2.15, in f64, exact:
+//
+//   def x(*s): return ((torch.arange(math.prod(s), dtype=torch.float64) * 7 % 11 - 5) / 4).reshape(s)
+//   def w(*s): return ((torch.arange(math.prod(s), dtype=torch.float64) * 5 % 13 - 6) / 8).reshape(s)
+//   def b(n): return (torch.arange(n, dtype=torch.float64) * 3 % 7 - 3) / 2
+//
+// and the call of torch.nn.functional that stands beside each; the result times `scale`, in torch's order.
+
+struct TorchCase {
+  const char* call;
+  Shape sample;  ///< here: channels last
+  std::function<NodeId(ModelBuilder&)> add;
+  double scale;
+  std::vector<int> result;
+};
+
+std::vector<TorchCase> torch_cases() {
+  return {
+      {"conv1d(x(1, 4, 9), w(4, 2, 3), b(4), stride=2, padding=2, dilation=2, groups=2)",
+       {9, 4},
+       [](ModelBuilder& b) {
+         return b.conv1d("c", b.input(), 4, {.stride = 2, .pad = 2, .bias = true, .groups = 2, .dilation = 2});
+       },
+       32,
+       {-78, -41, 3, -41, -68, 25, -20, -26, 23, 0, 57, 26, 69, 79, 26, -7, -7, -19, -64, -5}},
+      {"conv3d(x(1, 2, 3, 4, 5), w(2, 2, 2, 2, 2), b(2), stride=2, padding=1)",
+       {3, 4, 5, 2},
+       [](ModelBuilder& b) { return b.conv3d("c", b.input(), 2, {.kernel = 2, .stride = 2, .pad = 1, .bias = true}); },
+       32,
+       {-75, -62, -39, -59, -31, -65, -60, 1,   -56, -67, 21, -38, -51, 2,   -117, -58, -61, -44,
+        -43, -6,  19,  20,  15,  -54, -17, -13, 36,  1,   44, -50, -29, -74, 23,   35,  31,  -9}},
+      {"conv_transpose1d(x(1, 4, 4), w(4, 2, 3), b(4), stride=2, padding=1, output_padding=1, dilation=2, groups=2)",
+       {4, 4},
+       [](ModelBuilder& b) {
+         return b.conv_transpose1d(
+             "c", b.input(), 4,
+             {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .bias = true, .groups = 2, .dilation = 2});
+       },
+       32,
+       {-48, -46, -48, -80, -48, -41, -48, -81, -48, -28, 0,   -8, 0,   -38, 0,   19,  0,   -19, 0,   30,
+        48,  62,  48,  72,  48,  31,  48,  92,  48,  56,  -16, 22, -16, -51, -16, -44, -16, 28,  -16, -16}},
+      {"conv_transpose2d(x(1, 2, 2, 3), w(2, 2, 3, 3), b(2), stride=2, padding=1, output_padding=1)",
+       {2, 3, 2},
+       [](ModelBuilder& b) {
+         return b.conv_transpose2d("c", b.input(), 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true});
+       },
+       32,
+       {-53, -66, -46, -8,  -50, -80, -66, -34, -41, -53, -49, -41, -43, -2,  -47, -10,
+        -51, -91, -27, -90, -47, -26, -67, -3,  54,  1,   -12, -10, -12, 10,  37,  -23,
+        -7,  -12, -7,  27,  -12, -10, -12, -10, -12, 13,  -35, 6,   1,   -26, 37,  -3}},
+      {"conv_transpose3d(x(1, 2, 2, 1, 2), w(2, 1, 2, 2, 2), b(1), stride=2)",
+       {2, 1, 2, 2},
+       [](ModelBuilder& b) { return b.conv_transpose3d("c", b.input(), 1, {.bias = true}); },
+       32,
+       {-23, -43, -45, -50, -63, -31, -55, -47, -51, -84, -52, -18, -39, -59, -49, -54,
+        -56, -46, -78, -53, -36, -52, -28, -68, -42, -84, -43, -18, -48, -38, -58, -33}},
+      {"max_pool1d(x(1, 2, 9), 3, 2, 1)",
+       {9, 2},
+       [](ModelBuilder& b) { return b.max_pool1d("p", b.input(), 3, 2, 1); },
+       4,
+       {2, 5, 5, 4, 0, 3, 2, 5, 5, 4}},
+      {"max_pool3d(x(1, 2, 3, 4, 5), 3, 2, 1)",
+       {3, 4, 5, 2},
+       [](ModelBuilder& b) { return b.max_pool3d("p", b.input(), 3, 2, 1); },
+       4,
+       {5, 5, 5, 5, 5, 5, 5, 5, 4, 5, 5, 5, 5, 4, 5, 5, 5, 5, 5, 5, 4, 5, 5, 5}},
+      {"avg_pool1d(x(1, 2, 8), 2, 3, 1)",
+       {8, 2},
+       [](ModelBuilder& b) { return b.average_pool1d("p", b.input(), 2, 3, 1); },
+       8,
+       {-5, 3, 1, -4, -6, 3}},
+      {"avg_pool3d(x(1, 1, 4, 5, 3), 2, 2, 1)",
+       {4, 5, 3, 1},
+       [](ModelBuilder& b) { return b.average_pool3d("p", b.input(), 2, 2, 1); },
+       32,
+       {-5, 0, 9, -6, 5, -3, -3, 3, -1, -6, 2, 0, 2, 3, 1, 0, -3, 3}},
+      {"avg_pool3d(x(1, 1, 4, 5, 3), 2, 2, 1, count_include_pad=False)",
+       {4, 5, 3, 1},
+       [](ModelBuilder& b) { return b.average_pool3d("p", b.input(), 2, 2, 1, ops::AverageOver::inside); },
+       32,
+       {-40, 0, 36, -12, 20, -6, -12, 6, -2, -6, 4, 0, 16, 12, 4, 0, -12, 6}}};
+}
+
+/// (rows, columns) -> (columns, rows)
+Values turned(const Values& values, std::int64_t columns) {
+  const auto width = static_cast<std::size_t>(columns);
+  const std::size_t rows = values.size() / width;
+  Values result(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    result[i % width * rows + i / width] = values[i];
+  }
+  return result;
+}
+
+TEST(Fields, NumbersOfTorch) {
+  for (const TorchCase& item : torch_cases()) {
+    ModelBuilder b("torch", item.sample);
+    const Shape shape = b.shape(item.add(b));
+    const std::int64_t positions = item.sample.numel() / item.sample.back();
+    const Values x = turned(filled(item.sample.numel(), of_x), positions);  // channels last
+    const Values y = turned(infer(b.build(), DType::f64, 1, x), shape.back());
+    Values expected;
+    for (const int value : item.result) {
+      expected.push_back(value / item.scale);
+    }
+    expect_values(y, expected, DType::f64, item.call);
+  }
+}
+
+// ---- A surrogate of a solver
+
+TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
+  // What a step of heat conduction does to a field with its halo, u + (sum of the six neighbours - 6 u) / 8, learned
+  // from examples of it.
+  constexpr std::int64_t kSamples = 4;
+  constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
+  ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
+  EXPECT_EQ(b.shape(b.conv3d("stencil", b.input(), 1)), (Shape{kPlanes, kRows, kColumns, 1}));
+  PlanOptions options;
+  options.loss = Loss::mse;
+  testing::Net net(b.build(), Mode::train, kSamples, DType::f64, 1, options);
+  Grid u(kSamples, {kPlanes + 2, kRows + 2, kColumns + 2, 1});
+  Grid next(kSamples, {kPlanes, kRows, kColumns, 1});
+  u.values = testing::to_doubles(net.state().view(StateField::values));
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    for_each(next.size, [&](const Point& p) {
+      const auto [d, h, w] = p;
+      const double around = u.at(n, {d, h + 1, w + 1}, 0) + u.at(n, {d + 2, h + 1, w + 1}, 0) +
+                            u.at(n, {d + 1, h, w + 1}, 0) + u.at(n, {d + 1, h + 2, w + 1}, 0) +
+                            u.at(n, {d + 1, h + 1, w}, 0) + u.at(n, {d + 1, h + 1, w + 2}, 0);
+      next.at(n, p, 0) = u.at(n, {d + 1, h + 1, w + 1}, 0) / 4 + around / 8;
+    });
+  }
+  testing::from_doubles(next.values, net.state().view(StateField::targets));
+  const double before = net.run();
+  const auto weight = net.parameters().values().span<double>();
+  for (int step = 0; step < 100; ++step) {
+    net.run();
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      weight[i] -= 0.3 * net.parameters().gradients().span<double>()[i];
+    }
+  }
+  EXPECT_TRUE(net.run() < 1e-12 * before);
+  const Point kernel{3, 3, 3};
+  for_each(kernel, [&](const Point& tap) {
+    const std::int64_t away = std::abs(tap[0] - 1) + std::abs(tap[1] - 1) + std::abs(tap[2] - 1);
+    EXPECT_NEAR(weight[static_cast<std::size_t>(index_of(tap, kernel))],
+                away == 0   ? 0.25
+                : away == 1 ? 0.125
+                            : 0,
+                1e-6);
+  });
+}
+
+// ---- What a model says
+
+TEST(Fields, LayersAreNamedWithTheirAxesAndSettings) {
+  ModelBuilder b("fields", {4, 6, 6, 2});
+  NodeId x = b.conv3d("down", b.input(), 8, {.stride = 2, .pad = 1, .bias = true, .groups = 2});
+  EXPECT_EQ(b.shape(x), (Shape{2, 3, 3, 8}));
+  x = b.conv_transpose3d("up", x, 6, {.output_pad = 1, .groups = 2});
+  EXPECT_EQ(b.shape(x), (Shape{5, 7, 7, 6}));
+  x = b.max_pool3d("max", x, 3, 2, 1);
+  b.average_pool3d("mean", x, 2, 1, 0, ops::AverageOver::inside);
+  const Model model = b.build();
+  const auto texts = model.layer_texts();
+  EXPECT_EQ(texts.at("down"), "conv3d of input: stride 2, pad 1, groups 2");
+  EXPECT_EQ(texts.at("up"), "conv_transpose3d of down: stride 2, pad 0, output_pad 1, groups 2");
+  EXPECT_EQ(texts.at("max"), "max_pool3d of up: kernel 3, stride 2, pad 1");
+  EXPECT_EQ(texts.at("mean"), "average_pool3d of max: kernel 2, stride 1, pad 0, padding does not count");
+  const auto parameters = model.parameters();
+  ASSERT_EQ(parameters.size(), 3U);
+  EXPECT_EQ(parameters[0].spec.shape, (Shape{8, 3, 2, 2, 2})) << "as torch.nn.ConvTranspose3d";
+  EXPECT_EQ(parameters[1].spec.shape, (Shape{8, 1, 3, 3, 3}));
+  EXPECT_EQ(parameters[1].spec.stored_shape(), (Shape{8, 3, 3, 3, 1}));
+
+  ModelBuilder s("series", {16, 4});
+  x = s.conv1d("c", s.input(), 6, {.dilation = 2});
+  x = s.max_pool1d("m", x, 2, 2, 0);
+  x = s.conv_transpose1d("t", x, 5, {.dilation = 3});
+  s.average_pool1d("a", x, 2, 2, 0);
+  const Model series = s.build();
+  EXPECT_EQ(series.layer_texts().at("c"), "conv1d of input: stride 1, pad 0, dilation 2");
+  EXPECT_EQ(series.layer_texts().at("m"), "max_pool1d of c: kernel 2, stride 2, pad 0");
+  EXPECT_EQ(series.layer_texts().at("t"), "conv_transpose1d of m: stride 2, pad 0, dilation 3");
+  EXPECT_EQ(series.layer_texts().at("a"), "average_pool1d of t: kernel 2, stride 2, pad 0");
+  EXPECT_EQ(series.parameters()[1].spec.shape, (Shape{6, 4, 3}));
+}
+
+TEST(Fields, WeightsGoThroughAFileInTheShapesOfTorch) {
+  ModelBuilder b("fields", {2, 3, 4, 3});
+  NodeId x = b.conv3d("c", b.input(), 4, {.kernel = 2, .bias = true});
+  x = b.conv_transpose3d("t", x, 2, {.kernel = 3, .groups = 2});
+  b.linear("fc", x, 3);
+  const Model model = b.build();
+  CpuContext context;
+  ParameterSet from(context, model, DType::f32);
+  ParameterSet to(context, model, DType::f32);
+  from.initialise(context, 1);
+  to.initialise(context, 2);
+  ASSERT_FALSE(testing::has_same_bits(from.values(), to.values()));
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  save_model(path, context, from, {});
+  load_model(path, context, to);
+  testing::expect_same_bits(from.values(), to.values());
+  const TensorFile file = open_tensor_file(path);
+  const auto shape_of = [&](const std::string& name) {
+    const TensorEntry* entry = file.find(name);
+    return entry == nullptr ? std::vector<std::int64_t>{}
+                            : std::vector<std::int64_t>(entry->shape.begin(), entry->shape.end());
+  };
+  EXPECT_EQ(shape_of("c.weight"), (std::vector<std::int64_t>{4, 3, 2, 2, 2}));
+  EXPECT_EQ(shape_of("t.weight"), (std::vector<std::int64_t>{4, 1, 3, 3, 3}));
+  EXPECT_EQ(shape_of("fc.weight"), (std::vector<std::int64_t>{3, 2 * 3 * 5 * 7}));
+}
+
+TEST(Fields, BadInput) {
+  const auto refused = [](const Shape& sample, const std::function<void(ModelBuilder&)>& add) {
+    return testing::error_of<ShapeError>([&] {
+      ModelBuilder b("net", sample);
+      add(b);
+    });
+  };
+  const auto conv3d = [](const ConvOptions& options) {
+    return [=](ModelBuilder& b) { b.conv3d("c", b.input(), 4, options); };
+  };
+  testing::expect_holds(refused({5, 4, 2}, conv3d({})), "c: input (5, 4, 2), expected (D, H, W, C)");
+  testing::expect_holds(refused({5, 4, 2, 6}, conv3d({})), "a kernel of 3 with dilation 1 does not fit in 2");
+  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.stride = 0})), "c: channels 4, kernel 3, stride 0");
+  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.groups = 4})), "groups is 4, expected a divisor of the 6");
+  testing::expect_holds(refused({5, 4, 2}, [](ModelBuilder& b) { b.conv1d("c", b.input(), 4); }),
+                        "c: input (5, 4, 2), expected (T, C)");
+  testing::expect_holds(refused({5, 4}, [](ModelBuilder& b) { b.max_pool3d("p", b.input(), 2, 2, 0); }),
+                        "p: input (5, 4), expected (D, H, W, C)");
+  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool1d("p", b.input(), 2, 2, 0); }),
+                        "p: input (5, 4, 3, 2), expected (T, C)");
+  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.max_pool3d("p", b.input(), 4, 1, 0); }),
+                        "a window of 4 does not fit extent 3");
+  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool3d("p", b.input(), 2, 2, 2); }),
+                        "lies in padding only");
+  testing::expect_holds(refused({5}, [](ModelBuilder& b) { b.global_average_pool("p", b.input()); }),
+                        "p: input (5), expected (T, C), (H, W, C) or (D, H, W, C)");
+  testing::expect_holds(refused({2, 2, 2, 2, 2}, [](ModelBuilder&) {}), "input shape is (2, 2, 2, 2, 2), expected");
+
+  const auto transpose = [](const ConvTransposeOptions& options) {
+    return [=](ModelBuilder& b) { b.conv_transpose2d("t", b.input(), 4, options); };
+  };
+  testing::expect_holds(refused({5, 4}, transpose({})), "t: input (5, 4), expected (H, W, C)");
+  testing::expect_holds(refused({5, 4, 2}, transpose({.output_pad = 2})),
+                        "t: output_pad is 2, expected less than the stride 2");
+  testing::expect_holds(refused({5, 4, 2}, transpose({.output_pad = -1})), "output_pad -1");
+  testing::expect_holds(refused({5, 4, 2}, transpose({.kernel = 0})), "t: channels 4, kernel 0");
+  testing::expect_holds(refused({5, 1, 2}, transpose({.pad = 1})),
+                        "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1, expected at least 1");
+  testing::expect_holds(refused({5, 4, 6}, transpose({.groups = 3})), "groups is 3, expected a divisor of the 6");
+  testing::expect_holds(refused({5, 4, 3}, transpose({})), "the others being padding");
+}
+
+}  // namespace
+}  // namespace lockstep::nn
