@@ -116,7 +116,8 @@ std::uint64_t TokenFile::fingerprint() const {
   return hash;
 }
 
-TokenWindows::TokenWindows(std::string name, std::vector<TokenFile> files, std::int64_t length, std::int64_t vocabulary)
+TokenWindows::TokenWindows(const std::string& name, std::vector<TokenFile> files, std::int64_t length,
+                           std::int64_t vocabulary)
     : Dataset(name, windows_of(name, files, length),
               {{StateField::tokens, DType::i32, {length}}, {StateField::labels, DType::i32, {length}}}),
       files_(std::move(files)),

@@ -42,7 +42,7 @@ class TokenFile {
 class TokenWindows final : public Dataset {
  public:
   /// UsageError unless length >= 1 and 1 <= vocabulary < 2^31. DataError when no file has more than `length` tokens.
-  TokenWindows(std::string name, std::vector<TokenFile> files, std::int64_t length, std::int64_t vocabulary);
+  TokenWindows(const std::string& name, std::vector<TokenFile> files, std::int64_t length, std::int64_t vocabulary);
 
   [[nodiscard]] std::span<const TokenFile> files() const { return files_; }
   [[nodiscard]] std::int64_t tokens() const;  ///< of all files
