@@ -58,12 +58,28 @@ nn::NodeId add_linear(nn::ModelBuilder& b, const LayerRequest& r) {
       {.bias = with_bias(r, true), .activation = activation_from(r.options.activation), .residual = residual_of(r)});
 }
 
-nn::NodeId add_conv2d(nn::ModelBuilder& b, const LayerRequest& r) {
+void require_no_activation(const LayerRequest& r) {
   require_option(r.options.activation == LOCKSTEP_ACTIVATION_NONE, r, "activation", r.options.activation,
                  "0, and a layer 'activation' behind it");
-  return b.conv2d(r.name, r.inputs[0], r.size,
+}
+
+template <auto Add>
+nn::NodeId add_conv(nn::ModelBuilder& b, const LayerRequest& r) {
+  require_no_activation(r);
+  return (b.*Add)(r.name, r.inputs[0], r.size,
                   {.kernel = square(r, r.options.kernel, "kernel", 3),
                    .stride = square(r, r.options.stride, "stride", 1),
+                   .pad = square(r, r.options.pad, "pad", 0),
+                   .bias = with_bias(r, false)});
+}
+
+template <auto Add>
+nn::NodeId add_conv_transpose(nn::ModelBuilder& b, const LayerRequest& r) {
+  require_no_activation(r);
+  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
+  return (b.*Add)(r.name, r.inputs[0], r.size,
+                  {.kernel = kernel,
+                   .stride = square(r, r.options.stride, "stride", kernel),
                    .pad = square(r, r.options.pad, "pad", 0),
                    .bias = with_bias(r, false)});
 }
@@ -87,16 +103,18 @@ nn::NodeId add_activation(nn::ModelBuilder& b, const LayerRequest& r) {
   return b.activation(r.name, r.inputs[0], activation_from(r.options.activation));
 }
 
+template <auto Add>
 nn::NodeId add_max_pool(nn::ModelBuilder& b, const LayerRequest& r) {
   const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
-  return b.max_pool(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
-                    square(r, r.options.pad, "pad", 0));
+  return (b.*Add)(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
+                  square(r, r.options.pad, "pad", 0));
 }
 
+template <auto Add>
 nn::NodeId add_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
   const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
-  return b.average_pool(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
-                        square(r, r.options.pad, "pad", 0));
+  return (b.*Add)(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
+                  square(r, r.options.pad, "pad", 0), ops::AverageOver::window);
 }
 
 nn::NodeId add_global_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
@@ -113,12 +131,21 @@ nn::NodeId add_dropout(nn::ModelBuilder& b, const LayerRequest& r) {
 
 constexpr std::array kKinds{
     Kind{"linear", 1, 2, true, add_linear},
-    Kind{"conv2d", 1, 1, true, add_conv2d},
+    Kind{"conv1d", 1, 1, true, add_conv<&nn::ModelBuilder::conv1d>},
+    Kind{"conv2d", 1, 1, true, add_conv<&nn::ModelBuilder::conv2d>},
+    Kind{"conv3d", 1, 1, true, add_conv<&nn::ModelBuilder::conv3d>},
+    Kind{"conv_transpose1d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose1d>},
+    Kind{"conv_transpose2d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose2d>},
+    Kind{"conv_transpose3d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose3d>},
     Kind{"batch_norm", 1, 2, false, add_batch_norm},
     Kind{"layer_norm", 1, 1, false, add_layer_norm},
     Kind{"activation", 1, 1, false, add_activation},
-    Kind{"max_pool", 1, 1, false, add_max_pool},
-    Kind{"average_pool", 1, 1, false, add_average_pool},
+    Kind{"max_pool", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool>},
+    Kind{"max_pool1d", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool1d>},
+    Kind{"max_pool3d", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool3d>},
+    Kind{"average_pool", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool>},
+    Kind{"average_pool1d", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool1d>},
+    Kind{"average_pool3d", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool3d>},
     Kind{"global_average_pool", 1, 1, false, add_global_average_pool},
     Kind{"add", 2, 2, false, add_sum},
     Kind{"dropout", 1, 1, false, add_dropout},

@@ -147,7 +147,7 @@ lockstep_status lockstep_model_create(lockstep_context context, lockstep_dtype d
   return entry("lockstep_model_create", [&] {
     given(model, "model") = nullptr;
     static_cast<void>(given(sample_shape, "sample_shape"));
-    require<ShapeError>(ndim >= 1 && ndim <= 3, "sample_shape has ", ndim, " axes, expected 1 to 3");
+    require<ShapeError>(ndim >= 1 && ndim <= 4, "sample_shape has ", ndim, " axes, expected 1 to 4");
     const Shape sample(std::span(sample_shape, static_cast<std::size_t>(ndim)));
     for (const std::int64_t extent : sample) {
       require<ShapeError>(extent >= 1, "sample_shape is ", sample, ", expected extents of at least 1");

@@ -626,7 +626,7 @@ contains
   end subroutine
 
   ! ---- Model.
-  ! sample_shape: the shape of one sample's array: (features), (channels, positions) or (channels, columns, rows).
+  ! sample_shape: the shape of one sample's array: (features), (channels, positions) or (channels, columns, rows[, planes]).
   subroutine lockstep_model_create(context, dtype, sample_shape, model, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     integer(c_int32_t), intent(in) :: dtype
@@ -651,7 +651,7 @@ contains
       activation, model), stat, errmsg)
   end subroutine
 
-  ! inputs: nodes; 0 is the model's input. features: of linear, channels of conv2d; absent: 0. node: the layer's output.
+  ! inputs: nodes; 0 is the model's input. features: of linear, channels of convolutions; absent: 0. node: the layer's output.
   subroutine lockstep_model_add(model, kind, name, inputs, features, options, node, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     character(*), intent(in) :: kind, name

@@ -344,6 +344,58 @@ TEST(Convolution, OfAHaloFieldIsItsStencil) {
   }
 }
 
+// The same with planes, in single precision: every layer for samples with planes, behind a convolution that only moves
+// its input. What each computes is tested in nn.
+TEST(Convolution, OfAFieldWithPlanes) {
+  Context context;
+  make_context(context);
+  constexpr std::int64_t kPlanes = 5, kRows = 4, kColumns = 3;
+  const std::int64_t shape[] = {kPlanes, kRows, kColumns, 1};
+  Model model;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 4, &model)));
+  lockstep_layer_options options;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+  options.pad[0] = 1;
+  std::int32_t node = 0;
+  const auto add = [&](const char* kind, const char* name, std::int64_t size, lockstep_layer_options* with) {
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name, 0, &node, 1, size, with, &node))) << kind;
+  };
+  add("conv3d", "move", 1, &options);
+  add("conv_transpose3d", "spread", 1, nullptr);
+  add("max_pool3d", "max", 0, nullptr);
+  options.pad[0] = 0;
+  options.kernel[0] = 1;
+  add("average_pool3d", "mean", 0, &options);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  std::vector<float> weight(27), corners{1, 2, 3, 4, 5, 6, 7, -8};
+  weight[9 + 3 + 2] = 1;  // of the next column
+  View weights(weight.data(), {1, 1, 3, 3, 3}), spread(corners.data(), {1, 1, 2, 2, 2});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "move.weight", 0, &weights)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "spread.weight", 0, &spread)));
+  std::vector<float> u(kPlanes * kRows * kColumns), v(u.size());
+  for (std::size_t i = 0; i < u.size(); ++i) {
+    u[i] = static_cast<float>(draw(i));
+  }
+  View in(u.data(), {kPlanes, kRows, kColumns}, "dhw");
+  View out(v.data(), {kPlanes, kRows, kColumns}, "dhw");
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  for (std::size_t i = 0; i < v.size(); ++i) {
+    const float moved = i % kColumns + 1 < kColumns ? u[i + 1] : 0;
+    EXPECT_NEAR(v[i], moved >= 0 ? 7 * moved : -8 * moved, 1e-5F) << i;
+  }
+  const std::int64_t series[] = {6, 2};
+  Model other;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, series, 2, &other)));
+  node = 0;
+  for (const char* kind : {"conv1d", "max_pool1d", "conv_transpose1d", "average_pool1d"}) {  // 6, 4, 2, 4, 2
+    const std::int64_t size = std::strncmp(kind, "conv", 4) == 0 ? 2 : 0;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(other, kind, 0, kind, 0, &node, 1, size, nullptr, &node))) << kind;
+  }
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(other, 3)));
+  View in_series(u.data(), {3, 6, 2}), out_series(v.data(), {3, 2, 2});
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(other, &in_series, &out_series, nullptr)));
+}
+
 // All kinds of layers in one model: what each computes is tested in nn, here that it is the one that was asked for.
 TEST(Layers, EachKindIsThere) {
   Context context;
@@ -446,8 +498,8 @@ TEST(Layers, BadInput) {
   make_context(context);
   const std::int64_t shape[] = {8, 8, 3};
   Model model;
-  const std::int64_t wide[] = {2, 2, 2, 2};
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_create(context, LOCKSTEP_F32, wide, 4, &model), {"4 axes"}));
+  const std::int64_t wide[] = {2, 2, 2, 2, 2};
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, lockstep_model_create(context, LOCKSTEP_F32, wide, 5, &model), {"5 axes"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_model_create(context, LOCKSTEP_I32, shape, 3, &model), {"i32"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 1, 0, &model), {"n is 1"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 3, 77, &model),

@@ -152,7 +152,7 @@ typedef struct lockstep_comm_ops {
 #define LOCKSTEP_ACTIVATION_GELU_TANH 5
 #define LOCKSTEP_ACTIVATION_SILU 6
 
-#define LOCKSTEP_BIAS_DEFAULT 0 /* linear: with; conv2d: without */
+#define LOCKSTEP_BIAS_DEFAULT 0 /* linear: with; convolutions: without */
 #define LOCKSTEP_BIAS_WITH 1
 #define LOCKSTEP_BIAS_WITHOUT 2
 
@@ -162,8 +162,8 @@ typedef struct lockstep_layer_options {
   int32_t activation; /* linear, activation, batch_norm (none or relu) */
   int32_t bias;
   int32_t pad_mode;    /* 0: zeros */
-  int32_t kernel[3];   /* rows, columns; 0 behind the first: as the first. conv2d, pools */
-  int32_t stride[3];   /* 0: 1; of pools: as kernel */
+  int32_t kernel[3];   /* rows, columns; 0 behind the first: as the first. Convolutions, pools */
+  int32_t stride[3];   /* 0: 1; of pools and conv_transpose: as kernel */
   int32_t pad[3];      /* 0: none; likewise as the first behind it */
   int32_t dilation[3]; /* 0 or 1 */
   int32_t groups;      /* 0 or 1 */
@@ -262,17 +262,19 @@ LOCKSTEP_API lockstep_status lockstep_comm_destroy(lockstep_comm) LOCKSTEP_NOEXC
 
 /* ---- Model. Strings are a pointer and a length; length 0: ended by a zero. */
 /* Without layers yet. dtype, of what is computed and of the parameters: f32 or f64 (bf16: f32 parameters beside it).
- * sample_shape: (features), (positions, channels) or (rows, columns, channels). */
+ * sample_shape: (features), (positions, channels), (rows, columns, channels) or (planes, rows, columns, channels). */
 LOCKSTEP_API lockstep_status lockstep_model_create(lockstep_context, lockstep_dtype, const int64_t* sample_shape,
                                                    int32_t ndim, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Linear layers "1", "2", ... of widths[1], ..., an activation behind each but the last. widths[0]: features. */
 LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype, const int64_t* widths, int32_t n,
                                                 int32_t activation, lockstep_model*) LOCKSTEP_NOEXCEPT;
 /* Adds a layer; the model's output is the one added last. kind: linear, conv2d, batch_norm, layer_norm, activation,
- * max_pool, average_pool, global_average_pool, add, dropout. name: of its parameters. inputs (ninputs): nodes; 0 is the
+ * max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) and those with planes
+ * conv1d, conv3d, max_pool1d, max_pool3d, average_pool1d, average_pool3d; conv_transpose1d, conv_transpose2d and
+ * conv_transpose3d (kernel 2) lead back to a finer grid. name: of its parameters. inputs (ninputs): nodes; 0 is the
  * model's input. linear and batch_norm take a second one, which is added to the result; add has two. size: features of
- * linear, channels of conv2d, 0 otherwise. options NULL: defaults. node, which may be NULL: the layer's output. STATE
- * once the model has parameters. */
+ * linear, channels of convolutions, 0 otherwise. options NULL: defaults. node, which may be NULL: the layer's output.
+ * STATE once the model has parameters. */
 LOCKSTEP_API lockstep_status lockstep_model_add(lockstep_model, const char* kind, size_t kind_n, const char* name,
                                                 size_t name_n, const int32_t* inputs, int32_t ninputs, int64_t size,
                                                 const lockstep_layer_options* options, int32_t* node) LOCKSTEP_NOEXCEPT;
