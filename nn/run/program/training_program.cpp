@@ -700,6 +700,7 @@ struct TrainingProgram::Impl {
                         {"global_batch", identity.global_batch},
                         {"options", options},
                         {"overlap", place.overlap_reason()},
+                        {"recompute", o.recompute},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", tuned ? json_of(*tuned) : Json()},
