@@ -67,6 +67,12 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       "samples of one update, of all ranks together; " + std::to_string(o.default_batch) + " if neither is given");
   add("--batch-per-rank", o.batch_per_rank, "instead of --batch-size: samples of one rank in one micro-batch");
   add("--accumulate", o.accumulate, "micro-batches of one update, whose gradients add up; takes the memory of one");
+  add("--recompute", o.recompute,
+      "activations that are not kept from forward to backward but computed again, bit for bit, so that a larger batch "
+      "fits; cheap: outputs of norms, activations, pools and dropout; blocks: also of convolutions and products, all "
+      "but "
+      "what lies between blocks")
+      ->check(CLI::IsMember({"off", "cheap", "blocks"}));
   add("--dtype", o.dtype,
       "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights in 16 "
       "bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")

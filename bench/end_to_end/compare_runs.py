@@ -7,7 +7,7 @@
   compare_runs.py --rounds 7 --common '...' 'before=PROGRAM: ' 'after=build/bin/train_resnet: '
 
 A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS for another program. Each round runs all of them once, one after the other. The
-figure of a run is the median of images_per_second over its reports but the first; of a name, the median over the rounds. The
+figure of a run is the median of samples a second over its reports but the first; of a name, the median over the rounds. The
 ratio is of medians, of the name's over the first name's; its 95 % interval is a bootstrap's over the rounds, by the ratios
 within each. Threads wait passively; with --ranks N by mpirun. What a trace costs:
 
@@ -45,7 +45,7 @@ def rate(a, program, options):
             sys.exit(f"compare_runs.py: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
         with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
             events = [json.loads(line) for line in lines]
-    rates = [e["images_per_second"] for e in events if e["event"] == "step"]
+    rates = [value for e in events if e["event"] == "step" for key, value in e.items() if key.endswith("s_per_second")]
     if len(rates) < 3:
         sys.exit(f"compare_runs.py: {shlex.join(command)} reported {len(rates)} times, expected at least 3: more --steps, or a "
                  "smaller --log-every")
@@ -83,7 +83,7 @@ def main():
         print(f"round {i + 1} of {a.rounds}", file=sys.stderr, flush=True)
     print(f"{datetime.date.today()}, {processor()}, load before {load:.2f}; {a.ranks} rank(s), {a.rounds} rounds in turns; {a.common}\n")
     width = max(len(name) for name, _, _ in runs)
-    print(f"{'':{width}}  images/s: median [least, most]   of the first [95 %]")
+    print(f"{'':{width}}  samples/s: median [least, most]   of the first [95 %]")
     first = statistics.median(figures[0])
     for (name, _, options), run in zip(runs, figures):
         middle = statistics.median(run)

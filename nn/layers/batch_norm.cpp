@@ -13,10 +13,10 @@ namespace {
 SlotId gathered(PlanBuilder& builder, SlotId own, const std::string& name) {
   const SharedStatistics& shared = builder.options().statistics;
   const SlotId all = builder.statistics(name, {shared.ranks, builder.prototype(own).numel()});
-  builder.call("batch_norm gather", {own}, {all}, 0,
-               [own, all, gather = shared.gather](Context& context, const Frame& frame) {
-                 gather(context.stream(), frame[own], frame[all]);
-               });
+  builder.call_once("batch_norm gather", {own}, {all}, 0,
+                    [own, all, gather = shared.gather](Context& context, const Frame& frame) {
+                      gather(context.stream(), frame[own], frame[all]);
+                    });
   return all;
 }
 

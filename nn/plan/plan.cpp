@@ -163,7 +163,20 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
     require<ShapeError>(view.shape == slot.shape && view.dtype == slot.dtype, "plan: ", slot.name, " is bound to ",
                         view, ", expected ", slot.dtype, " ", slot.shape);
   }
+  bind_again();
   bound_ = true;
+}
+
+void Plan::bind_again() {
+  if (contents_.recomputed.calls == 0) {
+    return;
+  }
+  again_ = frame_;
+  for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
+    if (const int again = contents_.slots[i].again; again >= 0) {
+      again_.views_[i] = frame_.views_[static_cast<std::size_t>(again)];
+    }
+  }
 }
 
 void Plan::bind_state(std::size_t slot, const StepState& state, std::int64_t first) {
@@ -174,6 +187,9 @@ void Plan::bind_state(std::size_t slot, const StepState& state, std::int64_t fir
     view = view.slice(0, first, first + info.shape[0]);
   }
   frame_.views_[slot] = view;
+  if (!again_.views_.empty()) {
+    again_.views_[slot] = view;
+  }
 }
 
 void Plan::use(const StepState& state, std::int64_t first) {
@@ -196,7 +212,7 @@ const TensorView& Plan::output() const {
 
 void Plan::run_one(Context& context, const Call& call) const {
   try {
-    call.run(context, frame_);
+    call.run(context, call.backward && !again_.views_.empty() ? again_ : frame_);
   } catch (Error& error) {
     error.annotate(call.layer + " " + call.op);
     throw;
@@ -254,6 +270,11 @@ std::string describe(const Plan& plan) {
       << static_cast<double>(plan.workspace_bytes()) / 1e6 << " MB ("
       << static_cast<double>(plan.unshared_bytes()) / 1e6 << " MB without reuse, " << saved / 1e6
       << " MB saved for backward)\n";
+  if (const Recomputed& again = plan.recomputed(); again.calls > 0) {
+    out << again.calls << " calls again in backward: " << again.flops / 1e9 << " GFLOP, "
+        << again.bytes / 1e6 / static_cast<double>(plan.batch()) << " MB a sample of these; workspace without them "
+        << static_cast<double>(again.workspace_bytes_without) / 1e6 << " MB\n";
+  }
   return out.str();
 }
 

@@ -11,6 +11,7 @@
 
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/plan/recompute.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
@@ -49,6 +50,7 @@ struct SlotInfo {
   int first = -1;     ///< first and last call that touches it
   int last = -1;
   bool saved = false;  ///< written by a forward call and read by a backward call
+  int again = -1;      ///< the slot that backward calls have in its place, computed again; or -1
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< in the workspace
 };
@@ -71,6 +73,7 @@ struct Call {
   std::string layer;  ///< "layer1.0.conv1"
   std::string op;     ///< "conv2d forward onednn"
   bool backward = false;
+  bool once = false;  ///< PlanBuilder::call_once()
   std::vector<SlotId> reads;
   std::vector<SlotId> writes;
   double flops = 0;
@@ -140,7 +143,8 @@ struct PlanOptions {
   bool accumulate = false;
   SharedStatistics statistics{};  ///< of batch norm, in training
   Fusions fusions = Fusions::automatic;
-  Choices choices = {};  ///< a call without one uses the provider's first guess
+  Recompute recompute = Recompute::off;  ///< in training
+  Choices choices = {};                  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
   /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;
@@ -161,6 +165,7 @@ struct PlanContents {
   SlotId output;
   Choices choices;  ///< as planned
   std::vector<LibraryPlan> library_plans;
+  Recomputed recomputed;
   std::size_t workspace_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< of all slots, without reuse
 };
@@ -191,6 +196,7 @@ class Plan {
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
   [[nodiscard]] std::size_t workspace_bytes() const { return contents_.workspace_bytes; }
   [[nodiscard]] std::size_t unshared_bytes() const { return contents_.unshared_bytes; }  ///< without lifetime reuse
+  [[nodiscard]] const Recomputed& recomputed() const { return contents_.recomputed; }
   [[nodiscard]] double flops() const;
   [[nodiscard]] double bytes() const;                 ///< of all calls
   [[nodiscard]] int launches() const;                 ///< of all calls
@@ -220,11 +226,12 @@ class Plan {
 
   /// (batch, output shape): the model's output. StateError before bind().
   [[nodiscard]] const TensorView& output() const;
-  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }
+  [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< in forward
 
  private:
   void run_one(Context& context, const Call& call) const;
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
+  void bind_again();
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
   Mode mode_;
   std::int64_t batch_;
@@ -233,6 +240,7 @@ class Plan {
   bool scaled_loss_;
   PlanContents contents_;
   Frame frame_;
+  Frame again_;  ///< of backward calls, where some slots are computed again; else empty
   bool bound_ = false;
 };
 

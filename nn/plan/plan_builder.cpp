@@ -6,8 +6,8 @@
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/plan/detail/loss.hpp>
-#include <lockstep/nn/plan/memory_plan.hpp>
-#include <lockstep/runtime/base/align.hpp>
+#include <lockstep/nn/plan/detail/place_slots.hpp>
+#include <lockstep/nn/plan/detail/recomputation.hpp>
 
 namespace lockstep::nn {
 
@@ -19,53 +19,6 @@ Shape with_batch(std::int64_t batch, const Shape& sample) {
     shape.push_back(extent);
   }
   return shape;
-}
-
-int root_of(const std::vector<SlotInfo>& slots, int index) {
-  while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
-    index = slots[static_cast<std::size_t>(index)].alias_of;
-  }
-  return index;
-}
-
-/// Places the slots that own memory in one workspace. Memory is reused after a slot's last reader. An alias extends the
-/// life of the slot whose memory it took.
-void place_slots(PlanContents& contents, bool reuse_memory) {
-  std::vector<SlotInfo>& slots = contents.slots;
-  std::vector<Lifetime> lifetimes;
-  std::vector<int> place(slots.size(), -1);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    SlotInfo& slot = slots[i];
-    if (slot.kind != SlotKind::workspace || slot.first < 0) {
-      continue;
-    }
-    slot.saved = slot.first < contents.backward_begin && slot.last >= contents.backward_begin;
-    const int root = root_of(slots, static_cast<int>(i));
-    int& at = place[static_cast<std::size_t>(root)];
-    if (at < 0) {
-      at = static_cast<int>(lifetimes.size());
-      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
-    } else {
-      Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
-      life.first = std::min(life.first, slot.first);
-      life.last = std::max(life.last, slot.last);
-    }
-  }
-  if (!reuse_memory) {
-    for (Lifetime& life : lifetimes) {
-      life.first = 0;
-      life.last = static_cast<int>(contents.calls.size());
-    }
-  }
-  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
-  contents.workspace_bytes = memory.peak_bytes;
-  contents.unshared_bytes = memory.sum_bytes;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
-      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
-      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
-    }
-  }
 }
 
 }  // namespace
@@ -135,6 +88,7 @@ PlanContents PlanBuilder::build() {
         require_gradients_read(first_call);
       }
     }
+    recompute(contents_, options_.recompute);
   } else {  // the caller reads the output after the run
     contents_.slots[static_cast<std::size_t>(contents_.output.index)].last =
         static_cast<int>(contents_.calls.size()) - 1;
@@ -291,6 +245,7 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   Call call{.layer = node().layer ? node().layer->name() : std::string("input"),
             .op = op,
             .backward = backward_phase_,
+            .once = std::exchange(once_, false),
             .reads = std::move(reads),
             .writes = std::move(writes),
             .flops = flops,
@@ -313,6 +268,12 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   }
   contents_.calls.push_back(std::move(call));
   merge_pending();
+}
+
+void PlanBuilder::call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+                            std::function<void(Context&, const Frame&)> run, int launches) {
+  once_ = true;
+  call(op, std::move(reads), std::move(writes), flops, std::move(run), launches);
 }
 
 std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, ops::MatmulDesc desc) {

@@ -96,6 +96,10 @@ class PlanBuilder {
   /// overwrites. launches: see Call.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run, int launches = 1);
+  /// The same for a call that must run once where a plan computes others again (PlanOptions::recompute): it
+  /// communicates, counts, or does anything else beside writing `writes` from `reads`.
+  void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+                 std::function<void(Context&, const Frame&)> run, int launches = 1);
 
   /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
@@ -204,6 +208,7 @@ class PlanBuilder {
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;
+  bool once_ = false;                ///< of the next call
   std::vector<int> pending_writes_;  ///< parameters whose gradient the next call writes
   struct Merge {
     SlotId from, into;

@@ -119,6 +119,31 @@ TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
   }
 }
 
+TEST_F(TrainText, RecomputedItEndsWithTheSameBytesInLessMemory) {
+  const std::string deep = " --layers 4 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 ";
+  const std::string job = deep + "--devices cpu --steps 6 --sample 0 --log-every 1 --recompute ";
+  ASSERT_EQ(run(job + "off" + out("off")).code, 0);
+  for (const char* how : {"cheap", "blocks"}) {
+    const Ended ended = run(job + how + " --checkpoint-every 4 --keep 1" + out(how));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count(std::string("  recompute  ") + how + ": workspace "), 1) << ended.output;
+    EXPECT_EQ(ended.count(" more operations, "), 1) << ended.output;
+    EXPECT_NE(get_file(path(how) + "/config.json").find(concat("\"recompute\": \"", how, '"')), std::string::npos);
+    // What the first steps computed in one way goes on in the other.
+    const Ended resumed = run(job + "off --resume " + path(how) + "/last.1" + out("rest") + " --overwrite");
+    ASSERT_EQ(resumed.code, 0) << resumed.output;
+    EXPECT_EQ(resumed.count("  differs    "), 0) << resumed.output;
+    EXPECT_EQ(resumed.count("  recompute  "), 0) << resumed.output;
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(get_file(path(how) + file) == get_file(path("off") + file)) << how << file;
+      EXPECT_TRUE(get_file(path("rest") + file) == get_file(path("off") + file)) << how << file;
+    }
+  }
+  const Ended table = run(deep + "--devices cpu --recompute blocks --dry-run" + out("none"));
+  EXPECT_GT(table.count("< again matmul forward"), 0) << table.output;
+  EXPECT_EQ(table.count(" calls again in backward: "), 1) << table.output;
+}
+
 TEST_F(TrainText, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
   if (!kMpi) {
     GTEST_SKIP() << "this build has no MPI";
@@ -199,6 +224,7 @@ TEST_F(TrainText, BadInput) {
   expect_refused(run("--sample -1"), {"--sample is -1"});
   expect_refused(run("--seed -1"), {"--seed", "-1"});
   expect_refused(run("--dtype f8"), {"--dtype", "f8", "bf16"});
+  expect_refused(run("--recompute all"), {"--recompute", "all", "blocks"});
   expect_refused(run("--length many"), {"--length", "many"});
   expect_refused(run("--heads"), {"--heads"});
   expect_refused(run("book.txt"), {"book.txt"});
@@ -215,10 +241,10 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
 TEST_F(TrainText, HelpNamesEveryOption) {
   const Ended ended = run("--help");
   EXPECT_EQ(ended.code, 0);
-  for (const char* option : {"--data",     "--length",     "--vocabulary", "--layers",  "--heads",  "--width",
-                             "--dtype",    "--batch-size", "--epochs",     "--steps",   "--lr",     "--seed",
-                             "--devices",  "--out",        "--resume",     "--sample",  "--prompt", "--temperature",
-                             "--watchdog", "--optimizer",  "--accumulate", "--evaluate"}) {
+  for (const char* option : {"--data",     "--length",     "--vocabulary", "--layers",   "--heads",    "--width",
+                             "--dtype",    "--batch-size", "--epochs",     "--steps",    "--lr",       "--seed",
+                             "--devices",  "--out",        "--resume",     "--sample",   "--prompt",   "--temperature",
+                             "--watchdog", "--optimizer",  "--accumulate", "--evaluate", "--recompute"}) {
     EXPECT_EQ(ended.output.find(std::string("  ") + option + ' ') == std::string::npos, false) << option;
   }
 }

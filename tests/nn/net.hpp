@@ -110,13 +110,14 @@ class Net {
 /// One run of the model in `mode` with memory shared as planned, and one with every tensor in memory of its own and
 /// nothing written over: the same bits of loss, gradients, running statistics and, where nobody writes over it, output.
 /// What a layer wrongly says of its memory (Layer::backward_reads_output(), PlanBuilder::may_overwrite_input(), the
-/// reuse of input_gradient(), what a call reads and writes) shows as a difference.
+/// reuse of input_gradient(), what a call reads and writes) shows as a difference. options.recompute is of the first.
 inline ::testing::AssertionResult sharing_memory_changes_nothing(const nn::Model& model, nn::Mode mode,
                                                                  std::int64_t batch, DType dtype,
                                                                  nn::PlanOptions options = {}) {
   options.reuse_memory = true;
   Net shared(model, mode, batch, dtype, 1, options);
   options.reuse_memory = false;
+  options.recompute = nn::Recompute::off;
   Net apart(model, mode, batch, dtype, 1, options);
   const double loss = apart.run();
   if (shared.run() != loss || std::isnan(loss)) {
@@ -145,6 +146,9 @@ class CheckedNet : public Net {
     EXPECT_TRUE(sharing_memory_changes_nothing(model, mode, batch, dtype, options)) << model.name();
     if (mode == nn::Mode::train) {
       EXPECT_TRUE(sharing_memory_changes_nothing(model, nn::Mode::evaluate, batch, dtype, options)) << model.name();
+      nn::PlanOptions again = options;
+      again.recompute = nn::Recompute::blocks;
+      EXPECT_TRUE(sharing_memory_changes_nothing(model, mode, batch, dtype, again)) << model.name() << ", recomputed";
     }
   }
 };

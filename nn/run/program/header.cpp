@@ -1,5 +1,6 @@
 #include <lockstep/nn/run/program/header.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <set>
@@ -86,6 +87,24 @@ std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
   const std::string& obstacle = trainer.graph_obstacle();
   return concat(to_string(*place.gpu()), "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle,
                 "\n             ", place.share().description(), "; ", place.binding());
+}
+
+/// What is computed again in backward, and what that costs and saves; only where it was asked for.
+void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
+  const Recomputed& again = plan.recomputed();
+  if (wanted == Recompute::off) {
+    return;
+  }
+  out << "  recompute  " << name_of(wanted) << ": ";
+  if (again.calls == 0) {
+    out << "nothing, as no plan takes less memory\n";
+    return;
+  }
+  const auto more = [](double part, double all) { return std::lround(100 * part / std::max(all - part, 1.0)); };
+  out << "workspace " << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << " instead of "
+      << decimal_bytes(static_cast<double>(again.workspace_bytes_without)) << "; " << counted(again.calls, "call")
+      << " again in backward, " << more(again.flops, plan.flops()) << " % more operations, "
+      << more(again.bytes, plan.bytes()) << " % more bytes moved\n";
 }
 
 /// What a compression makes of the gradients of a step; empty without one.
@@ -191,6 +210,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
     out << "             " << to_string(*memory) << '\n';
   }
+  print_recomputed(out, plan, options.plan.recompute);
   out << "  gradients  " << reducer.buckets().size() << " bucket(s):";
   for (const comm::Bucket& bucket : reducer.buckets()) {
     out << ' '

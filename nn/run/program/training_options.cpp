@@ -319,6 +319,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.seed = o.seed;
   t.plan.dtype = precision.dtype;
   t.plan.tf32 = precision.tf32;
+  t.plan.recompute = parse_recompute(o.recompute);
   t.plan.label_smoothing = o.label_smoothing;
   t.plan.top_k = o.top_k;
   t.optimizer = {.kind = parse_optimizer(o.optimizer),

@@ -26,6 +26,7 @@ struct TrainingOptions {
   std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one micro-batch
   std::int64_t default_batch = 128;
   std::int64_t accumulate = 1;
+  std::string recompute = "off";  ///< parse_recompute()
   std::string optimizer = "sgd";
   std::string lr = "auto";
   std::string schedule = "cosine";

@@ -357,6 +357,7 @@ struct TrainingProgram::Impl {
                         {"global_batch", made.identity.global_batch},
                         {"options", options},
                         {"overlap", place.overlap_reason()},
+                        {"recompute", o.recompute},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},

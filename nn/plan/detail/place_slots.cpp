@@ -1,0 +1,55 @@
+#include <lockstep/nn/plan/detail/place_slots.hpp>
+
+#include <algorithm>
+
+#include <lockstep/nn/plan/memory_plan.hpp>
+#include <lockstep/runtime/base/align.hpp>
+
+namespace lockstep::nn {
+
+int root_of(const std::vector<SlotInfo>& slots, int index) {
+  while (slots[static_cast<std::size_t>(index)].alias_of >= 0) {
+    index = slots[static_cast<std::size_t>(index)].alias_of;
+  }
+  return index;
+}
+
+void place_slots(PlanContents& contents, bool reuse_memory) {
+  std::vector<SlotInfo>& slots = contents.slots;
+  std::vector<Lifetime> lifetimes;
+  std::vector<int> place(slots.size(), -1);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    SlotInfo& slot = slots[i];
+    if (slot.kind != SlotKind::workspace || slot.first < 0) {
+      continue;
+    }
+    slot.saved = slot.first < contents.backward_begin && slot.last >= contents.backward_begin;
+    const int root = root_of(slots, static_cast<int>(i));
+    int& at = place[static_cast<std::size_t>(root)];
+    if (at < 0) {
+      at = static_cast<int>(lifetimes.size());
+      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
+    } else {
+      Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
+      life.first = std::min(life.first, slot.first);
+      life.last = std::max(life.last, slot.last);
+    }
+  }
+  if (!reuse_memory) {
+    for (Lifetime& life : lifetimes) {
+      life.first = 0;
+      life.last = static_cast<int>(contents.calls.size());
+    }
+  }
+  const MemoryPlan memory = plan_memory(lifetimes, kAlignment);
+  contents.workspace_bytes = memory.peak_bytes;
+  contents.unshared_bytes = memory.sum_bytes;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
+      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
+      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
+    }
+  }
+}
+
+}  // namespace lockstep::nn
