@@ -272,6 +272,24 @@ TEST_F(CudnnH100, HasEnginesForOddShapes) {
   }
 }
 
+TEST_F(CudnnH100, HasEnginesForFieldsAndSeriesInEveryType) {
+  for (const int axes : {1, 3}) {
+    ConvDesc d = square(4, 24, 3, 32, 3, 2, 1);
+    d.spatial_rank = axes;
+    d.in_size[2] = 20;
+    d.kernel[2] = 3;
+    d.stride[2] = 2;
+    d.pad_before[2] = d.pad_after[2] = 1;
+    for (const Type& type : kTypes) {
+      for (const ConvPass pass : kConvPasses) {
+        const std::string name =
+            concat(axes, " axes, ", type.dtype, type.tf32 ? " tf32" : "", ", pass ", static_cast<int>(pass));
+        EXPECT_FALSE(offered(with(d, type), pass, name).empty()) << name;
+      }
+    }
+  }
+}
+
 TEST_F(CudnnH100, ABiasOf16BitTensorsIsAddedByOneOfBothWays) {
   ConvDesc d = with(square(64, 56, 64, 64, 3, 1, 1), {DType::bf16, false});
   d.bias = true;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/nn/step/inference.hpp>
+#include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/context.hpp>
@@ -320,6 +322,82 @@ TEST(CudaTraining, ComesToWhatTheHostComesTo) {
     other.seed = 2;
     const Outcome different = train_on_host(other);
     EXPECT_GT(distance(gpu.parameters, different.parameters), 3 * c.parameters);
+  }
+}
+
+/// What reads samples with three axes of space.
+Model field() {
+  ModelBuilder b("field", {4, 5, 3, 2});
+  NodeId x = b.conv3d("c1", b.input(), 4, {.pad = 1, .bias = true});
+  x = b.batch_norm("bn", b.max_pool3d("max", x, 3, 2, 1), {.relu = true});
+  x = b.conv_transpose3d("up", x, 4, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2});
+  b.linear("fc", b.average_pool3d("mean", x, 3, 2, 1, ops::AverageOver::inside), kClasses);
+  return b.build();
+}
+
+/// And with one.
+Model series() {
+  ModelBuilder b("series", {11, 3});
+  NodeId x = b.conv1d("c1", b.input(), 4, {.pad = 1, .bias = true, .dilation = 2});
+  x = b.conv_transpose1d("up", b.max_pool1d("max", x, 3, 2, 1), 6, {.bias = true});
+  x = b.global_average_pool("all", b.average_pool1d("mean", x, 2, 2, 0));
+  b.linear("fc", x, kClasses);
+  return b.build();
+}
+
+/// Of one run of a plan with numbers that are the same everywhere.
+std::vector<float> gradients_of(Context& context, const Model& model, DType dtype, std::uint64_t seed) {
+  constexpr std::int64_t kBatch = 3;
+  PlanOptions options{.dtype = dtype};
+  if (context.device().kind == DeviceKind::cuda) {
+    CpuContext host;
+    options.choices = Plan(host, model, Mode::train, kBatch, {.dtype = DType::f32}).choices();
+    for (auto& [call, choice] : options.choices) {
+      choice = "cuda";
+    }
+  }
+  ParameterSet parameters(context, model, dtype);
+  StepState state(context, kBatch, step_layout(model, options));
+  Plan plan(context, model, Mode::train, kBatch, options);
+  const Buffer workspace(plan.workspace_bytes(), context);
+  parameters.initialise(context, seed);
+  state.set(context, {.learning_rate = 0.1, .sample_weight = 1.0 / kBatch, .valid = kBatch, .epoch = 0});
+  Shape shape{kBatch};
+  for (const std::int64_t extent : model.input_shape()) {
+    shape.push_back(extent);
+  }
+  std::vector<float> x(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(i * 37 % 61) / 32 - 1;
+  }
+  std::vector<std::int32_t> labels{0, 2, 3};
+  const Tensor on_device_x = Tensor::empty(context, shape, DType::f32);
+  const Tensor on_device_labels = Tensor::empty(context, {kBatch}, DType::i32);
+  copy(context, TensorView(std::span(x), shape), on_device_x);
+  copy(context, TensorView(std::span(labels), {kBatch}), on_device_labels);
+  ingest(context, state, {StateField::values, on_device_x});
+  ingest(context, state, {StateField::labels, on_device_labels});
+  plan.bind(parameters, state, workspace);
+  plan.run(context);
+  const Bytes bytes = bytes_of(context, parameters.gradients());
+  std::vector<float> gradients(bytes.size() / sizeof(float));
+  std::memcpy(gradients.data(), bytes.data(), bytes.size());
+  return gradients;
+}
+
+TEST(CudaTraining, SamplesWithOneAndThreeAxesComeToWhatTheHostComesTo) {
+  for (const Model& model : {field(), series()}) {
+    SCOPED_TRACE(model.name());
+    CpuContext host({.threads = 1});
+    CudaContext gpu(Device::cuda(0));
+    // f16 is not computed on the host; a maximum of rounded numbers may be another one
+    for (const auto& [dtype, on_host, tolerance] :
+         {std::tuple{DType::f32, DType::f32, 1e-5}, std::tuple{DType::bf16, DType::bf16, 5e-2},
+          std::tuple{DType::f16, DType::f32, 5e-2}}) {
+      const std::vector<float> expected = gradients_of(host, model, on_host, 1);
+      EXPECT_LT(distance(gradients_of(gpu, model, dtype, 1), expected), tolerance) << dtype;
+      EXPECT_GT(distance(gradients_of(gpu, model, dtype, 2), expected), 3 * tolerance) << "the control";
+    }
   }
 }
 
