@@ -34,7 +34,7 @@ int run(comm::Session& session, const DeviceRequest& devices, const Options& opt
   require<UsageError>(options.pairs >= 1 && options.batch >= 1, "bench_trace: ", options.pairs, " pairs of steps of ",
                       options.batch, " samples, expected at least 1 of each");
   comm::Workplace place(session, devices, {.threads = options.threads});
-  const nn::Model model = nn::resnet(20, 10, 32);
+  const nn::Model model = nn::cifar_resnet(20);
   const std::int64_t global = options.batch * session.size();
   nn::DataOptions data_options;
   data_options.synthetic = {.train_size = 8 * global, .test_size = global, .height = 32, .width = 32, .classes = 10};
