@@ -53,7 +53,7 @@ class Communicator {
 
   virtual void all_reduce(Stream& stream, const TensorView& data) = 0;  ///< in place: data = sum over ranks
   /// out (n) = the rank-th n elements of the sum over ranks of in (size() * n). out may be the rank-th part of in; the
-  /// other parts of in are then undefined.
+  /// other parts of in stay as they are.
   virtual void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   /// out (size() * n) = every rank's in (n), in rank order. in may be the rank-th part of out.
   virtual void all_gather(Stream& stream, const TensorView& in, const TensorView& out) = 0;

@@ -50,13 +50,17 @@ struct Watchdog::Impl {
   void watch() {
     const Seconds pause = std::min(Seconds(seconds / kLooks), kLongestLook);
     std::uint64_t seen = progress.changes.load(std::memory_order_acquire);
+    std::string device_seen;
     Seconds still(0);
     std::unique_lock lock(mutex);
     while (!wake.wait_for(lock, pause, [this] { return over; })) {
       const std::uint64_t now = progress.changes.load(std::memory_order_acquire);
+      std::string device_now = on_device();
       // 0 changes: nothing has begun.
-      still = now == seen && now > 0 && !progress.paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
+      const bool stands = now == seen && device_now == device_seen && now > 0;
+      still = stands && !progress.paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
       seen = now;
+      device_seen = std::move(device_now);
       if (look) {
         const double after = report_after.load(std::memory_order_relaxed);
         look({.doing = progress.text(), .still_s = still.count(), .stalls = after > 0 && still.count() >= after});
@@ -69,6 +73,14 @@ struct Watchdog::Impl {
     }
   }
 
+  /// What the device says, which the others of the node can read then.
+  [[nodiscard]] std::string on_device() {
+    const std::lock_guard lock(device_mutex);
+    std::string text = device ? device() : std::string();
+    progress.device_at(text);
+    return text;
+  }
+
   [[nodiscard]] std::string text() const { return concat("no progress for ", seconds, " s while ", progress.text()); }
 
   double seconds;
@@ -77,6 +89,9 @@ struct Watchdog::Impl {
   Progress own{};
   Progress& progress;
   std::atomic<double> report_after;
+  std::mutex device_mutex;
+  std::function<std::string()> device;  ///< under that mutex, and the next line
+  const void* device_owner = nullptr;
   std::mutex mutex;
   std::condition_variable wake;
   bool over = false;
@@ -97,6 +112,18 @@ void Watchdog::begin(const char* doing) noexcept {
 }
 void Watchdog::where(std::string_view how_far) noexcept {
   impl_->progress.come_to(how_far);
+}
+void Watchdog::watch_device(const void* owner, std::function<std::string()> device) {
+  const std::lock_guard lock(impl_->device_mutex);
+  impl_->device = std::move(device);
+  impl_->device_owner = owner;
+}
+void Watchdog::forget_device(const void* owner) noexcept {
+  const std::lock_guard lock(impl_->device_mutex);
+  if (impl_->device_owner == owner) {
+    impl_->device = nullptr;
+    impl_->device_owner = nullptr;
+  }
 }
 void Watchdog::report_after(double seconds) {
   require<UsageError>(std::isfinite(seconds) && seconds >= 0, "watchdog: report_after ", seconds,

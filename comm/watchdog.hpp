@@ -57,6 +57,13 @@ class Watchdog {
   void pause(const char* doing) noexcept;
   /// Says how far that has come: "1 of 3 buckets enqueued". Until the next begin(); as begin().
   void where(std::string_view how_far) noexcept;
+  /// What the host has enqueued, a device may not have done: from now on `device` says, at each check and from the
+  /// watchdog's thread, how far that has come ("on the device step 16: summing bucket 2 of 3", of which 191 letters
+  /// are kept). It stands behind what this rank is doing, and a change of it is progress. It must return at once, as a
+  /// check waits for it, and not throw. It takes the place of an earlier one.
+  void watch_device(const void* owner, std::function<std::string()> device);
+  /// Afterwards the owner's function is not called any more. Nothing when another has taken its place.
+  void forget_device(const void* owner) noexcept;
   /// After so many seconds without progress the ranks say what they are doing; a quarter of the watchdog's at first. 0:
   /// never. UsageError for less than 0, NaN or infinity.
   void report_after(double seconds);

@@ -23,9 +23,9 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
+#include "bench/support/interval.hpp"
 #include "bench/support/options.hpp"
 
 namespace {
@@ -55,33 +55,6 @@ struct Contender {
   std::size_t run_as = 0;           ///< the first that has this plan
 };
 
-/// The quantiles 0.025 and 0.975 of sum(a) / sum(b) over rounds drawn again (Efron's bootstrap).
-std::pair<double, double> ratio_interval(const std::vector<double>& a, const std::vector<double>& b) {
-  constexpr int kDraws = 10000;
-  Random random(1, RandomUse::test);
-  std::vector<double> ratios;
-  for (int draw = 0; draw < kDraws; ++draw) {
-    double above = 0;
-    double below = 0;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const auto round = static_cast<std::size_t>(random.below(static_cast<std::uint64_t>(a.size())));
-      above += a[round];
-      below += b[round];
-    }
-    ratios.push_back(above / below);
-  }
-  std::sort(ratios.begin(), ratios.end());
-  return {ratios[kDraws / 40], ratios[kDraws - kDraws / 40 - 1]};
-}
-
-double mean_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (const double value : values) {
-    sum += value;
-  }
-  return sum / static_cast<double>(values.size());
-}
-
 std::string sizes_text(const std::vector<comm::GradientRange>& gradients, const std::vector<int>& ends) {
   std::string text;
   int first = 0;
@@ -98,18 +71,18 @@ void print(const std::vector<Contender>& all, const std::vector<comm::GradientRa
   std::cout << "\n                          exposed a step  ours over it, 95 %    buckets\n";
   for (const Contender& each : all) {
     const std::vector<double>& exposed_s = all[each.run_as].exposed_s;
-    std::cout << std::left << std::setw(26) << each.name << std::setw(16) << seconds_text(mean_of(exposed_s));
+    std::cout << std::left << std::setw(26) << each.name << std::setw(16) << seconds_text(bench::mean_of(exposed_s));
     if (each.run_as == 0) {
       std::cout << std::setw(22) << (&each == &ours ? "" : "1, the same plan");
     } else {
-      const auto [low, high] = ratio_interval(ours.exposed_s, exposed_s);
+      const auto [low, high] = bench::ratio_interval(ours.exposed_s, exposed_s, bench::mean_of);
       std::cout << std::setw(22)
-                << concat(digits(mean_of(ours.exposed_s) / mean_of(exposed_s), 3), "  ", digits(low, 3), " to ",
-                          digits(high, 3));
+                << concat(digits(bench::mean_of(ours.exposed_s) / bench::mean_of(exposed_s), 3), "  ", digits(low, 3),
+                          " to ", digits(high, 3));
     }
     std::cout << sizes_text(gradients, each.ends) << '\n';
   }
-  const double measured = mean_of(ours.exposed_s);
+  const double measured = bench::mean_of(ours.exposed_s);
   std::cout << "predicted " << seconds_text(trial.exposed_s) << " for ours, " << digits(trial.exposed_s / measured, 3)
             << " of what was measured; communication is " << digits(trial.slowdown, 2)
             << " times as slow beside backward of " << seconds_text(trial.ready_s.back()) << ", which is "
@@ -197,7 +170,7 @@ int run(comm::Session& session, const DeviceRequest& devices, const Options& opt
       }
       each.trainer->train_step().synchronize();
       const double own = (each.trainer->reducer().statistics().exposed_s - before) / options.steps;
-      each.exposed_s.push_back(mean_of(comm::all_gather_value(session.control(), own)));
+      each.exposed_s.push_back(bench::mean_of(comm::all_gather_value(session.control(), own)));
     }
   }
   if (session.rank() == 0) {

@@ -14,12 +14,14 @@
 namespace lockstep::comm::detail {
 
 /// What a rank is doing, also in memory that other processes read. Zeros: nothing has begun. One thread at a time
-/// writes, without a lock; who reads in the middle of that may get half of a text.
+/// writes (the device's text: another one), without a lock; who reads in the middle of that may get half of a text.
 struct Progress {
   static constexpr std::int64_t kNoNumber = -1;
-  using Text = std::array<std::atomic<char>, 96>;  ///< ends with a zero
-  Text doing;
-  Text where;
+  template <std::size_t N>
+  using Text = std::array<std::atomic<char>, N>;  ///< ends with a zero
+  Text<96> doing;
+  Text<96> where;
+  Text<192> device;  ///< how far a device has come with what the host enqueued; the watchdog's thread writes it
   std::atomic<std::int64_t> number;
   std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0: none
   std::atomic<std::uint64_t> changes;
@@ -41,24 +43,33 @@ struct Progress {
     changes.fetch_add(1, std::memory_order_release);
   }
   void come_to(std::string_view how_far) noexcept { store(where, how_far); }
+  void device_at(std::string_view how_far) noexcept { store(device, how_far); }
 
-  /// "computing step 7, 1 of 3 buckets enqueued"; empty before the first begin().
+  /// "computing step 7, 1 of 3 buckets enqueued; on the device step 6: summing bucket 2 of 3"; empty before the first
+  /// begin().
   [[nodiscard]] std::string text() const {
     const std::string what = load(doing);
+    if (what.empty()) {
+      return what;
+    }
     const std::int64_t of = number.load(std::memory_order_relaxed);
     const std::string how_far = load(where);
-    return concat(what, what.empty() || of == kNoNumber ? "" : concat(' ', of), how_far.empty() ? "" : ", ", how_far);
+    const std::string on_device = load(device);
+    return concat(what, of == kNoNumber ? "" : concat(' ', of), how_far.empty() ? "" : ", ", how_far,
+                  on_device.empty() ? "" : "; ", on_device);
   }
 
  private:
-  static void store(Text& to, std::string_view text) noexcept {
+  template <std::size_t N>
+  static void store(Text<N>& to, std::string_view text) noexcept {
     const std::size_t length = std::min(text.size(), to.size() - 1);
     for (std::size_t i = 0; i < length; ++i) {
       to[i].store(text[i], std::memory_order_relaxed);
     }
     to[length].store('\0', std::memory_order_relaxed);
   }
-  static std::string load(const Text& from) {
+  template <std::size_t N>
+  static std::string load(const Text<N>& from) {
     std::string text;
     for (const std::atomic<char>& letter : from) {
       const char c = letter.load(std::memory_order_relaxed);

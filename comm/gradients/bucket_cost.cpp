@@ -75,7 +75,8 @@ double finish_time(std::span<const Bucket> buckets, std::span<const double> read
 }
 
 std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients, std::span<const double> ready_s,
-                                         const CostModel& all_reduce, std::int64_t element_bytes, double slowdown) {
+                                         const CostModel& all_reduce, std::int64_t element_bytes, double slowdown,
+                                         std::int64_t most_elements) {
   const std::size_t n = gradients.size();
   check_times(ready_s, n);
   const Pace pace(ready_s, slowdown);
@@ -84,7 +85,10 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
     return {};
   }
   const auto seconds = [&](std::size_t first, std::size_t last) {
-    return all_reduce.predict(static_cast<double>((gradients[last - 1].end - gradients[first].begin) * element_bytes));
+    const std::int64_t elements = gradients[last - 1].end - gradients[first].begin;
+    return last - first > 1 && elements > most_elements
+               ? kNever
+               : all_reduce.predict(static_cast<double>(elements * element_bytes));
   };
 
   std::vector<double> earliest(n + 1, kNever);

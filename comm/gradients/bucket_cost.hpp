@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -34,9 +35,10 @@ namespace lockstep::comm {
 /// of gradients, per bucket of the plan.
 ///
 /// ready_s ascends, one value per gradient, from 0 (ShapeError). DataError for a model that check() refuses. slowdown:
-/// as for finish_time().
-[[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients,
-                                                       std::span<const double> ready_s, const CostModel& all_reduce,
-                                                       std::int64_t element_bytes, double slowdown = 1);
+/// as for finish_time(). most_elements: of a bucket of several gradients.
+[[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(
+    std::span<const GradientRange> gradients, std::span<const double> ready_s, const CostModel& all_reduce,
+    std::int64_t element_bytes, double slowdown = 1,
+    std::int64_t most_elements = std::numeric_limits<std::int64_t>::max());
 
 }  // namespace lockstep::comm

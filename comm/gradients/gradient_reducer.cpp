@@ -7,6 +7,7 @@
 #include <exception>
 #include <utility>
 
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
@@ -175,6 +176,7 @@ struct GradientReducer::Impl {
   int wait_name = 0;  ///< of the recorder
   SpanRecorder* gradient_recorder = nullptr;
   int gradient_name = 0;  ///< of gradient 0, of that recorder
+  BucketMarks* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
     int gradient = 0;
@@ -413,7 +415,15 @@ struct GradientReducer::Impl {
     if (recorder != nullptr) {
       recorder->point(compute, SpanRecorder::Lane::compute, slot.ready_name);
     }
-    on_comm(slot.ready, slot.done, &slot.time, slot.reduce_name, [&] { reduce(slot); });
+    on_comm(slot.ready, slot.done, &slot.time, slot.reduce_name, [&] {
+      if (marks != nullptr) {
+        marks->before_sum(static_cast<int>(next));
+      }
+      reduce(slot);
+      if (marks != nullptr) {
+        marks->after_sum(static_cast<int>(next));
+      }
+    });
   }
 
   /// The compute stream waits for work of the communication stream.
@@ -704,6 +714,11 @@ int GradientReducer::record_gradients(SpanRecorder* recorder) {
     (void)recorder->add_name({.text = gradient.name + " ready", .kind = SpanKind::ready});
   }
   return s.gradient_name;
+}
+
+void GradientReducer::mark_into(BucketMarks* marks) {
+  require<StateError>(!impl_->in_step, "gradient reducer: mark_into() in a step, expected finish() before");
+  impl_->marks = marks;
 }
 
 void GradientReducer::drain() noexcept {

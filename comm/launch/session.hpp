@@ -69,8 +69,9 @@ class Session {
   [[nodiscard]] Watchdog* watchdog();             ///< nullptr: none was asked for
   [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
-  /// Which way all-reduces of host tensors take where ranks are on several nodes: "in shared memory within a node, by
-  /// MPI between 2 nodes". It decides the order of their sums. Empty on one node, and without MPI.
+  /// Which way all-reduces of host tensors take: "in shared memory within a node, by MPI between 2 nodes", "by MPI". It
+  /// decides the order of their sums. Empty where this is rank order: all ranks share one node's memory, one rank, and
+  /// without MPI.
   [[nodiscard]] std::string sums() const;
 
   [[nodiscard]] Communicator& grad();

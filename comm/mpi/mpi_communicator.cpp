@@ -40,6 +40,7 @@ struct Link {
   bool all_in_memory = false;
   std::optional<detail::NodeWindow> window;
   std::optional<SharedSum> shared;  ///< in the window, if the ranks have one
+  std::vector<std::byte> part;      ///< a rank's part of a reduce_scatter() in place; as large as the largest so far
   // Operations of a communicator never run at the same time, so one thread writes; others may read. Plain loads and
   // stores, no locked add: that instruction would wait until the other ranks have what was just written for them.
   std::atomic<std::int64_t> calls = 0;
@@ -299,12 +300,15 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
   }
   const std::int64_t n = out.numel();
   if (n <= link.most_per_call / link.size) {
-    // In place MPI takes the input where the output begins, and writes the output there: the first part of `in`.
-    void* to = in_place ? in.data : out.data;
-    check_mpi(MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : in.data, to, static_cast<int>(n), sum_type(in.dtype),
-                                       sum_of(link, in.dtype), link.comm),
+    // What MPI calls in place writes every rank's sums over the first part of `in`.
+    if (in_place && link.part.size() < out.bytes()) {
+      link.part.resize(out.bytes());
+    }
+    void* to = in_place ? link.part.data() : out.data;
+    check_mpi(MPI_Reduce_scatter_block(in.data, to, static_cast<int>(n), sum_type(in.dtype), sum_of(link, in.dtype),
+                                       link.comm),
               "reduce_scatter of ", n, " x ", in.dtype);
-    if (in_place && link.rank > 0) {
+    if (in_place && n > 0) {
       std::memcpy(out.data, to, out.bytes());
     }
     return;

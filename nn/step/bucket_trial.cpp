@@ -366,7 +366,7 @@ BucketTrial try_buckets(TrainStep& trial, comm::Communicator& control, const std
   result.slowdown = model.slowdown;
   result.drag = model.drag;
   const std::vector<comm::Bucket> plan =
-      comm::plan_buckets_by_cost(gradients, result.ready_s, result.cost, element_bytes, result.slowdown);
+      comm::plan_buckets_by_cost(gradients, result.ready_s, result.cost, element_bytes, result.slowdown, most);
   result.ends = comm::ends_of(plan);
   result.name = "search";
   const double last_of_mean = over_ranks(control, {last_s}, sum).front() / control.size();

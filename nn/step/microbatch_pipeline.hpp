@@ -57,8 +57,8 @@ class MicrobatchPipeline {
   void end(double samples, Metrics& sums, std::int64_t step = 0, const std::optional<TensorView>& weight_sum = {});
   /// Completes the step with the micro-batch that ended last, for weight sums that were enqueued after it.
   void end_step(const TensorView& weight_sum);
-  /// The state of the micro-batch that ended last.
-  [[nodiscard]] StepState& last_state() { return states_[static_cast<std::size_t>((next_ - 1) % states_.size())]; }
+  /// Index of the state of the micro-batch that ended last.
+  [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
   /// Takes the metrics that have arrived; does not wait.
   void poll();
   /// The newest step whose metrics have arrived: its number, and the sums over this rank's samples.

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
 #include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/comm/host_exchange.hpp>
@@ -300,6 +301,34 @@ struct TrainStep::Impl {
     if (o.power_sgd_rank != 0) {
       static_cast<comm::PowerSgd&>(*hook).initialise(ctx);
     }
+    mark_buckets();  // last: an error from here on would leave the watchdog with a step that is gone
+  }
+
+  ~Impl() {
+    if (marks) {
+      ranks.watchdog->forget_device(this);
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  /// Tells the watchdog how far a GPU has come with the reducer's buckets.
+  void mark_buckets() {
+    if (ranks.watchdog == nullptr || ranks.comm_stream.device().kind != DeviceKind::cuda) {
+      return;
+    }
+    ranks.watchdog->forget_device(this);
+    marks.emplace(context, ranks.comm_stream, reducer->gradients(), reducer->buckets(), pipeline.states());
+    reducer->mark_into(&*marks);
+    ranks.watchdog->watch_device(this, [this] { return marks->text(); });
+  }
+
+  /// The buckets of this step are about to be summed, in the state with that index.
+  void begin_marks(int state) noexcept {
+    if (marks) {
+      marks->begin(state, steps + 1);
+    }
+    summed_state = state;
   }
 
   void doing(const char* what, std::int64_t number) const noexcept {
@@ -388,7 +417,7 @@ struct TrainStep::Impl {
       plan.run(context, {}, calls);
       return;
     }
-    begin_reduction();
+    begin_reduction(state);
     try {
       if (options.count_samples && !weighs()) {
         ops::strided_copy(context, pipeline.state(state).view(StateField::weight_sum), parameters.weight_sum());
@@ -407,10 +436,13 @@ struct TrainStep::Impl {
     update_parameters(pipeline.state(state).view(StateField::learning_rate));
   }
 
-  /// From here on gradients may be written and summed.
-  void begin_reduction() {
+  /// From here on gradients may be written and summed. state: index of the one that the step's last micro-batch reads.
+  void begin_reduction(int state) {
     if (check) {
       check->begin(context);
+    }
+    if (marks) {
+      marks->use(state);
     }
     reducer->begin_step();
   }
@@ -583,6 +615,9 @@ struct TrainStep::Impl {
             first_id());
       });
       doing("computing step", steps + 1);
+      if (last) {
+        begin_marks(state);
+      }
       if (virtual_ranks > 0) {
         run_virtual(state);
       } else {
@@ -624,6 +659,7 @@ struct TrainStep::Impl {
 
   void finish_step() {
     ++steps;
+    summed_state = -1;
     take_average();
     ids += virtual_ranks > 0 ? 1 : 0;
     added = 0;
@@ -635,9 +671,11 @@ struct TrainStep::Impl {
     require<StateError>(virtual_ranks == 0 || added == virtual_ranks, "train step: update() after ", added,
                         " micro-batches, expected one for each of the ", virtual_ranks, " virtual ranks of this rank");
     // The optimizer reads the learning rate in the state of the last micro-batch.
-    const TensorView& learning_rate = pipeline.last_state().view(StateField::learning_rate);
+    const int state = pipeline.last_state();
+    const TensorView& learning_rate = pipeline.state(state).view(StateField::learning_rate);
     ops::fill(context, rate, learning_rate);
-    begin_reduction();
+    begin_marks(state);
+    begin_reduction(state);
     try {
       const int gradients = static_cast<int>(parameters.trainable().size());
       if (options.count_samples) {
@@ -710,6 +748,7 @@ struct TrainStep::Impl {
       std::swap(division.buckets, buckets);
       throw;
     }
+    mark_buckets();
     options.buckets = other.buckets;
     record = {};
   }
@@ -748,6 +787,10 @@ struct TrainStep::Impl {
 
   void abandon() {
     pipeline.forget(added);
+    if (marks && summed_state >= 0) {  // its buckets may stay where they are
+      marks->forget(summed_state);
+      summed_state = -1;
+    }
     if (tree) {
       tree->restart();
     }
@@ -776,6 +819,8 @@ struct TrainStep::Impl {
   MicrobatchPipeline pipeline;
   MicrobatchPlans plans;
   Buffer workspace;
+  std::optional<comm::BucketMarks> marks;  ///< of a GPU's steps, for a watchdog
+  int summed_state = -1;                   ///< of the step that is being enqueued, once its buckets may be summed
   std::unique_ptr<comm::GradientReducer> reducer;
   std::optional<comm::GradientTree> tree;  ///< of the virtual ranks
   std::optional<GradientCheck> check;      ///< TrainStepOptions::check_gradients

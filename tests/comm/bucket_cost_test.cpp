@@ -105,6 +105,28 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
   EXPECT_GT(better_than_one, 30);
 }
 
+/// No plan whose buckets of several gradients have at most so many elements is over earlier.
+TEST(BucketCost, NoBucketOfSeveralGradientsIsLargerThanTold) {
+  const auto gradients = ranges({300, 500, 100, 900, 200, 200, 100});
+  const std::vector<double> ready(gradients.size(), 0.0);  // one bucket would be best
+  ASSERT_EQ(plan_buckets_by_cost(gradients, ready, kLine, 4).size(), 1U);
+  for (const std::int64_t most : {1, 400, 800, 1200, 2300}) {
+    const std::vector<Bucket> plan = plan_buckets_by_cost(gradients, ready, kLine, 4, 1, most);
+    const auto fits = [most](const std::vector<Bucket>& buckets) {
+      return std::all_of(buckets.begin(), buckets.end(), [most](const Bucket& bucket) {
+        return bucket.last - bucket.first == 1 || bucket.end - bucket.begin <= most;
+      });
+    };
+    EXPECT_TRUE(fits(plan)) << most;
+    double best = std::numeric_limits<double>::infinity();
+    for (std::uint64_t cuts = 0; cuts < 1U << (gradients.size() - 1); ++cuts) {
+      const std::vector<Bucket> other = plan_of(gradients, cuts);
+      best = fits(other) ? std::min(best, finish_time(other, ready, kLine, 4)) : best;
+    }
+    EXPECT_LE(finish_time(plan, ready, kLine, 4), best * (1 + 2e-3)) << most;
+  }
+}
+
 TEST(BucketCost, WhatIsSlowBesideBackwardIsHiddenLess) {
   const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(40, 250000));  // 40 MB of f32
   const std::vector<double> ready = even_ready_times(gradients, 0.08);

@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
@@ -250,6 +251,79 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
     EXPECT_EQ(failures, none_failed(GetParam()));
     expect_clean(concat("seed ", seed));
   }
+}
+
+/// The machine does at once what it can, so rank 0 stands where the ranks that launch nothing let it come to.
+TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
+  std::uint64_t eager = 0;
+  while (standin::style_of(eager) != standin::Style::eager) {
+    ++eager;
+  }
+  reset(GetParam(), eager, {});
+  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+    const Device device = Device::cuda(nccl.rank());
+    CudaContext compute(device);
+    Stream comm = Stream::cuda(device, -1);
+    const auto gradients = ranges({700, 1, 299, 2048});
+    const std::vector<Bucket> buckets{{.first = 0, .last = 3, .begin = 0, .end = gradients[2].end},
+                                      {.first = 3, .last = 4, .begin = gradients[3].begin, .end = gradients[3].end}};
+    const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
+    compute.synchronize();
+    EXPECT_THROW(BucketMarks(compute, comm, gradients, buckets, 0), UsageError);
+    BucketMarks marks(compute, comm, gradients, buckets, 2);
+    GradientReducer reducer(nccl, compute.stream(), comm, gradients, buckets, arena);
+    reducer.mark_into(&marks);
+    EXPECT_EQ(marks.text(), "");
+    std::vector<Graph> graphs;
+    for (const int place : {0, 1}) {
+      graphs.push_back(Graph::capture(compute.stream(), [&] {
+        reducer.begin_step();
+        marks.use(place);
+        for (std::size_t g = 0; g < gradients.size(); ++g) {
+          reducer.gradient_written(static_cast<int>(g));
+        }
+        reducer.finish();
+      }));
+    }
+    const std::string first = gradients[0].name + " to " + gradients[2].name;
+    marks.begin(0, 7);
+    EXPECT_EQ(marks.text(), "on the device step 7: computing gradients of bucket 1 of 2, " + first);
+    Event over(device);
+    const auto launch = [&](int place) { graphs[static_cast<std::size_t>(place)].launch(compute.stream()); };
+    if (nccl.rank() == 0 && nccl.size() > 1) {
+      launch(0);
+      marks.begin(1, 8);
+      launch(1);
+      EXPECT_EQ(marks.text(), "on the device step 7: summing bucket 1 of 2") << "the older one";
+    }
+    meet(control);
+    if (nccl.rank() != 0 || nccl.size() == 1) {
+      launch(0);
+      marks.begin(1, 8);
+      launch(1);
+    }
+    wait(compute.stream(), over, nccl);
+    EXPECT_EQ(marks.text(), "on the device step 8: all 2 buckets are summed");
+    marks.begin(0, 9);
+    EXPECT_EQ(marks.text(), "on the device step 9: computing gradients of bucket 1 of 2, " + first);
+    marks.forget(0);
+    EXPECT_EQ(marks.text(), "on the device step 8: all 2 buckets are summed");
+    // Without a graph, and by one stream: a bucket at a time.
+    marks.begin(0, 9);
+    marks.use(0);
+    reducer.begin_step();
+    for (const int g : {0, 1, 2}) {
+      reducer.gradient_written(g);
+    }
+    wait(comm, over, nccl);
+    EXPECT_EQ(marks.text(), concat("on the device step 9: computing gradients of bucket 2 of 2, ", gradients[3].name));
+    reducer.gradient_written(3);
+    reducer.finish();
+    wait(compute.stream(), over, nccl);
+    EXPECT_EQ(marks.text(), "on the device step 9: all 2 buckets are summed");
+  });
+  EXPECT_EQ(failures, none_failed(GetParam()));
+  expect_clean("marks");
 }
 
 TEST_P(NcclStandin, EstimatesAndRunsNothing) {

@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/launch/detail/progress_board.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -137,6 +138,47 @@ TEST(Watchdog, WhereBelongsToWhatWasBegunAndIsCut) {
   std::future<std::string> told = long_text.get_future();
   ASSERT_EQ(told.wait_for(seconds(60)), std::future_status::ready);
   EXPECT_EQ(told.get(), "no progress for 0.2 s while computing step 8, " + std::string(95, 'x'));
+}
+
+TEST(Watchdog, WhatADeviceHasComeToIsToldAndIsProgress) {
+  std::promise<std::string> text;
+  detail::Progress progress{};
+  std::atomic<int> bucket = 0;
+  Watchdog watchdog(
+      0.5, [&](const std::string& said) { text.set_value(said); }, {}, &progress);
+  watchdog.begin("waiting for the device after step", 7);
+  const int other = 0;
+  watchdog.watch_device(&bucket,
+                        [&] { return concat("on the device step 7: summing bucket ", bucket.load(), " of 99"); });
+  watchdog.forget_device(&other);
+  std::future<std::string> said = text.get_future();
+  while (bucket < 20) {  // 2 seconds, in which the host begins nothing
+    std::this_thread::sleep_for(milliseconds(100));
+    ++bucket;
+  }
+  EXPECT_NE(said.wait_for(milliseconds(0)), std::future_status::ready) << "the device went on";
+  ASSERT_EQ(said.wait_for(seconds(60)), std::future_status::ready);
+  const std::string where = "waiting for the device after step 7; on the device step 7: summing bucket 20 of 99";
+  EXPECT_EQ(said.get(), "no progress for 0.5 s while " + where);
+  EXPECT_EQ(progress.text(), where);
+  watchdog.forget_device(&bucket);
+}
+
+TEST(Watchdog, AForgottenDeviceIsNotAsked) {
+  std::atomic<int> calls = 0;
+  Watchdog watchdog(0.1, [](const std::string&) {});
+  watchdog.watch_device(&watchdog, [] { return std::string("an earlier one"); });
+  watchdog.watch_device(&calls, [&] {
+    ++calls;
+    return std::string();
+  });
+  while (calls == 0) {
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  watchdog.forget_device(&calls);
+  const int before = calls;
+  std::this_thread::sleep_for(milliseconds(100));
+  EXPECT_EQ(calls, before);
 }
 
 TEST(Watchdog, ReportsAreAChoice) {

@@ -1045,6 +1045,29 @@ TEST_F(TrainResNet, BatchNormOverAllRanksIsAPartOfTheRun) {
       << without.output;
 }
 
+TEST_F(TrainResNet, TheWayOfSumsOnAHostIsAPartOfTheRun) {
+  if (!kMpi) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  const auto run = [](const std::string& path, const std::string& options) {
+    return run_command(
+        concat("env LOCKSTEP_HOST_ALL_REDUCE=", path, ' ', MPIRUN, " -np 3 ", TRAIN_RESNET, ' ', options));
+  };
+  const Ended in_memory = run("auto", kTiny + "--steps 2" + out("run"));
+  ASSERT_EQ(in_memory.code, 0) << in_memory.output;
+  EXPECT_EQ(in_memory.output.find("  sums "), std::string::npos) << in_memory.output;
+  const Ended by_mpi = run("mpi", kTiny + "--steps 3 --resume auto" + out("run"));
+  ASSERT_EQ(by_mpi.code, 0) << by_mpi.output;
+  EXPECT_NE(by_mpi.output.find("  sums       by MPI\n"), std::string::npos) << by_mpi.output;
+  EXPECT_NE(by_mpi.output.find("differs    options 'sums': checkpoint nothing, now \"by MPI\""), std::string::npos)
+      << by_mpi.output;
+  const Ended ordered = run("mpi", kTiny + "--reproducible layout --steps 2 --overwrite" + out("run"));
+  ASSERT_EQ(ordered.code, 0) << ordered.output;
+  const Ended still_ordered = run("auto", kTiny + "--reproducible layout --steps 3 --resume auto" + out("run"));
+  ASSERT_EQ(still_ordered.code, 0) << still_ordered.output;
+  EXPECT_EQ(still_ordered.output.find("'sums'"), std::string::npos) << still_ordered.output;
+}
+
 TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
   const auto expect_bucket = [](const std::string& options,
                                 const std::string& size) {  // of the only one, with 4 channels

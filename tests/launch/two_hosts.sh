@@ -83,7 +83,7 @@ else
 fi
 run 0 "the same with flat sums" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=mpi "${train[@]}" --epochs 2 --resume auto --out "$work/even"
 lines 1 "$flat"
-lines 1 "^  differs    options 'sums': checkpoint .*in shared memory within a node.*, now nothing "
+lines 1 "^  differs    options 'sums': checkpoint .*in shared memory within a node.*, now .*by MPI over all ranks of 2 nodes"
 run 2 "a way that does not exist" mpi 2 2 -x LOCKSTEP_HOST_ALL_REDUCE=tree "$bin/hello_ranks" --devices cpu
 lines 1 "LOCKSTEP_HOST_ALL_REDUCE is 'tree', expected auto, mpi, shared or hierarchical"
 

@@ -24,7 +24,7 @@ class World {
   int node = 0;
   int nodes = 1;
   std::string description;
-  std::string sums;     ///< which way sums take between nodes, once there is a communicator; empty: there is one node
+  std::string sums;     ///< Session::sums(), once there is a communicator
   std::string problem;  ///< what is wrong with this rank's environment; the Session tells all ranks
 
   /// A new communicator over all ranks; collective.

@@ -202,6 +202,8 @@ class MpiWorld final : public World {
       sums = hierarchical_
                  ? concat(in_memory ? "in shared memory" : "by MPI", " within a node, by MPI between ", nodes, " nodes")
                  : concat("by MPI over all ranks of ", nodes, " nodes");
+    } else if (size > 1 && !path.shared) {
+      sums = "by MPI";
     }
     if (const std::string& reason = path.problem; !reason.empty() && rank == 0 && !std::exchange(told_, true)) {
       std::fprintf(stderr, "lockstep: ranks of a node cannot share memory, its all-reduces are MPI's (%s)\n",

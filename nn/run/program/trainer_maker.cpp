@@ -131,10 +131,13 @@ void TrainerMaker::identify(const Recipe& recipe) {
     frozen += (frozen.empty() ? "" : ", ") + name;
   }
   made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
-  // Where the library orders sums. Flat ones have no entry: it would differ from earlier checkpoints.
-  const bool divided = session_.sums().find("within a node") != std::string::npos;
-  if (divided && !place_.on_gpu() && options.virtual_ranks == 0 && options.sum_order == comm::SumOrder::library) {
-    made_.identity.options["sums"] = comm::broadcast_text(session_.control(), session_.sums()) + nodes_text();
+  // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
+  const bool norms = options.strategy == Strategy::zero1 &&
+                     (options.optimizer.clip_norm > 0 || options.optimizer.kind == OptimizerKind::lars);
+  const std::string sums = comm::broadcast_text(session_.control(), session_.sums());
+  if (!sums.empty() && !place_.on_gpu() && options.virtual_ranks == 0 &&
+      (options.sum_order == comm::SumOrder::library || norms)) {
+    made_.identity.options["sums"] = sums + (session_.nodes() > 1 ? nodes_text() : "");
   }
   if (place_.on_gpu()) {  // rank 0's, so that all ranks go on alike
     made_.identity.options["device"] = comm::broadcast_text(session_.control(), place_.gpu()->name);

@@ -14,6 +14,8 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/detail/progress.hpp>
+#include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
@@ -94,7 +96,8 @@ struct RunSetup {
   MovingAverageOptions average{};
   bool mixtures = false;  ///< training samples have two labels
   bool check_gradients = false;
-  bool trial = false;  ///< trial steps plan the buckets, on two GPUs
+  bool trial = false;    ///< trial steps plan the buckets, on two GPUs
+  bool watched = false;  ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
   std::vector<int> ends{};
 };
 
@@ -760,13 +763,24 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
       options.buckets.ends = tried.ends;
       options.cuda_graph = setup.graph;
     }
-    Trainer trainer(context, {*grad, *control, communication}, model, data, options);
+    comm::detail::Progress progress{};
+    std::optional<comm::Watchdog> watchdog;
+    if (setup.watched) {
+      watchdog.emplace(
+          600, [](const std::string&) {}, [](const comm::Watchdog::Look&) {}, &progress);
+    }
+    Trainer trainer(context, {*grad, *control, communication, watchdog ? &*watchdog : nullptr}, model, data, options);
     EXPECT_EQ(trainer.graph_obstacle(), setup.graph == CudaGraph::off ? "switched off" : "");
     trainer.start();
     steps(trainer, setup.steps);
     trainer.require_same_state();
     const std::vector<int> ends = outcomes[world.rank()].ends;
     outcomes[world.rank()] = outcome_of(trainer);
+    const std::string last = concat("; on the device step ", setup.steps, ": all ");
+    for (int looks = 0; watchdog && looks < 300 && progress.text().find(last) == std::string::npos; ++looks) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+    EXPECT_EQ(progress.text().find(last) != std::string::npos, setup.watched) << progress.text();
     outcomes[world.rank()].ends = ends;
   });
   EXPECT_EQ(failures, comm::none_failed(2));
@@ -789,6 +803,21 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
     EXPECT_LT(distance(outcomes[0].parameters, one.parameters), 1e-5);
     EXPECT_EQ(outcomes[0].trained.samples, one.trained.samples);
     EXPECT_NEAR(outcomes[0].trained.loss(), one.trained.loss(), 1e-5 * one.trained.loss());
+  }
+}
+
+/// A watchdog is told how far the device has come, of captured steps too, and changes nothing.
+TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    for (const std::int64_t accumulate : {1, 2}) {
+      RunSetup setup{.model = mlp, .graph = graph, .accumulate = accumulate};
+      Outcome plain[2];
+      train_on_two_gpus(setup, 1, plain);
+      setup.watched = true;
+      Outcome watched[2];
+      train_on_two_gpus(setup, 1, watched);
+      EXPECT_EQ(differences(plain[0], watched[0]), Texts{});
+    }
   }
 }
 
