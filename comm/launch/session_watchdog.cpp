@@ -87,6 +87,8 @@ void JobEnd::start_words(std::unique_ptr<NodeWords> words, int local_size) {
   const std::lock_guard lock(words_mutex_);
   words_ = std::move(words);
   one_speaks_ = board_ && board_->ranks() == local_size;
+  // Now, and not only at the next look: a node that falls silent before it is to be named too.
+  words_->say({concat("rank ", rank_, ": has met the others")});
 }
 
 void JobEnd::end_words() noexcept {

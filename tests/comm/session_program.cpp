@@ -240,6 +240,9 @@ int stall(Session& session, const std::string& argument) {
     session.watchdog()->begin("computing step", step);
     session.watchdog()->where("1 of 3 buckets enqueued, conv2.weight");
     if (stops && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
+      if (session.nodes() > 1) {  // other nodes hear about once a second what this one does
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      }
       const pid_t stopped = ::getpid();
       if (const pid_t helper = ever ? 1 : ::fork(); helper == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2800));
