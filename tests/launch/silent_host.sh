@@ -7,7 +7,7 @@ mpirun=$1 failing=$3 gloo=$4
 [[ $("$mpirun" --version 2>&1) == *open-mpi.org* ]] || skip "needs mpirun of Open MPI, $mpirun is another"
 enter_island "$@"
 make_hosts node1 node2
-export LOCKSTEP_TEST_WATCHDOG=7
+export LOCKSTEP_TEST_WATCHDOG=12
 
 # mpi RANKS-ON-EACH COMMAND...
 mpi() {
