@@ -38,7 +38,7 @@ int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,
                   const std::function<int(comm::Session&, comm::Workplace&, const Options&)>& body) {
   nn::watch_stop_signals();
-  const auto run = [&](comm::Session& session, int count, char** arguments) {
+  const auto train = [&](comm::Session& session, int count, char** arguments) {
     Parsed<Options> parsed;
     const ConfigFile config = read_config_file(session, count, arguments, Recipes::yes);
     session.agree([&] { parsed = parse(count, arguments, config); });
@@ -64,6 +64,14 @@ int training_main(int argc, char** argv,
                           nn::workplace_options(options.training, options.launch.bind == "gpu"));
     doing("opening model and data");
     return body(session, place, options);
+  };
+  const auto run = [&](comm::Session& session, int count, char** arguments) {
+    try {
+      return train(session, count, arguments);
+    } catch (...) {
+      nn::ignore_stop_signals();
+      throw;
+    }
   };
   const auto request = [&]() -> std::optional<comm::RanksRequest> {
     const Parsed<Options> parsed = parse(argc, argv, read_config_file(argc, argv, Recipes::yes));

@@ -19,7 +19,8 @@ struct Progress;
 /// and, seconds / 10 later (at least 2 s, at most 30 s), ends the job with exit code 76. Most ranks of a hanging job
 /// wait for one rank: look at the rank whose line differs or came first. Ranks of the same node that say nothing, as
 /// their process is stopped or was never started, are named by the first one that speaks: "no word from rank 1 (host a,
-/// pid 12) for 600 s: the process is stopped; it was computing step 42".
+/// pid 12) for 600 s: the process is stopped; it was computing step 42". A node all of whose ranks say nothing is named
+/// by the node after it: "no word from host b (ranks 4 to 7) for 600 s: the host, its network or all its ranks hang".
 ///
 /// Before that, after report_after() without progress, the first rank of each node that sees it prints once what all
 /// ranks of the node are doing. A job that goes on after it is left alone.
@@ -30,7 +31,8 @@ struct Progress;
 class Watchdog {
  public:
   /// For a rank of a program: ends the job through Session::abort(), or this process alone when that takes 10 s more.
-  /// The session must outlive it. UsageError unless `seconds` is finite and at least 0.001.
+  /// It hears nothing of other nodes, as only Session::watchdog() does. The session must outlive it. UsageError unless
+  /// `seconds` is finite and at least 0.001.
   Watchdog(Session& session, double seconds);
   /// What a check has found.
   struct Look {

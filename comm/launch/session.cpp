@@ -150,6 +150,26 @@ struct Session::Impl {
     OperationLog* log = watch ? watch->end().log(as) : nullptr;
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
+
+  /// Collective: neighbours learn where the nodes listen. Ranks without a watchdog take part, as others may have one.
+  void start_words(const std::string& host) {
+    if (world->nodes == 1) {
+      return;
+    }
+    std::unique_ptr<detail::NodeWords> words;
+    if (watch) {
+      words = std::make_unique<detail::NodeWords>(detail::WordsPlace{.rank = world->rank,
+                                                                     .node = world->node,
+                                                                     .nodes = world->nodes,
+                                                                     .listens = world->local_rank == 0,
+                                                                     .host = host});
+    }
+    const auto introductions = all_gather_text(*control, words ? words->introduction() : "");
+    if (words) {
+      words->meet(introductions);
+      watch->end().start_words(std::move(words), world->local_size);
+    }
+  }
 };
 
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : impl_(std::make_unique<Impl>()) {
@@ -198,6 +218,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : 
     impl_->control = impl_->logged(world.communicator(), detail::LoggedCommunicator::control);
     agree([&] { require<UsageError>(problem.empty(), problem); });
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
+    impl_->start_words(host());
   } catch (const AgreedFailure&) {
     close();  // every rank is here
     throw;
@@ -231,6 +252,9 @@ void Session::close() {
   impl_->inline_ops.reset();
   impl_->control.reset();
   impl_->world->finalise();
+  if (impl_->watch) {
+    impl_->watch->end().end_words();
+  }
 }
 
 Session::~Session() {

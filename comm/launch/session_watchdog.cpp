@@ -24,6 +24,15 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kForAbort(10);
 
+/// Seconds between two words of a node: about one, and not two where looks are a second apart.
+constexpr double kWordEvery = 0.75;
+
+/// A node is called silent after so many seconds, which are five words, and when its silence is so great a part of the
+/// time without progress: a network that drops words for a while is not taken for the reason of a longer stall. Both
+/// are longer than for_others(), in which a rank that ends the job says nothing.
+constexpr double kSilent = 5;
+constexpr double kSilentPart = 1.0 / 3;
+
 /// The time between this rank's line and the end of the job, in which ranks that noticed later print theirs.
 Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
@@ -57,6 +66,7 @@ void JobEnd::look(const Watchdog::Look& found) noexcept {
     board_->alive();
   }
   try {
+    exchange_words(found);
     report(found);
     if (!board_) {
       return;
@@ -73,17 +83,70 @@ void JobEnd::look(const Watchdog::Look& found) noexcept {
   }
 }
 
+void JobEnd::start_words(std::unique_ptr<NodeWords> words, int local_size) {
+  const std::lock_guard lock(words_mutex_);
+  words_ = std::move(words);
+  one_speaks_ = board_ && board_->ranks() == local_size;
+  // Now, and not only at the next look: a node that falls silent before it is to be named too.
+  words_->say({concat("rank ", rank_, ": has met the others")});
+}
+
+void JobEnd::end_words() noexcept {
+  const std::lock_guard lock(words_mutex_);
+  if (words_) {
+    try {
+      words_->say_goodbye();
+    } catch (...) {  // no memory: a node that ends without it is named only by a job that hangs
+    }
+    words_.reset();
+  }
+}
+
+/// A rank without a board, or with one that is not its node's, speaks for itself: others cannot know that it lives.
+void JobEnd::exchange_words(const Watchdog::Look& found) {
+  const std::lock_guard lock(words_mutex_);
+  if (!words_) {
+    return;
+  }
+  const std::int64_t now = Progress::now_ns();
+  words_->listen(now);
+  if (one_speaks_) {
+    if (board_->takes_the_word(kWordEvery)) {
+      words_->say(board_->table());
+    }
+  } else if (1e-9 * static_cast<double>(now - spoke_ns_) >= kWordEvery) {
+    spoke_ns_ = now;
+    words_->say({concat("rank ", rank_, ": ", found.doing.empty() ? "nothing has begun" : found.doing,
+                        found.still_s > 0 ? concat(", for ", std::lround(found.still_s), " s") : std::string())});
+  }
+}
+
+std::string JobEnd::silent_node(double still_s) {
+  const std::lock_guard lock(words_mutex_);
+  return words_ ? words_->silent(std::max(kSilent, kSilentPart * still_s)) : std::string();
+}
+
 void JobEnd::report(const Watchdog::Look& found) {
   if (!found.stalls) {
     if (std::exchange(told_, false)) {
       board_->end_of_stall();
     }
-    asked_ = false;
+    asked_ = named_ = false;
     return;
   }
-  if (std::exchange(asked_, true)) {
-    return;
+  if (!std::exchange(asked_, true)) {
+    tell_stall(found);
   }
+  if (!named_) {
+    const std::string text = silent_node(found.still_s);
+    if (!text.empty()) {
+      named_ = true;
+      write_note(-1, text);
+    }
+  }
+}
+
+void JobEnd::tell_stall(const Watchdog::Look& found) {
   const auto stands = concat("no progress for ", std::lround(found.still_s), " s");
   if (!board_) {
     write_note(rank_, concat(stands, " while ", found.doing));
@@ -103,6 +166,13 @@ void JobEnd::end(const std::string& text) noexcept {
   const Seconds grace = for_others(seconds_);
   leave_later(grace + kForAbort, exit_code::kWatchdog);
   write_error(rank_, text);
+  try {
+    const std::string node = silent_node(seconds_);
+    if (!node.empty()) {
+      write_error(rank_, node);
+    }
+  } catch (...) {  // no memory: this rank has said what it was doing
+  }
   if (board_) {
     try {
       if (board_->first_to_tell()) {

@@ -86,7 +86,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     model.emplace(nn::transformer(
         {.vocabulary = text.vocabulary, .length = o.length, .width = o.width, .heads = o.heads, .layers = o.layers}));
   });
-  const int code = program.run(recipe_of(o, *model, text));
+  std::optional<nn::Recipe> recipe;
+  session.agree([&] { recipe.emplace(recipe_of(o, *model, text)); });
+  const int code = program.run(*recipe);
   if (session.rank() == 0 && code == exit_code::kFinished && program.result() != nullptr && o.sample > 0) {
     std::cout << sample(place.context(), o, text, program.trainer(), *model, prompt) << '\n';
   }

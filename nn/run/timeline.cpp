@@ -100,7 +100,7 @@ std::string counted(std::int64_t count, const char* what) {
 
 // A rank's part as messages: their sizes, the numbers, the texts.
 constexpr std::size_t kHead = 4;
-constexpr std::size_t kOfName = 2;
+constexpr std::size_t kOfName = 3;
 constexpr std::size_t kOfSpan = 5;
 
 template <class T>
@@ -113,7 +113,7 @@ void send(comm::Communicator& control, const RankTimeline& part) {
                                     static_cast<std::int64_t>(part.spans.size())};
   std::vector<std::uint8_t> texts;
   for (const SpanRecorder::Name& name : part.names) {
-    numbers.insert(numbers.end(), {static_cast<std::int64_t>(name.kind), name.bucket});
+    numbers.insert(numbers.end(), {static_cast<std::int64_t>(name.kind), name.bucket, name.bytes});
     texts.insert(texts.end(), name.text.begin(), name.text.end());
     texts.push_back(0);
   }
@@ -144,7 +144,7 @@ RankTimeline receive(comm::Communicator& control, int rank) {
   auto text = texts.cbegin();
   for (SpanRecorder::Name& name : part.names) {
     const auto end = std::find(text, texts.cend(), 0);
-    name = {std::string(text, end), static_cast<SpanKind>(next[0]), static_cast<int>(next[1])};
+    name = {std::string(text, end), static_cast<SpanKind>(next[0]), static_cast<int>(next[1]), next[2]};
     text = end + 1;
     next += kOfName;
   }

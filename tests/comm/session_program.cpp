@@ -230,15 +230,19 @@ int linger(Session& session) {
 }
 
 /// Steps of all ranks. Rank 1 is stopped in the third, for good with "ever"; with "2" for 2.8 s, and again in the
-/// sixth.
+/// sixth. With "host" all ranks of the second node are stopped in the third.
 int stall(Session& session, const std::string& argument) {
   Stream stream = Stream::host_inline();
   std::vector<float> data(8, 1.0f);
-  const bool ever = argument == "ever";
+  const bool ever = argument == "ever" || argument == "host";
+  const bool stops = argument == "host" ? session.node() == 1 : session.rank() == 1;
   for (int step = 1; step <= 8; ++step) {
     session.watchdog()->begin("computing step", step);
     session.watchdog()->where("1 of 3 buckets enqueued, conv2.weight");
-    if (session.rank() == 1 && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
+    if (stops && ((step == 3 && argument != "0") || (step == 6 && argument == "2"))) {
+      if (session.nodes() > 1) {  // other nodes hear about once a second what this one does
+        std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+      }
       const pid_t stopped = ::getpid();
       if (const pid_t helper = ever ? 1 : ::fork(); helper == 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2800));

@@ -284,6 +284,27 @@ TEST(ProgressBoard, OneRankTells) {
   EXPECT_EQ(WEXITSTATUS(status), 2) << "this rank was first";
 }
 
+TEST(ProgressBoard, OneRankSpeaksForTheNodeOnceInAWhile) {
+  detail::ProgressBoard board(place(0, 2));
+  EXPECT_EQ(board.ranks(), 2);
+  EXPECT_TRUE(board.takes_the_word(3600)) << "nobody has spoken";
+  EXPECT_FALSE(board.takes_the_word(3600));
+  const pid_t other = rank_1(2, "", [](detail::ProgressBoard& its) {
+    if (its.takes_the_word(3600)) {
+      std::_Exit(1);
+    }
+    while (!its.takes_the_word(0.2)) {
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+    std::_Exit(2);
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(other, &status, 0), other);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_FALSE(board.takes_the_word(3600)) << "rank 1 has the word";
+}
+
 TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
   const auto boards = [] {
     std::string list;

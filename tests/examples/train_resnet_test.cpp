@@ -1,4 +1,6 @@
 // The program as people call it: under mpirun, good and bad input, exit codes, files.
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
@@ -922,6 +924,28 @@ TEST_F(TrainResNet, ARestartGoesOnFromItsOwnCheckpointsOnly) {
   expect_refused(train_resnet(0, job + "--copy-every 1" + out("other")),
                  {"--copy-every is 1", "--max-restarts above 0"});
   expect_refused(start("7-1 x -", job + out("run")), {"LOCKSTEP_ATTEMPT", "'7-1 x -'"});
+}
+
+/// The last start has no next one that could need copies in memory: it writes what it resumed to --out.
+TEST_F(TrainResNet, TheLastStartWritesWhatItResumedFromMemory) {
+  // An epoch takes minutes, so that no other checkpoint is written.
+  const std::string job =
+      " --model mlp --train-images 4000000 --test-images 32 --image-size 8 --batch-size 16 --epochs 1 "
+      "--seed 5 --copy-every 1 --max-restarts 1 --resume auto" +
+      out("run");
+  const auto start = [&](int attempt) {
+    return run_command(
+        concat("env LOCKSTEP_ATTEMPT='9-", ::getpid(), ' ', attempt, " -' timeout -s KILL 10 ", TRAIN_RESNET, job));
+  };
+  const bool there = fs::exists("/last");
+  const auto written = there ? fs::last_write_time("/last") : fs::file_time_type();
+  static_cast<void>(start(0));
+  EXPECT_FALSE(fs::exists(path("run/last"))) << "the test needs an epoch that takes longer";
+  const Ended last = start(1);
+  EXPECT_NE(last.output.find("  resuming   /dev/shm/lockstep-copies-"), std::string::npos) << last.output;
+  EXPECT_TRUE(fs::exists(path("run/last/state.json"))) << last.output;
+  EXPECT_EQ(fs::exists("/last"), there);
+  EXPECT_TRUE(!there || fs::last_write_time("/last") == written);
 }
 
 TEST_F(TrainResNet, MetricsTellWhereAResumedRunGoesOn) {

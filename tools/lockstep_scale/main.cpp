@@ -87,15 +87,16 @@ int main(int argc, char** argv) {
   auto* const system =
       app.add_option("--system", options.system, "a100 or h100: nodes of 8 GPUs, a network card for each")
           ->capture_default_str();
-  app.add_option("--network-gbs", options.network_gbs,
-                 "bus bandwidth of a node's network cards, GB/s (default: the system's)")
-      ->check(CLI::Range(0.1, 1e5));
+  auto* const network = app.add_option("--network-gbs", options.network_gbs,
+                                       "bus bandwidth of a node's network cards, GB/s (default: the system's)")
+                            ->check(CLI::Range(0.1, 1e5));
   auto* const ranks = app.add_option("--ranks", options.ranks, "1, up to 8, or multiples of 8")
                           ->delimiter(',')
                           ->check(CLI::Range(1, 1 << 20))
                           ->capture_default_str();
   app.add_option("--cost", options.costs, "files cost.json of lockstep-cost, one for each number of ranks")
       ->excludes(system)
+      ->excludes(network)
       ->excludes(ranks);
   app.add_option("--bucket-mb", options.bucket_mb, "equal caps of buckets in MiB (default: the buckets that end first)")
       ->check(CLI::Range(0.001, 1e5));

@@ -115,7 +115,8 @@ struct ProgressBoard::Board {
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
   std::atomic<bool> told_of_stall;
-  Entry first;  ///< the others follow
+  std::atomic<std::int64_t> spoke_ns;  ///< when a rank took the word
+  Entry first;                         ///< the others follow
 
   [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
   static std::size_t bytes(int ranks) { return sizeof(Board) + static_cast<std::size_t>(ranks) * sizeof(Entry); }
@@ -234,6 +235,12 @@ bool ProgressBoard::first_of_stall() noexcept {
 
 void ProgressBoard::end_of_stall() noexcept {
   board_->told_of_stall = false;
+}
+
+bool ProgressBoard::takes_the_word(double seconds) noexcept {
+  std::int64_t last = board_->spoke_ns.load();
+  const std::int64_t now = Progress::now_ns();
+  return (last == 0 || seconds_between(last, now) >= seconds) && board_->spoke_ns.compare_exchange_strong(last, now);
 }
 
 std::vector<std::string> ProgressBoard::table() const {

@@ -52,6 +52,9 @@ class ProgressBoard {
   /// True for the first call among all ranks of the node, until end_of_stall().
   [[nodiscard]] bool first_of_stall() noexcept;
   void end_of_stall() noexcept;
+  /// True for one of all ranks of the node, once in so many seconds: it speaks for the node.
+  [[nodiscard]] bool takes_the_word(double seconds) noexcept;
+  [[nodiscard]] int ranks() const noexcept { return place_.local_size; }
   /// A line for each rank: "rank 2: computing step 7, 1 of 3 buckets enqueued, for 12 s, process stopped", "rank 3: has
   /// not begun".
   [[nodiscard]] std::vector<std::string> table() const;

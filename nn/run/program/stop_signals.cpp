@@ -44,6 +44,12 @@ void watch_stop_signals() {
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of write(), as a full disk is
 }
 
+void ignore_stop_signals() {
+  std::signal(SIGTERM, SIG_IGN);
+  std::signal(SIGUSR1, SIG_IGN);
+  std::signal(SIGINT, SIG_DFL);
+}
+
 const std::atomic<int>& record_stop_signals() {
   recorded = true;
   watch_stop_signals();

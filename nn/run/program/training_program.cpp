@@ -130,8 +130,8 @@ struct TrainingProgram::Impl {
   /// Once the state is there: from here on copies are made, unless no start follows that could need one.
   void begin_copies(const RunProgress& progress) {
     const bool last_start = session.launch().attempt.number >= o.restarts;
-    if (last_start && resume_from == copies->newest()) {  // nothing else has this state
-      save_checkpoint(files.place().path + "/last", *trainer, session.control(), made.identity, progress, o.keep);
+    if (last_start && resume_from == copies->newest()) {  // nothing else has this state; `files` is not open yet
+      save_checkpoint(o.out + "/last", *trainer, session.control(), made.identity, progress, o.keep);
     }
     copies->settle(last_start);
     const ParameterSet& parameters = trainer->parameters();

@@ -162,6 +162,7 @@ TEST_F(Timeline, PartsTravelWhole) {
         EXPECT_EQ(part.names[i].text, own.names[i].text);
         EXPECT_EQ(part.names[i].kind, own.names[i].kind);
         EXPECT_EQ(part.names[i].bucket, own.names[i].bucket);
+        EXPECT_EQ(part.names[i].bytes, own.names[i].bytes);
       }
       ASSERT_EQ(part.spans.size(), static_cast<std::size_t>(part.rank) * 100);
       for (const SpanRecorder::Span& span : part.spans) {

@@ -1,0 +1,342 @@
+#include <lockstep/comm/launch/detail/node_words.hpp>
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <random>
+#include <sstream>
+#include <utility>
+
+#include <lockstep/comm/detail/progress.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm::detail {
+
+namespace {
+
+constexpr std::size_t kMostAddresses = 8;  ///< of a node
+constexpr int kMostAtOnce = 1000;          ///< datagrams that listen() reads
+constexpr std::size_t kMostNamed = 8;      ///< ranks whose numbers a message lists
+constexpr std::array<char, 8> kMagic{'l', 's', '-', 'w', 'o', 'r', 'd', '1'};
+
+/// The beginning of a datagram. All ranks run one build (Session compares them), so there is no order of bytes to
+/// choose. The text follows.
+struct Header {
+  std::array<char, 8> magic = kMagic;
+  std::uint64_t key = 0;
+  std::int64_t sent_ns = 0;  ///< by the node's clock: a word that comes late is known by it
+  std::int32_t node = 0;
+  std::int32_t goodbye = 0;
+};
+static_assert(sizeof(Header) == 32);
+
+/// What a rank tells all others before the first word.
+struct Introduction {
+  int node = -1;
+  int port = 0;
+  std::uint64_t key = 0;
+  std::string host;
+  std::vector<std::string> addresses;
+};
+
+std::string text_of(const Introduction& from) {
+  std::string text = concat(from.node, ' ', from.port, ' ', from.key, '\n', from.host, '\n');
+  for (const std::string& address : from.addresses) {
+    text += concat(address, '\n');
+  }
+  return text;
+}
+
+Introduction parse(const std::string& text) {
+  Introduction found;
+  std::istringstream in(text);
+  std::string numbers;
+  std::getline(in, numbers);
+  std::istringstream of_rank(numbers);
+  of_rank >> found.node >> found.port >> found.key;
+  if (of_rank.fail()) {
+    return {};
+  }
+  std::getline(in, found.host);
+  for (std::string line; std::getline(in, line);) {
+    found.addresses.push_back(line);
+  }
+  return found;
+}
+
+/// "rank 4", "ranks 4 to 7", "ranks 0, 2, 4", "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 3 more".
+std::string names_of(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) {
+    return concat("rank ", ranks[0]);
+  }
+  if (ranks.size() > 2 && ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size())) {
+    return concat("ranks ", ranks.front(), " to ", ranks.back());
+  }
+  std::string text = "ranks ";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMostNamed); ++i) {
+    text += concat(i == 0 ? "" : ", ", ranks[i]);
+  }
+  return ranks.size() > kMostNamed ? concat(text, " and ", ranks.size() - kMostNamed, " more") : text;
+}
+
+/// One line after the other, as many as fit.
+std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
+  constexpr std::size_t kForCount = 24;  // "\nand 1000000 more ranks"
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (text.size() + lines[i].size() + 1 + kForCount > most) {
+      return i == 0 ? lines[0].substr(0, most) : concat(text, "\nand ", lines.size() - i, " more ranks");
+    }
+    text += concat(i == 0 ? "" : "\n", lines[i]);
+  }
+  return text;
+}
+
+/// The numeric addresses at which others reach this host: IPv4 first. Without a scope, a link's own IPv6 addresses mean
+/// nothing on another host.
+std::vector<std::string> own_addresses() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) {
+    return {};
+  }
+  std::vector<std::string> v4;
+  std::vector<std::string> v6;
+  std::vector<std::string> loopback;
+  for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) {
+      continue;
+    }
+    if (at->ifa_addr->sa_family == AF_INET) {
+      sockaddr_in address{};
+      std::memcpy(&address, at->ifa_addr, sizeof address);
+      ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
+      (ntohl(address.sin_addr.s_addr) >> 24 == 127 ? loopback : v4).emplace_back(text.data());
+    } else if (at->ifa_addr->sa_family == AF_INET6) {
+      sockaddr_in6 address{};
+      std::memcpy(&address, at->ifa_addr, sizeof address);
+      ::inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
+      if (!IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) {
+        (IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) ? loopback : v6).emplace_back(text.data());
+      }
+    }
+  }
+  ::freeifaddrs(all);
+  v4.insert(v4.end(), v6.begin(), v6.end());
+  std::vector<std::string>& found = v4.empty() ? loopback : v4;
+  found.resize(std::min(found.size(), kMostAddresses));
+  return found;
+}
+
+/// IPv6 that takes IPv4 too, or IPv4 where the kernel has nothing else; -1: none.
+int open_socket() {
+  constexpr int kKind = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  const int both = ::socket(AF_INET6, kKind, 0);
+  const int no = 0;
+  if (both >= 0 && ::setsockopt(both, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no) == 0) {
+    return both;
+  }
+  if (both >= 0) {
+    ::close(both);
+  }
+  return ::socket(AF_INET, kKind, 0);
+}
+
+/// A socket's family; AF_UNSPEC for none.
+int family_of(int socket) {
+  int family = AF_UNSPEC;
+  socklen_t length = sizeof family;
+  return ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &length) == 0 ? family : AF_UNSPEC;
+}
+
+}  // namespace
+
+struct NodeWords::Target {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+
+  /// For a socket of `family`. A length of 0: it cannot be reached from there.
+  Target(int family, const std::string& numeric, int port) {
+    in_addr v4{};
+    in6_addr v6{};
+    const bool is_v4 = ::inet_pton(AF_INET, numeric.c_str(), &v4) == 1;
+    const bool is_v6 = !is_v4 && ::inet_pton(AF_INET6, numeric.c_str(), &v6) == 1;
+    if (family == AF_INET && is_v4) {
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<std::uint16_t>(port));
+      to.sin_addr = v4;
+      length = sizeof to;
+      std::memcpy(&address, &to, sizeof to);
+    } else if (family == AF_INET6 && (is_v4 || is_v6)) {
+      sockaddr_in6 to{};
+      to.sin6_family = AF_INET6;
+      to.sin6_port = htons(static_cast<std::uint16_t>(port));
+      to.sin6_addr = v6;
+      if (is_v4) {  // ::ffff:10.0.0.1
+        to.sin6_addr.s6_addr[10] = to.sin6_addr.s6_addr[11] = 0xff;
+        std::memcpy(&to.sin6_addr.s6_addr[12], &v4, sizeof v4);
+      }
+      length = sizeof to;
+      std::memcpy(&address, &to, sizeof to);
+    }
+  }
+};
+
+NodeWords::NodeWords(WordsPlace place) : place_(std::move(place)), socket_(open_socket()) {
+  if (place_.rank == 0) {
+    try {
+      std::random_device device;
+      key_ = std::uint64_t{device()} << 32 | device();
+    } catch (const std::exception&) {
+      key_ = 0;  // the machine gives no random numbers: there are no words
+    }
+  }
+  // An address of zeros is any address of this machine, in both families.
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family_of(socket_));
+  socklen_t length = any.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (!place_.listens || ::bind(socket_, reinterpret_cast<sockaddr*>(&any), length) != 0 ||
+      ::getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0) {
+    return;
+  }
+  std::uint16_t port = 0;  // at the same place in both families
+  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+  std::memcpy(&port, reinterpret_cast<const char*>(&any) + offsetof(sockaddr_in, sin_port), sizeof port);
+  port_ = ntohs(port);
+}
+
+NodeWords::~NodeWords() {
+  if (socket_ >= 0) {
+    ::close(socket_);
+  }
+}
+
+std::string NodeWords::introduction() const {
+  Introduction own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
+  std::replace(own.host.begin(), own.host.end(), '\n', ' ');
+  if (port_ > 0) {
+    own.addresses = own_addresses();
+  }
+  return text_of(own);
+}
+
+void NodeWords::meet(const std::vector<std::string>& introductions) {
+  const int before = (place_.node + place_.nodes - 1) % place_.nodes;
+  const int after = (place_.node + 1) % place_.nodes;
+  std::vector<int> ranks;
+  std::string host;
+  Introduction next;
+  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
+    const Introduction one = parse(introductions[rank]);
+    if (rank == 0) {
+      key_ = one.key;
+    }
+    if (one.node == before) {
+      ranks.push_back(static_cast<int>(rank));
+      host = one.host;
+    }
+    if (one.node == after && one.port > 0) {
+      next = one;
+    }
+  }
+  // An address that this host has too (a bridge of containers) would lead back to it, except to a node on this machine.
+  const std::vector<std::string> own = own_addresses();
+  const auto is_own = [&](const std::string& address) {
+    return std::find(own.begin(), own.end(), address) != own.end();
+  };
+  const bool here = std::all_of(next.addresses.begin(), next.addresses.end(), is_own);
+  next_.clear();
+  for (const std::string& address : next.addresses) {
+    const Target target(family_of(socket_), address, next.port);
+    if (target.length > 0 && (here || !is_own(address))) {
+      next_.push_back(target);
+    }
+  }
+  previous_ = ranks.empty() ? std::string() : concat("host ", host, " (", names_of(ranks), ')');
+  one_previous_ = ranks.size() == 1;
+}
+
+void NodeWords::say(const std::vector<std::string>& lines) {
+  send(fitting(lines, kMostBytes - sizeof(Header)), false);
+}
+
+void NodeWords::say_goodbye() {
+  send({}, true);
+}
+
+void NodeWords::send(std::string_view text, bool goodbye) {
+  if (key_ == 0) {
+    return;
+  }
+  const Header header{.key = key_, .sent_ns = Progress::now_ns(), .node = place_.node, .goodbye = goodbye ? 1 : 0};
+  std::string datagram(reinterpret_cast<const char*>(&header), sizeof header);
+  datagram += text;
+  for (const Target& to : next_) {
+    static_cast<void>(::sendto(socket_, datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
+                               reinterpret_cast<const sockaddr*>(&to.address), to.length));
+  }
+}
+
+bool NodeWords::take(std::string_view datagram) {
+  Header header;
+  if (datagram.size() < sizeof header || datagram.size() > kMostBytes) {
+    return false;
+  }
+  std::memcpy(&header, datagram.data(), sizeof header);
+  if (header.magic != kMagic || header.key != key_ || header.node != (place_.node + place_.nodes - 1) % place_.nodes) {
+    return false;
+  }
+  if (header.sent_ns >= sent_ns_) {
+    sent_ns_ = header.sent_ns;
+    gone_ = header.goodbye != 0;
+    word_ = datagram.substr(sizeof header);
+  }
+  return true;
+}
+
+void NodeWords::listen(std::int64_t now_ns) {
+  if (port_ == 0 || key_ == 0) {
+    return;
+  }
+  const double passed =
+      looked_ns_ == 0 ? 0 : std::clamp(1e-9 * static_cast<double>(now_ns - looked_ns_), 0.0, kLongestLook);
+  looked_ns_ = now_ns;
+  std::array<char, kMostBytes + 1> bytes{};  // one more than the longest word: a longer datagram shows
+  bool heard = false;
+  int read = 0;
+  for (; read < kMostAtOnce; ++read) {
+    const ssize_t length = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (length < 0) {
+      break;  // no more, or an error, which the next look finds again
+    }
+    heard = take({bytes.data(), static_cast<std::size_t>(length)}) || heard;
+  }
+  heard_ = heard_ || heard;
+  // Under a flood of datagrams words may get lost: it tells nothing.
+  silent_s_ = heard ? 0 : read < kMostAtOnce ? silent_s_ + passed : silent_s_;
+}
+
+std::string NodeWords::silent(double seconds) const {
+  if (!heard_ || gone_ || previous_.empty() || silent_s_ < seconds) {
+    return {};
+  }
+  std::string last = word_;
+  for (std::size_t at = last.find('\n'); at != std::string::npos; at = last.find('\n', at)) {
+    last.replace(at, 1, "; ");
+  }
+  return concat("no word from ", previous_, " for ", std::lround(silent_s_), " s: the host, its network or ",
+                one_previous_ ? "its rank hangs" : "all its ranks hang", last.empty() ? "" : "; its last word: ", last);
+}
+
+}  // namespace lockstep::comm::detail

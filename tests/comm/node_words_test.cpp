@@ -1,0 +1,384 @@
+// What nodes tell each other, and when one is named, over the loopback device. Whole jobs: tests/launch/silent_host.sh.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/comm/launch/detail/node_words.hpp>
+#include <lockstep/comm/launch/detail/rank_watch.hpp>
+#include <lockstep/comm/watchdog.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::comm::detail {
+namespace {
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::size_t kHeader = 32;
+
+/// As many nodes of one rank each, which have met: a, b, c.
+std::vector<std::unique_ptr<NodeWords>> nodes(int count) {
+  std::vector<std::unique_ptr<NodeWords>> made;
+  std::vector<std::string> introductions;
+  for (int node = 0; node < count; ++node) {
+    made.push_back(std::make_unique<NodeWords>(WordsPlace{.rank = node,
+                                                          .node = node,
+                                                          .nodes = count,
+                                                          .listens = true,
+                                                          .host = std::string(1, static_cast<char>('a' + node))}));
+    introductions.push_back(made.back()->introduction());
+  }
+  for (const auto& one : made) {
+    one->meet(introductions);
+  }
+  return made;
+}
+
+/// Listens, without letting time pass, until `node` names the node before it; its text.
+std::string named(NodeWords& node, std::int64_t now_ns) {
+  for (int i = 0; i < 500; ++i) {
+    node.listen(now_ns);
+    if (std::string text = node.silent(0); !text.empty()) {
+      return text;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ADD_FAILURE() << "no word has come";
+  return {};
+}
+
+/// Listens until a word with `part` has come.
+void hears(NodeWords& node, std::int64_t now_ns, const std::string& part) {
+  for (int i = 0; i < 500 && node.silent(0).find(part) == std::string::npos; ++i) {
+    node.listen(now_ns);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  testing::expect_holds(node.silent(0), part);
+}
+
+/// The port in an introduction.
+int port_of(const std::string& introduction) {
+  std::istringstream in(introduction);
+  int node = -1;
+  int port = 0;
+  in >> node >> port;
+  EXPECT_GT(port, 0) << introduction;
+  return port;
+}
+
+/// A socket of anybody on this machine.
+class Stranger {
+ public:
+  Stranger() {
+    sockaddr_in here = at(0);
+    socklen_t length = sizeof here;
+    EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&here), length), 0);
+    EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&here), &length), 0);
+    port_ = ntohs(here.sin_port);
+  }
+  ~Stranger() { ::close(socket_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  /// An introduction of a node that is this socket.
+  [[nodiscard]] std::string introduction(int node, std::uint64_t key) const {
+    return concat(node, ' ', port_, ' ', key, "\nstranger\n127.0.0.1\n");
+  }
+  void send(std::string_view bytes, int port) const {
+    const sockaddr_in to = at(port);
+    EXPECT_EQ(::sendto(socket_, bytes.data(), bytes.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof to),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  [[nodiscard]] std::string receive() const {
+    std::array<char, 65536> bytes{};
+    const timeval limit{.tv_sec = 30, .tv_usec = 0};
+    EXPECT_EQ(::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
+    const ssize_t length = ::recv(socket_, bytes.data(), bytes.size(), 0);
+    EXPECT_GE(length, 0) << "no datagram has come";
+    return {bytes.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
+  }
+
+ private:
+  static sockaddr_in at(int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  int socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  int port_ = 0;
+};
+
+TEST(NodeWords, ANodeHearsTheOneBeforeIt) {
+  const auto ring = nodes(3);
+  ring[0]->say({"rank 0: computing step 7, 1 of 3 buckets enqueued, for 2 s"});
+  ring[1]->say({"rank 1: reading the batch of step 8, for 0 s"});
+  ring[2]->say({"rank 2: waiting for the gradients of step 7, for 1 s"});
+  EXPECT_EQ(named(*ring[1], kSecond),
+            "no word from host a (rank 0) for 0 s: the host, its network or its rank hangs; its last word: rank 0: "
+            "computing step 7, 1 of 3 buckets enqueued, for 2 s");
+  testing::expect_holds(named(*ring[2], kSecond), "host b (rank 1) for 0 s");
+  testing::expect_holds(named(*ring[0], kSecond), "host c (rank 2) for 0 s");
+}
+
+TEST(NodeWords, SilenceIsMeasuredAndEndsWithAWord) {
+  const auto ring = nodes(2);
+  ring[0]->say({"rank 0: computing step 7"});
+  static_cast<void>(named(*ring[1], kSecond));
+  for (int second = 2; second <= 41; ++second) {
+    ring[1]->listen(second * kSecond);
+  }
+  EXPECT_EQ(ring[1]->silent(40.5), "");
+  testing::expect_holds(ring[1]->silent(39.5), "no word from host a (rank 0) for 40 s: ");
+  ring[0]->say({"rank 0: computing step 8"});
+  hears(*ring[1], 42 * kSecond, "computing step 8");
+  EXPECT_EQ(ring[1]->silent(2), "");
+}
+
+/// A batch system stops a whole job, and its ranks do not go on at one moment.
+TEST(NodeWords, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
+  const auto ring = nodes(2);
+  ring[0]->say({"rank 0: computing step 7"});
+  static_cast<void>(named(*ring[1], kSecond));
+  ring[1]->listen(3600 * kSecond);
+  EXPECT_EQ(ring[1]->silent(NodeWords::kLongestLook + 0.1), "");
+  testing::expect_holds(ring[1]->silent(NodeWords::kLongestLook), " for 2 s: ");
+  ring[1]->listen(1800 * kSecond);  // a clock that runs backwards takes nothing away
+  testing::expect_holds(ring[1]->silent(NodeWords::kLongestLook), " for 2 s: ");
+}
+
+TEST(NodeWords, NobodyIsAccusedWhoWasNeverHeard) {
+  const auto ring = nodes(2);
+  for (int second = 1; second <= 1000; ++second) {
+    ring[1]->listen(second * kSecond);
+  }
+  EXPECT_EQ(ring[1]->silent(0), "");
+}
+
+TEST(NodeWords, NobodyIsAccusedWhoHasSaidGoodbye) {
+  const auto ring = nodes(2);
+  ring[0]->say({"rank 0: computing step 7"});
+  static_cast<void>(named(*ring[1], kSecond));
+  ring[0]->say_goodbye();
+  for (int i = 0; i < 500 && !ring[1]->silent(0).empty(); ++i) {
+    ring[1]->listen(kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(ring[1]->silent(0), "");
+  ring[0]->say({"rank 0: writing a report"});  // another rank of the node still works
+  hears(*ring[1], kSecond, "writing a report");
+}
+
+TEST(NodeWords, AWordThatComesLateChangesNothing) {
+  const Stranger next;
+  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  NodeWords second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
+  const std::string own = first.introduction();
+  second.meet({own, second.introduction()});
+  first.meet({own, next.introduction(1, 0)});
+  first.say({"rank 0: computing step 7"});
+  const std::string old = next.receive();
+  first.say({"rank 0: computing step 8"});
+  const int port = port_of(second.introduction());
+  next.send(next.receive(), port);
+  hears(second, kSecond, "computing step 8");
+  next.send(old, port);
+  for (int i = 0; i < 20; ++i) {
+    second.listen(kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  testing::expect_holds(second.silent(0), "computing step 8");
+}
+
+/// Rank 0's introduction has the job's key: with that of another job, words go to the right port and are dropped.
+TEST(NodeWords, WordsOfAnotherJobAreDropped) {
+  const auto ring = nodes(2);
+  NodeWords other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
+  other.meet({other.introduction(), ring[1]->introduction()});
+  for (int i = 0; i < 20; ++i) {
+    other.say({"rank 0: computing step 99"});
+    ring[1]->listen(kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(ring[1]->silent(0), "");
+  ring[0]->say({"rank 0: computing step 7"});
+  testing::expect_holds(named(*ring[1], kSecond), "computing step 7");
+}
+
+TEST(NodeWords, GarbageIsDropped) {
+  const Stranger stranger;
+  NodeWords first({.rank = 0, .node = 0, .nodes = 3, .listens = true, .host = "a"});
+  NodeWords second({.rank = 1, .node = 1, .nodes = 3, .listens = true, .host = "b"});
+  const std::string own = first.introduction();
+  second.meet({own, second.introduction(), "2 0 0\nc\n"});
+  first.meet({own, stranger.introduction(1, 0), "2 0 0\nc\n"});
+  first.say({"rank 0: computing step 7"});
+  const std::string real = stranger.receive();
+  ASSERT_GT(real.size(), kHeader);
+  const int port = port_of(second.introduction());
+
+  std::mt19937 random(1);
+  const auto letter = [&] { return static_cast<char>(random() & 0xff); };
+  for (int i = 0; i < 500; ++i) {
+    std::string bytes(random() % 1500, '\0');
+    for (char& c : bytes) {
+      c = letter();
+    }
+    if (i % 2 == 0 && bytes.size() > 8) {  // begins as a word does
+      bytes.replace(0, 8, real, 0, 8);
+    }
+    stranger.send(bytes, port);
+    second.listen(kSecond);
+  }
+  for (std::size_t length = 0; length < kHeader; ++length) {
+    stranger.send(real.substr(0, length), port);
+    second.listen(kSecond);
+  }
+  const auto changed = [&](std::size_t at) {
+    std::string bytes = real;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    return bytes;
+  };
+  for (std::size_t at = 0; at < 16; ++at) {  // magic and key
+    stranger.send(changed(at), port);
+  }
+  for (std::size_t at = 24; at < 28; ++at) {  // node
+    stranger.send(changed(at), port);
+  }
+  stranger.send(real + std::string(NodeWords::kMostBytes, 'x'), port);
+  for (int i = 0; i < 20; ++i) {
+    second.listen(kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(second.silent(0), "");
+
+  stranger.send(real, port);
+  testing::expect_holds(named(second, kSecond), "computing step 7");
+  // Texts are anything: they come out in one line, and what prints them shows what a terminal would obey.
+  for (int i = 0; i < 200; ++i) {
+    std::string bytes = real.substr(0, kHeader);
+    for (std::size_t left = random() % (NodeWords::kMostBytes - kHeader); left > 0; --left) {
+      bytes += letter();
+    }
+    stranger.send(bytes, port);
+    second.listen(kSecond);
+    ASSERT_EQ(second.silent(0).find('\n'), std::string::npos);
+  }
+}
+
+TEST(NodeWords, LongTablesAreCut) {
+  const Stranger next;
+  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  const std::string own = first.introduction();
+  first.meet({own, next.introduction(1, 0)});
+  std::vector<std::string> lines;
+  for (int rank = 0; rank < 40; ++rank) {
+    lines.push_back(concat("rank ", rank, ": ", std::string(100, 'x')));
+  }
+  first.say(lines);
+  std::string bytes = next.receive();
+  EXPECT_LE(bytes.size(), NodeWords::kMostBytes);
+  EXPECT_GT(bytes.size(), NodeWords::kMostBytes - 150);
+  const std::string text = bytes.substr(kHeader);
+  EXPECT_EQ(text.find("rank 0: xxx"), 0U);
+  const auto kept = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
+  EXPECT_GT(kept, 5);
+  EXPECT_TRUE(text.ends_with(concat(std::string(100, 'x'), "\nand ", 40 - kept, " more ranks"))) << text;
+  first.say({std::string(5000, 'y')});
+  bytes = next.receive();
+  EXPECT_EQ(bytes.size(), NodeWords::kMostBytes);
+  first.say({});
+  EXPECT_EQ(next.receive().size(), kHeader);
+}
+
+TEST(NodeWords, RanksOfANodeAreNamed) {
+  struct Case {
+    std::vector<int> node_of_rank;
+    const char* text;
+  };
+  for (const Case& c : {Case{{1, 1, 1, 1, 0, 0, 0, 0},
+                             "host a (ranks 4 to 7) for 0 s: the host, its network or all its "
+                             "ranks hang; its last word: rank 4: x; rank 5: y"},
+                        Case{{1, 0, 1, 0}, "host a (ranks 1, 3) for "}, Case{{1, 0}, "host a (rank 1) for "},
+                        Case{{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0},
+                             "host a (ranks 1, 3, 5, 7, 9, 11, 13, 15 and 4 more) for "}}) {
+    std::vector<std::unique_ptr<NodeWords>> all;
+    std::vector<std::string> introductions;
+    std::array<NodeWords*, 2> listeners{};
+    for (std::size_t rank = 0; rank < c.node_of_rank.size(); ++rank) {
+      const int node = c.node_of_rank[rank];
+      NodeWords*& listener = listeners.at(static_cast<std::size_t>(node));
+      all.push_back(std::make_unique<NodeWords>(WordsPlace{.rank = static_cast<int>(rank),
+                                                           .node = node,
+                                                           .nodes = 2,
+                                                           .listens = listener == nullptr,
+                                                           .host = node == 0 ? "a" : "b"}));
+      listener = listener == nullptr ? all.back().get() : listener;
+      introductions.push_back(all.back()->introduction());
+    }
+    for (const auto& one : all) {
+      one->meet(introductions);
+    }
+    const auto speaker = c.node_of_rank.size() - 1;  // it does not listen, except alone
+    ASSERT_EQ(c.node_of_rank[speaker], 0);
+    all[speaker]->say({"rank 4: x", "rank 5: y"});
+    testing::expect_holds(named(*listeners[1], kSecond), c.text);
+  }
+}
+
+/// Ranks without a watchdog, or without sockets, introduce themselves with nothing or no port.
+TEST(NodeWords, RanksWithoutWordsAreLeftOut) {
+  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  NodeWords second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
+  for (const char* missing : {"", "1 0 0\nb\n", "what", "1 70000 0\nb\n127.0.0.1\n", "1 9 0\nb\nno address\n"}) {
+    first.meet({first.introduction(), missing});
+    first.say({"rank 0: computing step 7"});
+    first.say_goodbye();
+  }
+  second.meet({"", second.introduction()});  // no key
+  second.say({"rank 1: computing step 7"});
+  second.listen(kSecond);
+  EXPECT_EQ(second.silent(0), "");
+}
+
+/// A rank's watchdog speaks while the rank does something else, until it says goodbye.
+TEST(JobEnd, SpeaksOnTheWatchdogsThreadUntilTheEnd) {
+  auto ring = nodes(2);
+  JobEnd end(1000, 0, std::nullopt);
+  end.start_words(std::move(ring[0]), 1);
+  Watchdog watchdog(
+      1, [](const std::string&) {}, [&](const Watchdog::Look& found) { end.look(found); });
+  watchdog.report_after(0);
+  watchdog.pause("computing step 7");
+  hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
+  hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
+  end.end_words();
+  for (int i = 0; i < 200; ++i) {  // as long as two words
+    ring[1]->listen(kSecond);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_EQ(ring[1]->silent(0), "");
+  end.end_words();
+}
+
+}  // namespace
+}  // namespace lockstep::comm::detail
