@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/bucket_marks.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>

@@ -9,9 +9,9 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/bucket_marks.hpp>
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
-#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>

@@ -16,17 +16,24 @@ mpi() {
   on node1 "$mpirun" --mca plm_rsh_agent "$work/agent" --host "node1:$each,node2:$each" -np $((2 * each)) \
     -x LOCKSTEP_TEST_WATCHDOG "$@"
 }
-# without_mpi RANKS-ON-EACH COMMAND...: its status is rank 0's. What is left 5 s later, as it is stopped, is killed, which
-# torchrun's agents do elsewhere.
+# without_mpi RANKS-ON-EACH COMMAND...: its status is rank 0's. Ranks of a host have one parent, as under torchrun's agents.
+# What is left 5 s later, as it is stopped, is killed, which those agents do elsewhere.
 port=29600
+ranks_of_host=$work/ranks
+cat > "$ranks_of_host" << 'EOF'
+for ((local = 0; local < LOCAL_WORLD_SIZE; local++)); do
+  RANK=$((GROUP_RANK * LOCAL_WORLD_SIZE + local)) LOCAL_RANK=$local "$@" &
+  first=${first:-$!}
+done
+wait "$first"
+EOF
 without_mpi() {
-  local each=$1 rank node pids=() status=0
+  local each=$1 node pids=() status=0
   shift
   port=$((port + 1))
-  for ((rank = 0; rank < 2 * each; rank++)); do
-    node=$((rank / each))
-    on "node$((node + 1))" env RANK=$rank WORLD_SIZE=$((2 * each)) LOCAL_RANK=$((rank % each)) LOCAL_WORLD_SIZE="$each" \
-      GROUP_RANK=$node MASTER_ADDR=node1 MASTER_PORT=$port "$@" &
+  for node in 0 1; do
+    on "node$((node + 1))" env WORLD_SIZE=$((2 * each)) LOCAL_WORLD_SIZE="$each" GROUP_RANK=$node MASTER_ADDR=node1 \
+      MASTER_PORT=$port bash "$ranks_of_host" "$@" &
     pids+=($!)
   done
   wait "${pids[0]}" || status=$?
