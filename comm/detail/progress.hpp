@@ -48,7 +48,7 @@ struct Progress {
   /// "computing step 7, 1 of 3 buckets enqueued; on the device step 6: summing bucket 2 of 3"; empty before the first
   /// begin().
   [[nodiscard]] std::string text() const {
-    const std::string what = load(doing);
+    std::string what = load(doing);
     if (what.empty()) {
       return what;
     }
