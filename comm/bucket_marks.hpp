@@ -22,7 +22,7 @@ namespace lockstep::comm {
 /// which step a place is given to, after the device has finished the one before.
 class BucketMarks {
  public:
-  /// For buckets in the order in which they start. compute: of a GPU, whose memory and stream it uses for 4 bytes a
+  /// For buckets in the order in which they start. compute: of a GPU, whose memory and stream it uses for 8 bytes a
   /// bucket, once. comm: a stream of that GPU. Both must outlive this object, and it what was captured. Allocates and
   /// waits. UsageError unless places >= 1.
   BucketMarks(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
