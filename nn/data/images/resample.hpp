@@ -48,6 +48,7 @@ struct ResampleMemory {
   std::vector<Taps> taps_x;
   std::vector<Taps> taps_y;
   std::vector<float> weights;
+  std::vector<float> line;  ///< the part of a picture's row that is read
   std::vector<float> rows;
   std::vector<float> row;
 };
