@@ -50,6 +50,7 @@ std::pair<std::int64_t, std::int64_t> pixels_of(const std::vector<Taps>& all) {
   return {low, high};
 }
 
+/// To the nearest that a byte holds.
 std::uint8_t rounded(float value) {
   return static_cast<std::uint8_t>(static_cast<int>(std::clamp(value + 0.5F, 0.0F, 255.0F)));
 }
@@ -70,9 +71,8 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   const std::size_t across = memory.taps_x.size();
   const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
-  // Four channels at a time, the fourth being the next pixel's first, as processors add four numbers in one
-  // instruction: the fourth sum is overwritten by the next pixel's, and both rows are one number longer for the last
-  // pixel.
+  // A processor adds four floats in one instruction, so each sum takes a fourth channel, the next pixel's first. The
+  // next output overwrites it. `line` and `rows` are one float longer for the last pixel's.
   const auto needed = static_cast<std::size_t>(right - left) * 3;
   memory.line.assign(needed + 1, 0.0F);
   memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + 1);
