@@ -49,6 +49,7 @@ set(_known
   "DNNL::dnnl=DNNL"
   "NCCL::NCCL=NCCL"
   "ZLIB::ZLIB=ZLIB"
+  "LIBDEFLATE::libdeflate=LIBDEFLATE"
   "JPEG::JPEG=JPEG"
   "PNG::PNG=PNG"
   "CUDA::[a-zA-Z_]+=CUDAToolkit"
@@ -104,7 +105,8 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/lockstepConfig.cmake.in
   ${PROJECT_BINARY_DIR}/lockstepConfig.cmake INSTALL_DESTINATION ${_package} PATH_VARS LOCKSTEP_FORTRAN_SOURCES)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake
-  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindGLOO.cmake DESTINATION ${_package} COMPONENT Development)
+  ${CMAKE_CURRENT_LIST_DIR}/FindDNNL.cmake ${CMAKE_CURRENT_LIST_DIR}/FindGLOO.cmake
+  ${CMAKE_CURRENT_LIST_DIR}/FindLIBDEFLATE.cmake DESTINATION ${_package} COMPONENT Development)
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
   DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development)

@@ -22,7 +22,7 @@ if(NOT PROJECT_IS_TOP_LEVEL)
 endif()
 set(LOCKSTEP_BENCH ${_ours} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
 set(LOCKSTEP_FORTRAN ${_ours} CACHE STRING "Build the Fortran module: AUTO, ON or OFF")
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI GLOO ONEDNN OPENMP IMAGES FORTRAN BENCH)
+foreach(library CUDA NCCL CUDNN CUBLASLT MPI GLOO ONEDNN OPENMP IMAGES LIBDEFLATE FORTRAN BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -255,6 +255,14 @@ if(NOT LOCKSTEP_IMAGES STREQUAL "OFF")
   endif()
 endif()
 lockstep_want(IMAGES _found "PNG ${PNG_VERSION_STRING}" "libjpeg-turbo and libpng: apt-get install libjpeg-dev libpng-dev.")
+
+# Fast checksums (runtime/files/crc32.cpp). Without it they are zlib's: the same values.
+set(_found FALSE)
+if(NOT LOCKSTEP_LIBDEFLATE STREQUAL "OFF")
+  find_package(LIBDEFLATE QUIET)
+  set(_found ${LIBDEFLATE_FOUND})
+endif()
+lockstep_want(LIBDEFLATE _found "libdeflate ${LIBDEFLATE_VERSION}" "apt-get install libdeflate-dev.")
 
 set(_found FALSE)
 if(NOT LOCKSTEP_BENCH STREQUAL "OFF")

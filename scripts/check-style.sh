@@ -49,6 +49,8 @@ lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn 
   { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
 lines_with '#include [<"](jpeglib|jerror|turbojpeg|png)\.h' runtime kernels comm nn bindings examples |
   { grep -vE '^nn/data/images/' || true; } | check "libjpeg's and libpng's headers only in nn/data/images"
+lines_with '#include [<"]libdeflate\.h' runtime kernels comm nn bindings examples |
+  { grep -vE '^runtime/files/crc32[.]cpp:' || true; } | check "libdeflate's header only in runtime/files/crc32.cpp"
 lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/mpi/|/lockstep_mpi[.]h:' || true; } | check "mpi.h only in folders named mpi"
 

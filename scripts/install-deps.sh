@@ -10,7 +10,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
-  libtomlplusplus-dev libjpeg-dev libpng-dev)
+  libtomlplusplus-dev libjpeg-dev libpng-dev libdeflate-dev)
 # iproute2 and procps make and watch the two hosts of tests/launch, xz is a part of what bundle-deps.sh makes.
 test_packages=(libgtest-dev libbenchmark-dev iproute2 procps xz-utils)
 slurm=(slurmctld slurmd slurm-client munge)

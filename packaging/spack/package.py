@@ -22,6 +22,7 @@ class Lockstep(CMakePackage, CudaPackage):
     variant("cudnn", default=False, description="Fast convolution on GPUs", when="+cuda")
     variant("onednn", default=True, description="Fast convolution and matrix product on the host")
     variant("images", default=True, description="JPEG and PNG files as training data")
+    variant("libdeflate", default=True, description="Fast checksums; zlib's without it")
     variant("openmp", default=True, description="Threads in an operation on the host")
     variant("fortran", default=True, description="Test the Fortran module, which is installed as source either way")
 
@@ -36,6 +37,7 @@ class Lockstep(CMakePackage, CudaPackage):
     depends_on("onednn@2.6:", when="+onednn")
     depends_on("libjpeg-turbo", when="+images")
     depends_on("libpng@1.6:", when="+images")
+    depends_on("libdeflate", when="+libdeflate")
     depends_on("cuda@13.0:", when="+cuda")
     depends_on("nccl@2.28:", when="+nccl")
     depends_on("cudnn@9.8:", when="+cudnn")
@@ -60,6 +62,7 @@ class Lockstep(CMakePackage, CudaPackage):
             self.define_from_variant("LOCKSTEP_ONEDNN", "onednn"),
             self.define_from_variant("LOCKSTEP_OPENMP", "openmp"),
             self.define_from_variant("LOCKSTEP_IMAGES", "images"),
+            self.define_from_variant("LOCKSTEP_LIBDEFLATE", "libdeflate"),
             self.define_from_variant("LOCKSTEP_FORTRAN", "fortran"),
             self.define_from_variant("LOCKSTEP_CUDA", "cuda"),
             self.define("LOCKSTEP_CUBLASLT", self.spec.satisfies("+cuda")),

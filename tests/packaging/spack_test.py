@@ -22,7 +22,7 @@ def expect(good, text):
         failures.append(text)
 
 
-wanted = {"shared", "mpi", "gloo", "cuda", "cuda_arch", "nccl", "onednn", "openmp", "images", "fortran"}
+wanted = {"shared", "mpi", "gloo", "cuda", "cuda_arch", "nccl", "onednn", "openmp", "images", "libdeflate", "fortran"}
 expect(wanted <= set(recipe.variants), f"variants {sorted(recipe.variants)} lack {sorted(wanted - set(recipe.variants))}")
 version = re.search(r"project\(lockstep VERSION ([0-9.]+)", (source / "CMakeLists.txt").read_text()).group(1)
 expect(recipe.versions == [version], f"versions are {recipe.versions}, CMakeLists.txt says {version}")

@@ -59,7 +59,8 @@ class PackedFile {
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(entries_.size()) - train_; }
   /// By index, 0 <= index < train_size() + test_size(); those of the test come last.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// The bytes of a sample, valid as long as this object. DataError when they have another checksum.
+  /// The bytes of a sample, valid as long as this object. Each call computes their checksum, and DataError says that it
+  /// is another: a part of the time of pixels that libdeflate makes small (LOCKSTEP_LIBDEFLATE).
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
   /// "'out.pack': sample 7 ('train/cat/1.jpg')", for error texts.
   [[nodiscard]] std::string text_of(std::int64_t index) const;

@@ -1,4 +1,6 @@
 // Files in memory, files that appear whole, checksums of bytes.
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -90,6 +92,63 @@ TEST(Crc32, IsZlibs) {
   EXPECT_EQ(crc32_of(bytes("56789"), crc32_of(bytes("1234"))), 0xCBF43926U);
   EXPECT_EQ(crc32_of({}), 0U);
   EXPECT_EQ(crc32_of({}, 7), 7U);
+}
+
+/// Bit by bit, as the definition has it.
+std::uint32_t crc_by_bits(std::span<const std::byte> bytes) {
+  std::uint32_t crc = 0xffffffffU;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<std::uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) {
+      crc = (crc >> 1) ^ ((crc & 1U) != 0 ? 0xedb88320U : 0U);
+    }
+  }
+  return ~crc;
+}
+
+// A library takes other instructions for the bytes before an aligned address, for long blocks and for what is left.
+TEST(Crc32, IsTheDefinitionsForAllLengthsAndAlignments) {
+  std::string content(40000, ' ');
+  std::uint32_t state = 1;
+  for (char& c : content) {
+    state = state * 1664525U + 1013904223U;
+    c = static_cast<char>(state >> 24);
+  }
+  const auto all = bytes(content);
+  for (std::size_t begin = 0; begin < 64; ++begin) {
+    for (std::size_t length = 0; length < 300; ++length) {
+      const auto part = all.subspan(begin, length);
+      ASSERT_EQ(crc32_of(part), crc_by_bits(part)) << length << " bytes from " << begin;
+    }
+  }
+  for (const std::size_t length : {511, 512, 513, 1023, 4095, 4096, 4097, 16385, 32771}) {
+    for (const std::size_t begin : {0, 1, 3, 8, 15, 16, 31, 33, 63}) {
+      const auto part = all.subspan(begin, length);
+      const std::uint32_t expected = crc_by_bits(part);
+      ASSERT_EQ(crc32_of(part), expected) << length << " bytes from " << begin;
+      for (const std::size_t split :
+           {std::size_t{0}, std::size_t{1}, std::size_t{17}, length / 2, length - 1, length}) {
+        ASSERT_EQ(crc32_of(part.subspan(split), crc32_of(part.first(split))), expected)
+            << length << " bytes from " << begin << ", continued after " << split;
+      }
+    }
+  }
+}
+
+TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  std::string content((std::size_t{1} << 21) + 12345, ' ');
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    content[i] = static_cast<char>(i * i / 7);
+  }
+  testing::put_file(path, content);
+  const InputFile file(path);
+  const auto all = bytes(content);
+  EXPECT_EQ(crc32_of(file, 0, content.size()), crc_by_bits(all));
+  EXPECT_EQ(crc32_of(file, 3, content.size() - 5), crc_by_bits(all.subspan(3, content.size() - 5)));
+  EXPECT_EQ(crc32_of(file, 9, 0), 0U);
+  (void)error_of<DataError>([&] { (void)crc32_of(file, 9, content.size()); });
 }
 
 }  // namespace
