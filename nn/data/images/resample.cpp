@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 namespace lockstep::nn::images {
 namespace {
+
+constexpr std::size_t kSums = 16;  // that stay in registers
 
 using Taps = ResampleMemory::Taps;
 
@@ -50,9 +53,57 @@ std::pair<std::int64_t, std::int64_t> pixels_of(const std::vector<Taps>& all) {
   return {low, high};
 }
 
-/// To the nearest that a byte holds.
-std::uint8_t rounded(float value) {
-  return static_cast<std::uint8_t>(static_cast<int>(std::clamp(value + 0.5F, 0.0F, 255.0F)));
+/// Four floats of a vector register, which every processor that this is built for has.
+using Four = float __attribute__((vector_size(16)));
+using Whole = std::int32_t __attribute__((vector_size(16)));
+
+Four four(const float* from) {
+  Four value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+/// The weights of all sums, of as many each as the longest has, which is returned.
+std::size_t padded(const std::vector<Taps>& all, const std::vector<float>& weights, std::vector<float>& out) {
+  std::size_t most = 0;
+  for (const Taps& taps : all) {
+    most = std::max(most, taps.count);
+  }
+  out.assign(all.size() * most, 0.0F);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::copy_n(weights.data() + all[i].begin, all[i].count, out.data() + i * most);
+  }
+  return most;
+}
+
+/// The sums of one row, of `count` weights each; kCount: the same where it is known, else 0.
+template <std::size_t kCount>
+void add_row(const std::vector<Taps>& all, std::int64_t left, std::size_t count, const float* weights,
+             const float* line, float* to) {
+  const std::size_t many = kCount != 0 ? kCount : count;
+  for (const Taps& taps : all) {
+    const float* pixel = line + static_cast<std::size_t>(taps.first - left) * 3;
+    Four sum{};
+    for (std::size_t i = 0; i < many; ++i) {
+      sum += weights[i] * four(pixel + 3 * i);
+    }
+    std::memcpy(to, &sum, sizeof sum);
+    weights += many;
+    to += 3;
+  }
+}
+
+void add_across(const std::vector<Taps>& all, std::int64_t left, std::size_t count, const float* weights,
+                const float* line, float* to) {
+  const auto add = count == 2 ? add_row<2> : count == 3 ? add_row<3> : count == 4 ? add_row<4> : add_row<0>;
+  add(all, left, count, weights, line, to);
+}
+
+/// To the nearest that a byte holds; no sum is negative.
+Whole rounded(Four sum) {
+  const Four up = sum + 0.5F;
+  const Four most = {255, 255, 255, 255};
+  return __builtin_convertvector(up < most ? up : most, Whole);
 }
 
 }  // namespace
@@ -72,10 +123,12 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
   // A processor adds four floats in one instruction, so each sum takes a fourth channel, the next pixel's first. The
-  // next output overwrites it. `line` and `rows` are one float longer for the last pixel's.
+  // next output overwrites it. `line` and `rows` are longer for the last pixel's.
   const auto needed = static_cast<std::size_t>(right - left) * 3;
-  memory.line.assign(needed + 1, 0.0F);
-  memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + 1);
+  // Weights of 0 make all sums equally long, which a processor foresees; they add nothing, not even a bit.
+  const std::size_t most = padded(memory.taps_x, memory.weights, memory.across);
+  memory.line.assign(needed + 3 * most + 1, 0.0F);
+  memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + kSums);
   float* to = memory.rows.data();
   for (std::int64_t row = low; row < high; ++row) {
     const std::uint8_t* from =
@@ -84,43 +137,42 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
     for (std::size_t i = 0; i < needed; ++i) {
       line[i] = static_cast<float>(from[i]);
     }
-    for (const Taps& taps : memory.taps_x) {
-      const float* weight = memory.weights.data() + taps.begin;
-      const float* pixel = line + static_cast<std::size_t>(taps.first - left) * 3;
-      float sum[4] = {0, 0, 0, 0};
-      for (std::size_t i = 0; i < taps.count; ++i) {
-        for (std::size_t c = 0; c < 4; ++c) {
-          sum[c] += weight[i] * pixel[3 * i + c];
-        }
-      }
-      std::copy_n(sum, 4, to);
-      to += 3;
-    }
+    add_across(memory.taps_x, left, most, memory.across.data(), line, to);
+    to += across * 3;
   }
-  // A row at a time, each sum in the order of its taps.
-  memory.row.resize(across * 3);
-  float* sums = memory.row.data();
+  // Sixteen sums at a time stay in registers, each in the order of its taps. The last sixteen overlap those before
+  // them.
+  const std::size_t row = across * 3;
+  memory.row.resize(std::max(row, kSums));
   for (std::size_t i = 0; i < down; ++i) {
     const Taps& taps = memory.taps_y[i];
     const float* weights = memory.weights.data() + taps.begin;
-    const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * across * 3;
-    std::fill_n(sums, across * 3, 0.0F);
-    for (std::size_t t = 0; t < taps.count; ++t, rows += across * 3) {
-      const float weight = weights[t];
-      for (std::size_t j = 0; j < across * 3; ++j) {
-        sums[j] += weight * rows[j];
+    const float* rows = memory.rows.data() + static_cast<std::size_t>(taps.first - low) * row;
+    std::int32_t* sums = memory.row.data();
+    for (std::size_t j = 0; j < row; j += kSums) {
+      const std::size_t first = std::min(j, row < kSums ? 0 : row - kSums);
+      Four sum[4] = {};
+      for (std::size_t t = 0; t < taps.count; ++t) {
+        const float* from = rows + t * row + first;
+        for (std::size_t k = 0; k < 4; ++k) {
+          sum[k] += weights[t] * four(from + 4 * k);
+        }
+      }
+      for (std::size_t k = 0; k < 4; ++k) {
+        const Whole whole = rounded(sum[k]);
+        std::memcpy(sums + first + 4 * k, &whole, sizeof whole);
       }
     }
     if (!transposed) {
-      std::uint8_t* line = out.data() + i * across * 3;
-      for (std::size_t j = 0; j < across * 3; ++j) {
-        line[j] = rounded(sums[j]);
+      std::uint8_t* line = out.data() + i * row;
+      for (std::size_t j = 0; j < row; ++j) {
+        line[j] = static_cast<std::uint8_t>(sums[j]);
       }
       continue;
     }
     for (std::size_t j = 0; j < across; ++j) {
       for (std::size_t c = 0; c < 3; ++c) {
-        out[(j * down + i) * 3 + c] = rounded(sums[3 * j + c]);
+        out[(j * down + i) * 3 + c] = static_cast<std::uint8_t>(sums[3 * j + c]);
       }
     }
   }

@@ -48,9 +48,10 @@ struct ResampleMemory {
   std::vector<Taps> taps_x;
   std::vector<Taps> taps_y;
   std::vector<float> weights;
-  std::vector<float> line;  ///< the part of a picture's row that is read
+  std::vector<float> across;  ///< weights along x
+  std::vector<float> line;    ///< the part of a picture's row that is read
   std::vector<float> rows;
-  std::vector<float> row;
+  std::vector<std::int32_t> row;
 };
 
 /// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
