@@ -36,7 +36,7 @@ constexpr double kMiB = 1 << 20;
 
 struct Options {
   int rounds = 15;
-  int steps = 3;  ///< of each plan in a round
+  int steps = 30;  ///< of each plan in a round
   std::int64_t image = 64;
   std::int64_t batch = 4;  ///< of a rank
   int threads = 1;
@@ -83,8 +83,10 @@ void print(const std::vector<Contender>& all, const std::vector<comm::GradientRa
     std::cout << sizes_text(gradients, each.ends) << '\n';
   }
   const double measured = bench::mean_of(ours.exposed_s);
-  std::cout << "predicted " << seconds_text(trial.exposed_s) << " for ours, " << digits(trial.exposed_s / measured, 3)
-            << " of what was measured; communication is " << digits(trial.slowdown, 2)
+  std::cout << "predicted " << seconds_text(trial.exposed_s) << " +- " << seconds_text(trial.exposed_error_s)
+            << " for ours, " << digits(trial.exposed_s / measured, 3) << " of the " << seconds_text(measured) << " +- "
+            << seconds_text(bench::standard_error_of(ours.exposed_s))
+            << " that was measured (+-: standard error)\ncommunication is " << digits(trial.slowdown, 2)
             << " times as slow beside backward of " << seconds_text(trial.ready_s.back()) << ", which is "
             << digits(trial.drag, 2) << " times as slow beside it\nalone, by MiB:";
   for (double mib = 0.25; mib <= 64; mib *= 4) {
@@ -99,9 +101,9 @@ void print(const std::vector<Contender>& all, const std::vector<comm::GradientRa
                                                 trial.slowdown) -
                               trial.ready_s.back());
   }
-  std::cout << "\n\ntried in " << trial.steps << " trial steps  exposed a step  step      turns  buckets\n";
+  std::cout << "\n\ntried in " << trial.steps << " trial steps        exposed a step  step      turns  buckets\n";
   for (const nn::TriedPlan& each : trial.tried) {
-    std::cout << std::setw(26) << each.name + (each.ends == trial.ends ? " *" : "") << std::setw(16)
+    std::cout << std::setw(28) << each.name + (each.ends == trial.ends ? " *" : "") << std::setw(16)
               << (each.turns > 0 ? seconds_text(each.exposed_s) : "-") << std::setw(10)
               << (each.turns > 0 ? seconds_text(each.step_s) : "-") << std::setw(6) << each.turns
               << sizes_text(gradients, each.ends) << '\n';

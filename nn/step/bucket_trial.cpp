@@ -264,24 +264,47 @@ std::vector<int> with_small_last(const std::vector<int>& ends, const std::vector
   return result;
 }
 
-/// Makes steps with a plan: seconds a step, the mean over the ranks of what is exposed and the maximum of the whole.
-detail::Turn take_turn(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step,
-                       const std::vector<int>& ends, int steps) {
-  trial.replan_buckets(ends);
-  (void)comm::all_gather_value(control, 0);  // all begin together
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < steps; ++i) {
-    step();
+/// Turns of plans on this rank. Ranks tell each other in collect() alone: who waited for the others before each turn
+/// would not have what a run has, that a rank is late because its last update or its batch took long.
+class Turns {
+ public:
+  Turns(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step)
+      : trial_(trial), control_(control), step_(step) {}
+
+  void take(const std::vector<int>& ends, int steps) {
+    trial_.replan_buckets(ends);
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < steps; ++i) {
+      step_();
+    }
+    trial_.synchronize();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    own_.push_back(trial_.reducer().statistics().exposed_s / steps);
+    own_.push_back(seconds / steps);
   }
-  trial.synchronize();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const double exposed = over_ranks(control, {trial.reducer().statistics().exposed_s}, sum).front() / control.size();
-  return {exposed / steps, over_ranks(control, {seconds}, larger).front() / steps};
-}
+
+  /// The means over the ranks.
+  [[nodiscard]] std::vector<detail::Turn> collect() {
+    std::vector<detail::Turn> turns;
+    if (!own_.empty()) {
+      const std::vector<double> all = over_ranks(control_, std::exchange(own_, {}), sum);
+      for (std::size_t i = 0; i < all.size(); i += 2) {
+        turns.push_back({all[i] / control_.size(), all[i + 1] / control_.size()});
+      }
+    }
+    return turns;
+  }
+
+ private:
+  TrainStep& trial_;
+  comm::Communicator& control_;
+  const std::function<void()>& step_;
+  std::vector<double> own_;  ///< exposed and whole, of each turn
+};
 
 /// Tries the plans, and takes the best.
-void try_plans(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step, int steps,
-               const std::vector<comm::NamedPlan>& plans, BucketTrial& result) {
+void try_plans(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step,
+               const BucketTrialOptions& options, const std::vector<comm::NamedPlan>& plans, BucketTrial& result) {
   std::string text;  // ranks with different plans would wait for each other in the first step
   std::vector<std::size_t> buckets;
   for (const comm::NamedPlan& plan : plans) {
@@ -289,24 +312,28 @@ void try_plans(TrainStep& trial, comm::Communicator& control, const std::functio
     buckets.push_back(plan.ends.size());
   }
   comm::require_same_on_all_ranks(control, text);
+  Turns turns(trial, control, step);
   const detail::ContestResult contest = detail::hold_contest(
-      buckets, {.steps = steps, .turn = 1 + trial.steps_under_way()},
-      [&](std::size_t plan, int of_turn) { return take_turn(trial, control, step, plans[plan].ends, of_turn); });
+      buckets,
+      {.steps = options.contest_steps, .turn = 1 + trial.steps_under_way(), .confirm_steps = options.confirm_steps},
+      [&](std::size_t plan, int of_turn) { turns.take(plans[plan].ends, of_turn); }, [&] { return turns.collect(); });
   result.steps += contest.steps;
   for (std::size_t i = 0; i < plans.size(); ++i) {
-    const std::vector<detail::Turn>& turns = contest.turns[i];
-    TriedPlan tried{.name = plans[i].name, .ends = plans[i].ends, .turns = static_cast<int>(turns.size())};
-    for (const detail::Turn& turn : turns) {
-      tried.exposed_s += turn.exposed_s / static_cast<double>(turns.size());
-      tried.step_s += turn.step_s / static_cast<double>(turns.size());
+    const std::vector<detail::Turn>& made = contest.turns[i];
+    TriedPlan tried{.name = plans[i].name, .ends = plans[i].ends, .turns = static_cast<int>(made.size())};
+    if (!made.empty()) {
+      tried.exposed_s = detail::typical(made, &detail::Turn::exposed_s);
+      tried.step_s = detail::typical(made, &detail::Turn::step_s);
     }
     result.tried.push_back(std::move(tried));
   }
-  const TriedPlan& best = result.tried[contest.best];
-  result.ends = best.ends;
-  result.name = best.name;
-  if (best.turns > 0) {
-    result.exposed_s = best.exposed_s;
+  result.ends = plans[contest.best].ends;
+  result.name = plans[contest.best].name;
+  const std::vector<detail::Turn>& told = contest.confirmed.empty() ? contest.turns[contest.best] : contest.confirmed;
+  if (!told.empty()) {
+    const detail::Estimate exposed = detail::exposed_of(told);
+    result.exposed_s = exposed.mean;
+    result.exposed_error_s = exposed.error;
   }
 }
 
@@ -314,9 +341,10 @@ void try_plans(TrainStep& trial, comm::Communicator& control, const std::functio
 
 BucketTrial try_buckets(TrainStep& trial, comm::Communicator& control, const std::function<void()>& step,
                         const BucketTrialOptions& options) {
-  require<UsageError>(options.warm_steps >= 0 && options.steps >= 1 && options.contest_steps >= 0,
-                      "bucket trial: ", options.warm_steps, ", ", options.steps, " and ", options.contest_steps,
-                      " steps, expected at least 0, 1 and 0");
+  require<UsageError>(
+      options.warm_steps >= 0 && options.steps >= 1 && options.contest_steps >= 0 && options.confirm_steps >= 0,
+      "bucket trial: ", options.warm_steps, ", ", options.steps, ", ", options.contest_steps, " and ",
+      options.confirm_steps, " steps, expected at least 0, 1, 0 and 0");
   require<UsageError>(std::isfinite(options.cost_seconds) && options.cost_seconds >= 0,
                       "bucket trial: cost_seconds is ", options.cost_seconds, ", expected at least 0");
   const std::vector<comm::GradientRange> gradients = trial.reducer().gradients();
@@ -390,7 +418,7 @@ BucketTrial try_buckets(TrainStep& trial, comm::Communicator& control, const std
     plans.insert(plans.end(), peers.begin(), peers.end());
     plans.push_back({"1 and 25 MiB, then 1", with_small_last(peers.front().ends, gradients, element_bytes)});
     plans.push_back({"one bucket", one_bucket});
-    try_plans(trial, control, step, options.contest_steps, without_doubles(std::move(plans), gradients, most), result);
+    try_plans(trial, control, step, options, without_doubles(std::move(plans), gradients, most), result);
   }
   comm::require_same_on_all_ranks(control, "the bucket plan" + text_of(result.ends));
   return result;

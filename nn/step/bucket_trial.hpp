@@ -10,11 +10,13 @@
 
 namespace lockstep::nn {
 
-/// warm_steps + 3 / 2 * steps + contest_steps is the most that a trial makes: 79.
+/// warm_steps + 3 / 2 * steps + contest_steps + confirm_steps is the most that a trial makes: 175. Where the exposed
+/// time varies little from step to step it makes less than 100.
 struct BucketTrialOptions {
   int warm_steps = 3;       ///< before the measured ones: first steps allocate and fill caches
   int steps = 8;            ///< with the plan at hand; half as many again with one bucket for everything
   int contest_steps = 64;   ///< with all plans that are tried; 0: none is, the costs decide
+  int confirm_steps = 96;   ///< at most, with the plan that was chosen (detail::hold_contest())
   comm::CostModel cost{};   ///< of the sum of a bucket; empty: measured
   double cost_seconds = 1;  ///< for about which time that is measured
 };
@@ -23,20 +25,23 @@ struct BucketTrialOptions {
 struct TriedPlan {
   std::string name;
   std::vector<int> ends;
-  double exposed_s = 0;  ///< a step, the mean over the ranks: the mean over its turns
-  double step_s = 0;     ///< from begin to end on the rank that takes longest: the same mean
-  int turns = 0;         ///< how often it was its turn; 0: there were too few steps
+  /// What decided: a step, the mean over the ranks; over its turns the mean without the smallest and the largest fifth.
+  double exposed_s = 0;
+  double step_s = 0;  ///< from one step's end to the next one's: the same mean
+  int turns = 0;      ///< how often it was its turn; 0: there were too few steps
 };
 
 /// What trial steps showed, and the plan that follows. The same on every rank.
 struct BucketTrial {
   std::vector<int> ends;  ///< the plan, for comm::BucketOptions::ends
   std::string name;       ///< of it: TriedPlan::name
-  /// How long the compute stream waits for communication in a step, the mean over the ranks: measured with this plan.
+  /// How long the compute stream waits for communication in a step, the mean over the ranks: measured with this plan
+  /// after it was chosen, as the steps that chose it are those in which it was lucky.
   /// Where no plan was tried: what the costs say, and what the trial steps waited beyond what their own plan explains
   /// (for slower ranks and, with zero1, for parameters), which is taken to stay; where they waited less, the same share
   /// of what is left.
   double exposed_s = 0;
+  double exposed_error_s = 0;  ///< the standard error of exposed_s over the steps it is from; 0: not known
   std::vector<TriedPlan> tried;
   int steps = 0;  ///< that were made
   /// When each gradient was ready, in seconds from the first of a step: the median over the steps, the maximum over the

@@ -5,18 +5,11 @@
 #include <numeric>
 #include <utility>
 
+#include <lockstep/runtime/base/error.hpp>
+
 namespace lockstep::nn::detail {
 
 namespace {
-
-double typical(const std::vector<Turn>& turns, double Turn::*value) {
-  std::vector<double> values;
-  values.reserve(turns.size());
-  for (const Turn& turn : turns) {
-    values.push_back(turn.*value);
-  }
-  return trimmed_mean(std::move(values));
-}
 
 /// The step of `a` is clearly longer than that of `b`.
 bool slower(const std::vector<Turn>& a, const std::vector<Turn>& b) {
@@ -71,6 +64,15 @@ std::vector<std::size_t> best_of(const std::vector<std::size_t>& field, std::siz
 
 }  // namespace
 
+double typical(const std::vector<Turn>& turns, double Turn::*value) {
+  std::vector<double> values;
+  values.reserve(turns.size());
+  for (const Turn& turn : turns) {
+    values.push_back(turn.*value);
+  }
+  return trimmed_mean(std::move(values));
+}
+
 double trimmed_mean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t off = values.size() / 5;
@@ -79,18 +81,40 @@ double trimmed_mean(std::vector<double> values) {
   return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
 }
 
+Estimate exposed_of(std::span<const Turn> turns) {
+  Estimate of;
+  const auto n = static_cast<double>(turns.size());
+  for (const Turn& turn : turns) {
+    of.mean += turn.exposed_s / n;
+  }
+  double squares = 0;
+  for (const Turn& turn : turns) {
+    squares += (turn.exposed_s - of.mean) * (turn.exposed_s - of.mean);
+  }
+  of.error = turns.size() > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
+  return of;
+}
+
 ContestResult hold_contest(std::span<const std::size_t> buckets, const ContestOptions& options,
-                           const std::function<Turn(std::size_t, int)>& measure) {
+                           const std::function<void(std::size_t, int)>& make,
+                           const std::function<std::vector<Turn>()>& collect) {
   constexpr double kTie = 0.01;
+  constexpr double kError = 0.05;
+  constexpr int kLeastTurns = 6;
+  constexpr int kLeastSteps = 16;
   ContestResult result;
   result.turns.resize(buckets.size());
-  const int reserve = options.steps / 4;
-  const int all = options.steps - reserve;
-  const auto take_turn = [&](std::size_t plan) {
-    result.turns[plan].push_back(measure(plan, options.turn));
-    result.steps += options.turn;
+  const auto take_turns = [&](const std::vector<std::size_t>& plans) {
+    for (const std::size_t plan : plans) {
+      make(plan, options.turn);
+      result.steps += options.turn;
+    }
+    std::vector<Turn> made = collect();
+    require<StateError>(made.size() == plans.size(), "plan contest: collected ", made.size(), " turns, expected ",
+                        plans.size());
+    return made;
   };
-  std::vector<std::size_t> field(std::min(buckets.size(), static_cast<std::size_t>(all / options.turn)));
+  std::vector<std::size_t> field(std::min(buckets.size(), static_cast<std::size_t>(options.steps / options.turn)));
   std::iota(field.begin(), field.end(), std::size_t{0});
   int stages = 0;
   while ((std::size_t{1} << stages) < field.size()) {
@@ -98,12 +122,17 @@ ContestResult hold_contest(std::span<const std::size_t> buckets, const ContestOp
   }
   for (int stage = 0; stage < stages && field.size() > 1; ++stage) {
     const int a_round = static_cast<int>(field.size()) * options.turn;
-    const int left = all - result.steps;
+    const int left = options.steps - result.steps;
     const int rounds = std::max((left / (stages - stage)) / a_round, left >= a_round ? 1 : 0);
+    std::vector<std::size_t> order;
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t i = 0; i < field.size(); ++i) {
-        take_turn(field[(i + static_cast<std::size_t>(round)) % field.size()]);
+        order.push_back(field[(i + static_cast<std::size_t>(round)) % field.size()]);
       }
+    }
+    const std::vector<Turn> made = take_turns(order);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      result.turns[order[i]].push_back(made[i]);
     }
     const bool last = stage + 1 == stages;
     field = best_of(field, last ? field.size() : (field.size() + 1) / 2, buckets, result.turns);
@@ -120,8 +149,16 @@ ContestResult hold_contest(std::span<const std::size_t> buckets, const ContestOp
       }
     }
   }
-  for (int made = 0; made + options.turn <= reserve; made += options.turn) {
-    take_turn(result.best);
+  const int a_batch = std::max(kLeastTurns, kLeastSteps / options.turn);
+  for (int left = options.confirm_steps / options.turn; left > 0;) {
+    const int turns = std::min(left, a_batch);
+    left -= turns;
+    const std::vector<Turn> made = take_turns(std::vector<std::size_t>(static_cast<std::size_t>(turns), result.best));
+    result.confirmed.insert(result.confirmed.end(), made.begin(), made.end());
+    const Estimate known = exposed_of(result.confirmed);
+    if (known.error <= kError * known.mean) {
+      break;
+    }
   }
   return result;
 }

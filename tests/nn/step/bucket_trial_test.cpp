@@ -226,11 +226,11 @@ BucketTrial on_machine(const Ranks2& ranks, MadeUpMachine& machine, std::int64_t
     reducer.finish();
     step.synchronize();
   };
-  BucketTrialOptions how{.warm_steps = 1, .steps = 4, .contest_steps = 48};
+  BucketTrialOptions how{.warm_steps = 1, .steps = 4, .contest_steps = 48, .confirm_steps = 16};
   how.cost.pieces = {{0, 1e-3 * machine.alpha_ms, 1e-6 * machine.ms_per_kb}};
   BucketTrial trial = try_buckets(step, *ranks.control, one, how);
   EXPECT_EQ(made, trial.steps);
-  EXPECT_LE(trial.steps, 1 + 4 + 2 + 48);
+  EXPECT_LE(trial.steps, 1 + 4 + 2 + 48 + 16);
   EXPECT_EQ(comm::ends_of(step.reducer().buckets()), trial.ends);
   const std::vector<std::string> all = plans(*ranks.control, trial.ends);
   EXPECT_EQ(all[0], all[1]);
@@ -294,9 +294,13 @@ TEST(BucketTrial, OnAMachineOfTheModelTheSearchedPlanWins) {
     EXPECT_GT(trial.exposed_s, 6e-3) << "the last sum";
     EXPECT_NE(named(trial, "as given"), nullptr);
     EXPECT_NE(named(trial, "PyTorch DDP, 1 and 25 MiB"), nullptr);
-    const bool least = std::all_of(trial.tried.begin(), trial.tried.end(), [&](const TriedPlan& other) {
-      return other.ends == trial.ends || other.exposed_s > trial.exposed_s;
-    });
+    const TriedPlan* chosen = named(trial, trial.name);
+    if (chosen == nullptr) {
+      ADD_FAILURE() << trial.name << " is not among " << text_of(trial);
+      return "";
+    }
+    const bool least = std::all_of(trial.tried.begin(), trial.tried.end(),
+                                   [&](const TriedPlan& other) { return 1.01 * other.exposed_s >= chosen->exposed_s; });
     return trial.name.substr(0, 6) == "search" && least ? "" : trial.name + ", " + text_of(trial);
   });
 }
@@ -321,6 +325,41 @@ TEST(BucketTrial, WhereSumsSlowBackwardTheyAreNotBesideIt) {
     const bool blind_hides_more = blind->ends.size() > 1 && blind->exposed_s < trial.exposed_s;
     return beside_nothing && blind_hides_more && trial.drag > 2 ? "" : trial.name + ", " + text_of(trial);
   });
+}
+
+/// The ranks take turns in being late between two steps, by an update or a batch: the others wait for them in each step
+/// of a run, so the trial has to have that, too.
+TEST(BucketTrial, WhoWasLateBetweenStepsIsWaitedFor) {
+  const Ranks2 ranks;
+  if (!ranks.grad->can_overlap()) {
+    GTEST_SKIP() << "this MPI cannot run beside the computing thread";
+  }
+  constexpr std::chrono::milliseconds kLate(20);
+  CpuContext context({.threads = 1});
+  Stream worker = Stream::host_worker("comm");
+  const Model model = small_model();
+  TrainStep step(context, {*ranks.grad, worker}, model, {.max_batch = 4, .count_samples = false});
+  int made = 0;
+  const auto one = [&] {
+    comm::GradientReducer& reducer = step.reducer();
+    reducer.begin_step();
+    for (int i = 0; i < 8; ++i) {
+      for (int write = 0; write < reducer.gradients()[static_cast<std::size_t>(i)].expected_writes; ++write) {
+        reducer.gradient_written(i);
+      }
+    }
+    reducer.finish();
+    step.synchronize();
+    if (++made % 2 == ranks.grad->rank()) {
+      std::this_thread::sleep_for(kLate);
+    }
+  };
+  BucketTrialOptions how{.warm_steps = 0, .steps = 2, .contest_steps = 16, .confirm_steps = 16};
+  how.cost.pieces = {{0, 1e-5, 1e-9}};
+  const BucketTrial trial = try_buckets(step, *ranks.control, one, how);
+  const double half_s = std::chrono::duration<double>(kLate).count() / 2;  // one rank of two waits
+  EXPECT_GT(trial.exposed_s, 0.6 * half_s) << text_of(trial);
+  EXPECT_GT(trial.exposed_error_s, 0);
 }
 
 TEST(BucketTrial, RanksWithOtherCostsAreTold) {
@@ -390,9 +429,9 @@ TEST(BucketTrial, EveryKindOfStepTakesItsPlan) {
     BucketTrial trial;
     with_trainer([&](Trainer& trainer) {
       trial = try_buckets(trainer.train_step(), *ranks.control, [&] { trainer.step(); },
-                          {.warm_steps = 2, .steps = 3, .contest_steps = 16, .cost_seconds = 0.05});
+                          {.warm_steps = 2, .steps = 3, .contest_steps = 16, .confirm_steps = 8, .cost_seconds = 0.05});
       EXPECT_EQ(trainer.position().step, trial.steps);
-      EXPECT_LE(trial.steps, 2 + 3 + 2 + 16);
+      EXPECT_LE(trial.steps, 2 + 3 + 2 + 16 + 8);
     });
     EXPECT_EQ(trial.tried.empty(), kind.strategy == Strategy::zero1) << "whose states are divided by buckets";
     const std::vector<std::string> all = plans(*ranks.control, trial.ends);
@@ -479,6 +518,7 @@ TEST(BucketTrial, OneRankKeepsItsPlanAndMakesNoStep) {
   EXPECT_EQ(trial.exposed_s, 0);
   EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.steps = 0}), UsageError);
   EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.contest_steps = -1}), UsageError);
+  EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.confirm_steps = -1}), UsageError);
   EXPECT_THROW((void)try_buckets(step, *alone, [] {}, {.cost_seconds = std::nan("")}), UsageError);
   EXPECT_THROW((void)step.time_bucket(0, 1), UsageError);
   EXPECT_THROW((void)step.time_bucket(std::int64_t{1} << 40, 1), UsageError);

@@ -753,8 +753,9 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
       options.cuda_graph = CudaGraph::off;
       Trainer trial(context, {*grad, *control, communication}, model, data, options);
       trial.start();
-      const BucketTrial tried = try_buckets(trial.train_step(), *control, [&] { trial.step(); },
-                                            {.warm_steps = 1, .steps = 2, .contest_steps = 12, .cost_seconds = 0});
+      const BucketTrial tried =
+          try_buckets(trial.train_step(), *control, [&] { trial.step(); },
+                      {.warm_steps = 1, .steps = 2, .contest_steps = 12, .confirm_steps = 6, .cost_seconds = 0});
       EXPECT_FALSE(tried.tried.empty());
       EXPECT_EQ(trial.position().step, tried.steps);
       EXPECT_TRUE(std::is_sorted(tried.ready_s.begin(), tried.ready_s.end()));
