@@ -101,7 +101,9 @@ void print(const std::vector<Contender>& all, const std::vector<comm::GradientRa
                                                 trial.slowdown) -
                               trial.ready_s.back());
   }
-  std::cout << "\n\ntried in " << trial.steps << " trial steps        exposed a step  step      turns  buckets\n";
+  std::cout << "\n\n"
+            << std::setw(28) << concat("tried in ", trial.steps, " trial steps")
+            << "exposed a step  step      turns buckets\n";
   for (const nn::TriedPlan& each : trial.tried) {
     std::cout << std::setw(28) << each.name + (each.ends == trial.ends ? " *" : "") << std::setw(16)
               << (each.turns > 0 ? seconds_text(each.exposed_s) : "-") << std::setw(10)

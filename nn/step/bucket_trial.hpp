@@ -27,7 +27,7 @@ struct TriedPlan {
   std::vector<int> ends;
   /// What decided: a step, the mean over the ranks; over its turns the mean without the smallest and the largest fifth.
   double exposed_s = 0;
-  double step_s = 0;  ///< from one step's end to the next one's: the same mean
+  double step_s = 0;  ///< from begin to end: the same means
   int turns = 0;      ///< how often it was its turn; 0: there were too few steps
 };
 
