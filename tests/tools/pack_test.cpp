@@ -58,13 +58,90 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   EXPECT_EQ(pack("--version").code, 0);
   const Ended help = pack("--help");
   EXPECT_EQ(help.code, 0);
-  for (const char* words : {"--store", "--resize", "--skip-damaged", "--data packed:FILE", "Exit codes"}) {
+  for (const char* words : {"--store", "--resize", "--skip-damaged", "--data packed:FILE", "--check", "Exit codes"}) {
     expect_holds(help.output, words);
   }
   expect_refused(pack(""), {"DIR is required", "--help"});
   expect_refused(pack(path("data")), {"FILE is required"});
   expect_refused(pack(path("data") + " x --store jpeg"), {"--store is jpeg, expected files or pixels"});
   expect_refused(pack(path("data") + " x --stoer files"), {"--stoer"});
+  expect_refused(pack("--check"), {"--check"});
+  expect_refused(pack("--check x y"), {"DIR is given beside --check FILE"});
+  expect_refused(pack("--check x --json"), {"--json is given beside --check FILE"});
+  expect_refused(pack("--check x --threads 0"), {"x: cannot be opened"});
+}
+
+/// A file of 30 samples of 12 pixels' bytes, which needs no library for images.
+class PackCheck : public Pack {
+ protected:
+  PackCheck() {
+    nn::PackedWriter writer(file_, nn::PackedStore::pixels, {"cat", "a dog"});
+    for (int i = 0; i < kSamples; ++i) {
+      const std::vector<std::uint8_t> pixels(kBytes, static_cast<std::uint8_t>(i));
+      writer.add(i == kSamples - 1, {i % 2, 2, 2, 1, true, concat("x/", i, ".jpg")}, pixels);
+    }
+    writer.commit();
+    good_ = testing::get_file(file_);
+  }
+  /// With one bit of each of these bytes changed.
+  [[nodiscard]] Ended check(const std::vector<std::size_t>& changed, const std::string& options = {}) const {
+    std::string bytes = good_;
+    for (const std::size_t at : changed) {
+      bytes.at(at) = static_cast<char>(bytes.at(at) ^ 4);
+    }
+    testing::put_file(file_, bytes);
+    return pack("--check " + file_ + " " + options);
+  }
+  static std::size_t place(int sample) { return 16 + kBytes * static_cast<std::size_t>(sample) + 5; }
+
+  static constexpr int kSamples = 30;
+  static constexpr std::size_t kBytes = 12;
+  std::string file_ = path("a.pack");
+  std::string good_;
+};
+
+TEST_F(PackCheck, AWholeFileIsOneLine) {
+  for (const char* options : {"", "--threads 1", "--threads 5"}) {
+    const Ended whole = check({}, options);
+    EXPECT_EQ(whole.code, 0);
+    EXPECT_EQ(whole.output, concat("30 samples, 2 classes, ", good_.size(), " bytes: all checksums right\n"));
+  }
+  EXPECT_EQ(testing::get_file(file_), good_);
+}
+
+TEST_F(PackCheck, DamagedSamplesAreNamed) {
+  for (const int sample : {0, 15, kSamples - 1}) {
+    const Ended ended = check({place(sample)});
+    expect_refused(ended, {"a.pack': 1 of 30 samples are damaged"});
+    ASSERT_EQ(ended.lines().size(), 2U) << ended.output;
+    expect_holds(ended.lines()[0], concat("a.pack': sample ", sample, " of class '", sample % 2 == 0 ? "cat" : "a dog",
+                                          "' ('x/", sample, ".jpg'): CRC-32 "));
+    expect_holds(ended.lines()[0], ", expected ");
+  }
+  std::vector<std::size_t> all;
+  for (int i = 0; i < 27; ++i) {
+    all.push_back(place(i));
+  }
+  const Ended ended = check(all);
+  expect_refused(ended, {"27 of 30 samples are damaged"});
+  ASSERT_EQ(ended.lines().size(), 22U) << ended.output;
+  expect_holds(ended.lines()[19], "sample 19 of class");
+  EXPECT_EQ(ended.lines()[20], "and 7 more");
+}
+
+TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {
+  expect_refused(check({2}), {"is no packed file of lockstep-pack"});
+  expect_refused(check({8}), {"version 5, expected 1"});
+  expect_refused(check({13}), {"CRC-32 ", " of its first and last bytes, expected "});
+  expect_refused(check({16 + kSamples * kBytes + 2}), {"expected "});
+  expect_refused(check({good_.size() - 100}), {"a.pack': CRC-32 ", " of the index, expected "});
+  expect_refused(check({good_.size() - 5}), {"of its first and last bytes"});
+  for (const std::size_t size : {std::size_t{0}, std::size_t{40}, good_.size() / 2, good_.size() - 1}) {
+    testing::put_file(file_, good_.substr(0, size));
+    const Ended ended = pack("--check " + file_);
+    expect_refused(ended, {size == 0 ? "is no packed file" : "it is cut off"});
+    EXPECT_EQ(ended.lines().size(), 1U) << ended.output;
+  }
 }
 
 #if LOCKSTEP_HAS_IMAGES
@@ -148,6 +225,10 @@ TEST_F(Pack, SaysWhatItDoesAndDid) {
     expect_holds(first.output, words);
   }
   expect_refused(pack(call), {path("a.pack"), "exists", "--overwrite"});
+  const Ended checked = pack("--check " + path("a.pack"));
+  EXPECT_EQ(checked.code, 0);
+  EXPECT_EQ(checked.output,
+            concat("9 samples, 3 classes, ", fs::file_size(path("a.pack")), " bytes: all checksums right\n"));
 
   const std::string whole = testing::get_file(path("data/train/c0/0.jpg"));
   testing::put_file(path("data/train/c0/0.jpg"), whole.substr(0, whole.size() - 20));

@@ -1,4 +1,5 @@
-// lockstep-pack DIR FILE: the pictures of a folder in one file, for --data packed:FILE. One process, no mpirun.
+// lockstep-pack DIR FILE: the pictures of a folder in one file, for --data packed:FILE; --check FILE: whether such a
+// file is whole. One process, no mpirun.
 
 #include <chrono>
 #include <cstdint>
@@ -9,6 +10,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 #include "cli/run_alone.hpp"
 #include "tools/lockstep_pack/report.hpp"
@@ -21,6 +23,26 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+/// Prints how far the work is, every five seconds.
+class ProgressLines {
+ public:
+  explicit ProgressLines(std::FILE* to) : to_(to) {}
+  [[nodiscard]] double seconds() const { return seconds_since(begin_); }
+  void operator()(const nn::PackProgress& progress) {
+    constexpr double kEvery = 5;
+    if (const double now = seconds(); now >= last_ + kEvery) {
+      last_ = now;
+      std::fprintf(to_, "  %s\n", tools::pack_progress(progress, now).c_str());
+      std::fflush(to_);
+    }
+  }
+
+ private:
+  std::FILE* to_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double last_ = 0;
+};
+
 /// Writes the file; --json leaves standard output to the summary.
 int pack(nn::PackOptions options, const std::string& store, bool json) {
   require<UsageError>(store == "files" || store == "pixels", "--store is ", store, ", expected files or pixels");
@@ -29,21 +51,25 @@ int pack(nn::PackOptions options, const std::string& store, bool json) {
   const nn::FolderPack pack(options);
   std::fputs(tools::pack_header(pack).c_str(), lines);
   std::fflush(lines);
-  constexpr double kEvery = 5;
-  const auto begin = std::chrono::steady_clock::now();
-  double next = kEvery;
-  const nn::PackSummary summary = pack.write([&](const nn::PackProgress& progress) {
-    const double seconds = seconds_since(begin);
-    if (seconds >= next) {
-      next = seconds + kEvery;
-      std::fprintf(lines, "  %s\n", tools::pack_progress(progress, seconds).c_str());
-      std::fflush(lines);
-    }
-  });
-  const double seconds = seconds_since(begin);
+  ProgressLines progress(lines);
+  const nn::PackSummary summary = pack.write([&](const nn::PackProgress& now) { progress(now); });
+  const double seconds = progress.seconds();
   std::fputs(json ? (tools::pack_json(pack, summary, seconds).text(2) + "\n").c_str()
                   : tools::pack_report(pack, summary, seconds).c_str(),
              stdout);
+  return exit_code::kFinished;
+}
+
+/// Reads the file; standard output has the result alone.
+int check(const std::string& path, int threads) {
+  const nn::PackedFile file(path);
+  ProgressLines progress(stderr);
+  const nn::PackedCheck found =
+      nn::check_packed(file, threads, tools::kNamedDamage, [&](const nn::PackProgress& now) { progress(now); });
+  std::fputs(tools::check_report(file, found).c_str(), stdout);
+  std::fflush(stdout);
+  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ",
+                     file.train_size() + file.test_size(), " samples are damaged");
   return exit_code::kFinished;
 }
 
@@ -58,17 +84,24 @@ int main(int argc, char** argv) {
       "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
       "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
       "                                                                 slowly: a larger file, and other bits\n"
-      "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n\n"
-      "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image, a file that exists; 3 a full disk.",
+      "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
+      "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
+      "                                                                 damaged sample\n\n"
+      "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image or packed file, a file that exists;\n"
+      "3 a full disk.",
       "lockstep-pack");
   nn::PackOptions options;
   options.seed = 1;  // as of train_resnet
   options.threads = default_threads();
   std::string store = "files";
+  std::string checked;
   bool json = false;
-  app.add_option("DIR", options.folder, "train and val or test in it, with a folder of images for each class")
-      ->required();
-  app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-PID until it is whole")->required();
+  CLI::Option* const folder =
+      app.add_option("DIR", options.folder, "train and val or test in it, with a folder of images for each class")
+          ->required();
+  CLI::Option* const out =
+      app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-PID until it is whole")
+          ->required();
   app.add_option("--store", store,
                  "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
                  "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
@@ -81,7 +114,26 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "of that split: train_resnet's --seed")->capture_default_str();
   app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
   app.add_flag("--overwrite", options.overwrite, "replace FILE");
-  app.add_option("--threads", options.threads, "that decode")->capture_default_str();
   app.add_flag("--json", json, "the summary as JSON on standard output; the other lines on standard error");
-  return cli::run_alone(app, argc, argv, [&] { return pack(options, store, json); });
+  CLI::Option* const check_option =
+      app.add_option(
+             "--check", checked,
+             "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
+             "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
+          ->type_name("FILE");
+  check_option->each([=](const std::string& /*path*/) {
+    folder->required(false);
+    out->required(false);
+  });
+  const CLI::Option* const threads = app.add_option("--threads", options.threads, "that decode")->capture_default_str();
+  return cli::run_alone(app, argc, argv, [&] {
+    if (check_option->count() == 0) {
+      return pack(options, store, json);
+    }
+    for (const CLI::Option* const other : app.get_options()) {
+      require<UsageError>(other == check_option || other == threads || other->count() == 0, other->get_name(),
+                          " is given beside --check FILE, expected no more than --threads");
+    }
+    return check(checked, options.threads);
+  });
 }

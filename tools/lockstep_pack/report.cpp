@@ -91,4 +91,19 @@ Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, doubl
   return json;
 }
 
+std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check) {
+  if (check.damaged == 0) {
+    const bool unseen = file.store() == nn::PackedStore::files && !check.decoded;
+    return concat(file.train_size() + file.test_size(), " samples, ", file.class_names().size(), " classes, ",
+                  file.bytes(), " bytes: all checksums right",
+                  unseen ? "; no picture was decoded, as this build reads no JPEG and PNG files" : "", "\n");
+  }
+  std::string text;
+  for (const std::string& damage : check.texts) {
+    text += damage + "\n";
+  }
+  const std::int64_t more = check.damaged - static_cast<std::int64_t>(check.texts.size());
+  return more > 0 ? concat(text, "and ", more, " more\n") : text;
+}
+
 }  // namespace lockstep::tools

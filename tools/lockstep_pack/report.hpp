@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 
+#include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
@@ -15,5 +17,10 @@ namespace lockstep::tools {
 [[nodiscard]] std::string pack_report(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds);
 /// The same for programs, with all damaged images.
 [[nodiscard]] Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds);
+
+/// Damaged samples that check_report() names.
+inline constexpr std::size_t kNamedDamage = 20;
+/// "27 samples, 3 classes, 5204 bytes: all checksums right", or a line for each damaged sample, and how many more.
+[[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
 
 }  // namespace lockstep::tools

@@ -1,18 +1,15 @@
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 
 #include <algorithm>
-#include <condition_variable>
 #include <exception>
 #include <filesystem>
 #include <iterator>
-#include <map>
-#include <mutex>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include <lockstep/nn/data/detail/folder_list.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
+#include <lockstep/nn/data/packed/ahead.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -23,7 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostResize = 8192;
-constexpr int kMostThreads = 1024;
 
 /// A picture as it will be stored.
 struct Prepared {
@@ -32,6 +28,7 @@ struct Prepared {
   bool resized = false;
   std::string damage{};
   std::exception_ptr failed{};
+  [[nodiscard]] std::size_t held() const { return bytes.size(); }
 };
 
 /// Resizes to that shorter side with the taps that evaluation has (centre_crop()), and cuts nothing off.
@@ -84,79 +81,6 @@ Prepared prepare(const PackOptions& options, const std::string& name, std::int32
   return made;
 }
 
-/// Threads that prepare items [0, count) ahead of the caller, who takes them in order.
-class Ahead {
- public:
-  Ahead(std::int64_t count, int threads, std::function<Prepared(std::int64_t)> make)
-      : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
-    for (int i = 0; i < threads; ++i) {
-      try {
-        threads_.emplace_back([this] { work(); });
-      } catch (const std::system_error&) {  // the system has no more: those that there are do the work
-        if (threads_.empty()) {
-          throw;
-        }
-        break;
-      }
-    }
-  }
-  ~Ahead() {
-    {
-      const std::lock_guard lock(mutex_);
-      next_ = count_;
-    }
-    changed_.notify_all();
-    for (std::thread& thread : threads_) {
-      thread.join();
-    }
-  }
-  Ahead(const Ahead&) = delete;
-  Ahead& operator=(const Ahead&) = delete;
-
-  Prepared take() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ready_.count(taken_) > 0; });
-    Prepared item = std::move(ready_.extract(taken_++).mapped());
-    held_ -= item.bytes.size();
-    lock.unlock();
-    changed_.notify_all();
-    return item;
-  }
-
- private:
-  void work() {
-    constexpr std::size_t kMostHeld = std::size_t{1} << 30;
-    std::unique_lock lock(mutex_);
-    while (true) {
-      // The item that the caller waits for is always made.
-      changed_.wait(lock, [this] {
-        return next_ == count_ || next_ == taken_ || (next_ < taken_ + ahead_ && held_ < kMostHeld);
-      });
-      if (next_ == count_) {
-        return;
-      }
-      const std::int64_t i = next_++;
-      lock.unlock();
-      Prepared item = make_(i);
-      lock.lock();
-      held_ += item.bytes.size();
-      ready_.emplace(i, std::move(item));
-      changed_.notify_all();
-    }
-  }
-
-  std::int64_t count_;
-  std::int64_t ahead_;
-  std::function<Prepared(std::int64_t)> make_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::int64_t next_ = 0;   ///< not begun
-  std::int64_t taken_ = 0;  ///< by the caller
-  std::size_t held_ = 0;    ///< bytes in ready_
-  std::map<std::int64_t, Prepared> ready_;
-  std::vector<std::thread> threads_;
-};
-
 void require_output(const PackOptions& options) {
   const fs::path out(options.out);
   std::error_code error;
@@ -180,8 +104,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
                       " beside stored files, expected stored pixels (--store pixels)");
   require<UsageError>(options_.resize >= 0 && options_.resize <= kMostResize, "resize is ", options_.resize,
                       ", expected 0 to ", kMostResize);
-  require<UsageError>(options_.threads >= 1 && options_.threads <= kMostThreads, "threads are ", options_.threads,
-                      ", expected 1 to ", kMostThreads);
+  detail::require_threads(options_.threads);
   detail::FolderList list = detail::list_folder(options_.folder, options_.val_fraction, options_.seed);
   require_output(options_);
   class_names_ = std::move(list.names);
@@ -198,7 +121,7 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   PackSummary summary;
   PackedWriter writer(options_.out, options_.store, class_names_, options_.resize);
   const auto all = static_cast<std::int64_t>(files_.size());
-  Ahead pictures(all, options_.threads, [this](std::int64_t i) {
+  detail::Ahead<Prepared> pictures(all, options_.threads, [this](std::int64_t i) {
     const auto& [name, label] = files_[static_cast<std::size_t>(i)];
     return prepare(options_, name, label);
   });

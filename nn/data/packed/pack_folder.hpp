@@ -26,12 +26,6 @@ struct PackOptions {
   int threads = 1;  ///< that decode, beside the caller, which writes
 };
 
-struct PackProgress {
-  std::int64_t done = 0;  ///< images looked at
-  std::int64_t all = 0;
-  std::uint64_t bytes = 0;  ///< written
-};
-
 struct PackSummary {
   std::int64_t train = 0;
   std::int64_t test = 0;

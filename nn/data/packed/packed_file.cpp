@@ -1,8 +1,8 @@
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
 #include <algorithm>
+#include <cstdio>
 
-#include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
@@ -23,6 +23,12 @@ std::uint64_t number(std::span<const std::byte> bytes, std::size_t at, std::size
 
 std::string_view text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string crc_text(std::uint64_t crc32) {
+  char digits[2 * sizeof crc32 + 1];
+  std::snprintf(digits, sizeof digits, "%08llx", static_cast<unsigned long long>(crc32));
+  return digits;
 }
 
 }  // namespace
@@ -53,6 +59,15 @@ std::string detail::packed_problem(const PackedSample& sample, std::uint64_t byt
   return {};
 }
 
+images::Header detail::packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
+                                     const std::string& text) {
+  const images::Header header = images::read_header(bytes, text);
+  require<DataError>(header.width == sample.width && header.height == sample.height, text, ": a picture of ",
+                     header.width, " x ", header.height, ", expected ", sample.width, " x ", sample.height,
+                     ", as the index has it");
+  return header;
+}
+
 PackedFile::PackedFile(const std::string& path) : file_(path) {
   const std::string shown = printable(path);
   const std::uint64_t size = file_.size();
@@ -66,16 +81,18 @@ PackedFile::PackedFile(const std::string& path) : file_(path) {
   const auto end = file_.bytes(size - Format::kEndBytes, Format::kEndBytes);
   require<DataError>(text(end).substr(48, Format::kEnd.size()) == Format::kEnd, shown,
                      ": has no end of a packed file: it is cut off or damaged");
-  require<DataError>(crc32_of(end.first(60), crc32_of(begin)) == number(end, 60, 4), shown,
-                     ": another CRC-32 of its first and last bytes than written: it is damaged");
+  const std::uint32_t ends_crc = crc32_of(end.first(60), crc32_of(begin));
+  require<DataError>(ends_crc == number(end, 60, 4), shown, ": CRC-32 ", crc_text(ends_crc),
+                     " of its first and last bytes, expected ", crc_text(number(end, 60, 4)), ": it is damaged");
   const std::uint64_t at = number(end, 0, 8);
   const std::uint64_t bytes = number(end, 8, 8);
   const std::uint64_t most = size - Format::kBeginBytes - Format::kEndBytes;
   require<DataError>(bytes <= most && at == size - Format::kEndBytes - bytes, shown, ": index of ", bytes, " bytes at ",
                      at, ", expected one that ends at byte ", size - Format::kEndBytes);
   const auto index = file_.bytes(at, bytes);
-  require<DataError>(crc32_of(index) == number(end, 44, 4), shown,
-                     ": another CRC-32 of the index than written: it is damaged");
+  const std::uint32_t index_crc = crc32_of(index);
+  require<DataError>(index_crc == number(end, 44, 4), shown, ": CRC-32 ", crc_text(index_crc),
+                     " of the index, expected ", crc_text(number(end, 44, 4)), ": it is damaged");
 
   const std::uint64_t train = number(end, 16, 8);
   const std::uint64_t test = number(end, 24, 8);
@@ -150,15 +167,20 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
 std::span<const std::uint8_t> PackedFile::read(std::int64_t index) const {
   const Entry& wanted = entry(index);
   const auto bytes = file_.bytes(wanted.offset, wanted.bytes);
-  require<DataError>(crc32_of(bytes) == wanted.crc32, text_of(index),
-                     ": another CRC-32 than written: the file is damaged");
+  if (const std::uint32_t found = crc32_of(bytes); found != wanted.crc32) {
+    throw DataError(concat(text_of(index), ": CRC-32 ", crc_text(found), ", expected ", crc_text(wanted.crc32),
+                           ": the file is damaged"));
+  }
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
 std::string PackedFile::text_of(std::int64_t index) const {
-  const std::string_view name = sample(index).name;
-  return concat(printable(path()), ": sample ", index, name.empty() ? "" : " (",
-                name.empty() ? std::string() : printable(name), name.empty() ? "" : ")");
+  const PackedSample& told = sample(index);
+  std::string text = concat(printable(path()), ": sample ", index);
+  if (const auto label = static_cast<std::size_t>(told.label); told.label >= 0 && label < class_names_.size()) {
+    text += concat(" of class ", printable(class_names_[label]));
+  }
+  return told.name.empty() ? text : concat(text, " (", printable(told.name), ")");
 }
 
 }  // namespace lockstep::nn

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 /// Images in one file, as lockstep-pack writes them: training without a look at thousands of small files. Numbers are
@@ -52,6 +53,7 @@ class PackedFile {
   explicit PackedFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
+  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< of the file
   [[nodiscard]] PackedStore store() const { return store_; }
   [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< the shorter side, or 0
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
@@ -62,7 +64,7 @@ class PackedFile {
   /// The bytes of a sample, valid as long as this object. Each call computes their checksum, and DataError says that it
   /// is another: a part of the time of pixels that libdeflate makes small (LOCKSTEP_LIBDEFLATE).
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
-  /// "'out.pack': sample 7 ('train/cat/1.jpg')", for error texts.
+  /// "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')", for error texts.
   [[nodiscard]] std::string text_of(std::int64_t index) const;
 
  private:
@@ -82,6 +84,13 @@ class PackedFile {
   std::vector<std::string> class_names_;
   std::string names_;  ///< of all samples
   std::vector<Entry> entries_;
+};
+
+/// How far the writing or the check of a packed file is.
+struct PackProgress {
+  std::int64_t done = 0;  ///< images looked at
+  std::int64_t all = 0;
+  std::uint64_t bytes = 0;  ///< written or read
 };
 
 /// Writes a packed file, which appears with commit(), durable, in place of an older one. FileError when it cannot be
@@ -125,6 +134,11 @@ struct PackedFormat {
 /// What is wrong with a sample of so many bytes; empty: nothing.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
                                          std::size_t classes);
+
+/// The header of a stored JPEG or PNG file, whose bytes read() gave. `text`: text_of() it. DataError when the picture
+/// has another size than the index says. UnsupportedError in a build without the libraries.
+[[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
+                                           const std::string& text);
 
 }  // namespace detail
 }  // namespace lockstep::nn

@@ -30,10 +30,7 @@ class PackedPictures final : public Pictures {
       return opened;
     }
     opened.text = file_->text_of(begin_ + index);
-    opened.header = images::read_header(opened.bytes, opened.text);
-    require<DataError>(opened.header.width == known.width && opened.header.height == known.height, opened.text,
-                       ": a picture of ", opened.header.width, " x ", opened.header.height, ", expected ", known.width,
-                       " x ", known.height, ", as the index has it");
+    opened.header = packed_header(known, opened.bytes, opened.text);
     return opened;
   }
 

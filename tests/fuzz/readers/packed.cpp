@@ -8,6 +8,7 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
 #include "tests/fuzz/support.hpp"
@@ -81,6 +82,8 @@ void check_file(const nn::PackedFile& file, const std::string& bytes) {
             whole;
   }
   check(!whole || bytes.compare(kBegin, all.size(), all) == 0, "samples are not those of the file");
+  const nn::PackedCheck found = nn::check_packed(file, 1, 20, [](const nn::PackProgress&) {});
+  check(found.decoded ? whole || found.damaged > 0 : whole == (found.damaged == 0), found.damaged, " damaged samples");
 }
 
 }  // namespace

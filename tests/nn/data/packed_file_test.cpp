@@ -1,6 +1,7 @@
 // Packed files, byte by byte: what is written, what is refused. Needs no library for images.
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -11,9 +12,11 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 #include "tests/support/files.hpp"
 #include "tests/support/torch_files.hpp"
@@ -148,8 +151,8 @@ TEST_F(PackedFiles, AreWhatTheHeaderSays) {
     const auto bytes = file.read(index);
     EXPECT_EQ(std::string(bytes.begin(), bytes.end()), r.bytes);
   }
-  expect_holds(file.text_of(1), "a.pack': sample 1 ('train/a dog/1.png')");
-  EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2")) << file.text_of(2);
+  expect_holds(file.text_of(1), "a.pack': sample 1 of class 'a dog' ('train/a dog/1.png')");
+  EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2 of class 'a dog'")) << file.text_of(2);
 }
 
 TEST_F(PackedFiles, EveryBitCounts) {
@@ -163,6 +166,55 @@ TEST_F(PackedFiles, EveryBitCounts) {
       ASSERT_FALSE(HasFailure()) << "bit " << bit << " of byte " << at;
     }
   }
+}
+
+/// As check_packed() reads the file at that path.
+PackedCheck checked(const std::string& path, int threads, std::size_t most) {
+  const PackedFile file(path);
+  std::int64_t done = 0;
+  PackedCheck check = check_packed(file, threads, most, [&](const PackProgress& progress) {
+    EXPECT_GT(progress.done, done);
+    EXPECT_EQ(progress.all, file.train_size() + file.test_size());
+    done = progress.done;
+  });
+  EXPECT_EQ(done, file.train_size() + file.test_size());
+  return check;
+}
+
+TEST_F(PackedFiles, ACheckNamesTheDamagedSamples) {
+  PackedWriter writer(path_, PackedStore::pixels, {"cat", "a dog"});
+  for (int i = 0; i < 100; ++i) {
+    writer.add(i >= 90, {i % 2, 2, 2, 1, true, concat("x/", i, ".jpg")}, bytes_of(concat("sample ", 10000 + i)));
+  }
+  writer.commit();
+  const std::string good = testing::get_file(path_);
+  for (const int threads : {1, 3}) {
+    const PackedCheck check = checked(path_, threads, 20);
+    EXPECT_EQ(check.damaged, 0);
+    EXPECT_TRUE(check.texts.empty());
+    EXPECT_FALSE(check.decoded) << "they are pixels";
+  }
+  std::string bytes = good;
+  for (const std::size_t i : {0U, 51U, 52U, 99U}) {
+    bytes[16 + 12 * i] = static_cast<char>(bytes[16 + 12 * i] ^ 1);
+  }
+  testing::put_file(path_, bytes);
+  for (const int threads : {1, 3}) {
+    const PackedCheck check = checked(path_, threads, 20);
+    EXPECT_EQ(check.damaged, 4);
+    ASSERT_EQ(check.texts.size(), 4U);
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "CRC-32 %08x, expected %08x", static_cast<unsigned>(crc32("rample 10000")),
+                  static_cast<unsigned>(crc32("sample 10000")));
+    EXPECT_EQ(check.texts[0],
+              concat(printable(path_), ": sample 0 of class 'cat' ('x/0.jpg'): ", numbers, ": the file is damaged"));
+    expect_holds(check.texts[1], "sample 51 of class 'a dog' ('x/51.jpg')");
+    expect_holds(check.texts[3], "sample 99 of class 'a dog' ('x/99.jpg')");
+    const PackedCheck some = checked(path_, threads, 3);
+    EXPECT_EQ(some.damaged, 4);
+    EXPECT_EQ(some.texts, std::vector(check.texts.begin(), check.texts.begin() + 3));
+  }
+  expect_holds(error_of<UsageError>([&] { (void)checked(path_, 0, 20); }), "threads are 0, expected 1 to 1024");
 }
 
 TEST_F(PackedFiles, EveryByteIsThere) {
@@ -214,7 +266,7 @@ TEST_F(PackedFiles, NumbersThatCannotBeAreNamed) {
   expect_holds(refused(record(0, [](auto& r) { r.orientation = 9; })), "orientation 9");
   expect_holds(refused(record(1, [](auto& r) { r.later = 1; })), "6 bytes at 29, expected them at 28");
   expect_holds(refused(record(1, [](auto& r) { r.later = ~std::uint64_t{0}; })), "expected them at 28");
-  expect_holds(refused(record(2, [](auto& r) { r.other_crc = 1; })), "sample 2: another CRC-32 than written");
+  expect_holds(refused(record(2, [](auto& r) { r.other_crc = 1; })), "sample 2 of class 'a dog': CRC-32 ");
   expect_holds(refused([](Parts& p) { p.records[2].bytes += "x"; }), "13 bytes, expected 12");
   expect_holds(refused([](Parts& p) {
                  p.store = 0;
@@ -321,6 +373,9 @@ TEST_F(PackedFiles, FilesNeedTheLibraries) {
   Parts parts;
   parts.store = 0;
   testing::put_file(path_, parts.text());
+  const PackedCheck check = checked(path_, 1, 20);
+  EXPECT_EQ(check.damaged, 0) << "checksums are compared in every build";
+  EXPECT_FALSE(check.decoded);
   expect_holds(error_of<UsageError>([&] { (void)open_data({.spec = "packed:" + path_}); }),
                "this build reads no JPEG and PNG files: install libjpeg-turbo and libpng");
   expect_holds(error_of<UsageError>([&] { const FolderPack pack({.folder = folder_.path(), .out = path_ + "2"}); }),

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -113,6 +114,9 @@ TEST_F(PackedImages, AreThoseOfTheFolder) {
     EXPECT_EQ(summary.test, 3);
     EXPECT_EQ(summary.bytes, fs::file_size(out_));
     EXPECT_EQ(summary.resized, 0);
+    const PackedCheck check = check_packed(PackedFile(out_), 2, 20, [](const PackProgress&) {});
+    EXPECT_EQ(check.damaged, 0);
+    EXPECT_EQ(check.decoded, store == PackedStore::files);
     for (const bool random : {true, false}) {
       DataOptions given = folder_options();
       given.folder.random_crops = random;
@@ -257,9 +261,18 @@ TEST_F(PackedImages, APictureThatIsNotTheIndexsIsNamed) {
   const DataSplit data = packed(folder_options());
   std::vector<std::uint8_t> image(300);
   expect_holds(error_of<DataError>([&] { data.train->read(0, image); }),
-               "out.pack': sample 0 ('train/a/x.png'): a picture of 33 x 25, expected 33 x 26, as the index has it");
+               "out.pack': sample 0 of class 'a' ('train/a/x.png'): a picture of 33 x 25, expected 33 x 26, as the "
+               "index has it");
   expect_holds(error_of<DataError>([&] { data.test->read(0, image); }),
-               "sample 1 ('val/a/x.png'): damaged or unknown PNG data");
+               "sample 1 of class 'a' ('val/a/x.png'): damaged or unknown PNG data");
+
+  const PackedFile stored(out_);
+  const PackedCheck check = check_packed(stored, 2, 20, [](const PackProgress&) {});
+  EXPECT_TRUE(check.decoded);
+  EXPECT_EQ(check.damaged, 2) << "checksums are right";
+  ASSERT_EQ(check.texts.size(), 2U);
+  expect_holds(check.texts[0], "('train/a/x.png'): a picture of 33 x 25, expected 33 x 26, as the index has it");
+  expect_holds(check.texts[1], "sample 1 of class 'a' ('val/a/x.png'): damaged or unknown PNG data");
 }
 
 TEST_F(PackedImages, BadOptionsAreRefused) {

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::nn::detail {
+
+/// UsageError for a number of threads that nobody means.
+inline void require_threads(int threads) {
+  constexpr int kMost = 1024;
+  require<UsageError>(threads >= 1 && threads <= kMost, "threads are ", threads, ", expected 1 to ", kMost);
+}
+
+/// Threads that make items [0, count) ahead of the caller, who takes them in order: a few for each thread, and no more
+/// when those that wait hold 1 GiB. `make` does not throw. Item::held(): bytes.
+template <class Item>
+class Ahead {
+ public:
+  /// std::system_error when the system gives no thread at all.
+  Ahead(std::int64_t count, int threads, std::function<Item(std::int64_t)> make)
+      : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
+    for (int i = 0; i < threads; ++i) {
+      try {
+        threads_.emplace_back([this] { work(); });
+      } catch (const std::system_error&) {  // the system has no more: those that there are do the work
+        if (threads_.empty()) {
+          throw;
+        }
+        break;
+      }
+    }
+  }
+  ~Ahead() {
+    {
+      const std::lock_guard lock(mutex_);
+      next_ = count_;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) {
+      thread.join();
+    }
+  }
+  Ahead(const Ahead&) = delete;
+  Ahead& operator=(const Ahead&) = delete;
+
+  Item take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ready_.count(taken_) > 0; });
+    Item item = std::move(ready_.extract(taken_++).mapped());
+    held_ -= item.held();
+    lock.unlock();
+    changed_.notify_all();
+    return item;
+  }
+
+ private:
+  void work() {
+    constexpr std::size_t kMostHeld = std::size_t{1} << 30;
+    std::unique_lock lock(mutex_);
+    while (true) {
+      // The item that the caller waits for is always made.
+      changed_.wait(lock, [this] {
+        return next_ == count_ || next_ == taken_ || (next_ < taken_ + ahead_ && held_ < kMostHeld);
+      });
+      if (next_ == count_) {
+        return;
+      }
+      const std::int64_t i = next_++;
+      lock.unlock();
+      Item item = make_(i);
+      lock.lock();
+      held_ += item.held();
+      ready_.emplace(i, std::move(item));
+      changed_.notify_all();
+    }
+  }
+
+  std::int64_t count_;
+  std::int64_t ahead_;
+  std::function<Item(std::int64_t)> make_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t next_ = 0;   ///< not begun
+  std::int64_t taken_ = 0;  ///< by the caller
+  std::size_t held_ = 0;    ///< bytes in ready_
+  std::map<std::int64_t, Item> ready_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace lockstep::nn::detail
