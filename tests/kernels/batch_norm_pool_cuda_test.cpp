@@ -1,5 +1,6 @@
 // The stem on a GPU beyond the cases that all ops share: NaN, values of `valid` that cannot be, the same bits every
 // time.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels/batch_norm_pool_cases.hpp"
@@ -38,6 +39,27 @@ TEST_F(CudaBatchNormPool, NaNIsNotHidden) {
     EXPECT_EQ(std::isnan(y[i]), with) << i;
     EXPECT_EQ(index[i] == ops::kNoWinner, with) << i << ": no gradient passes a NaN, and one passes all else";
   }
+}
+
+/// 2 + 255 / 256 becomes 3 in bf16: it ties with 2 + 256 / 256, and the first of equals wins.
+TEST_F(CudaBatchNormPool, ComparesRoundedValues) {
+  OpCase item =
+      testing::batch_norm_pool_forward_case({{{1, 3, 3, 8}, {{3, 3}, {2, 2}, {0, 0}, {0, 0}}, DType::bf16}, -1});
+  item.inputs[0].start = [](GuardedTensor& x) {
+    std::vector<double> values(x.values().size(), 255);
+    std::fill(values.end() - 8, values.end(), 256);
+    x.assign(values);
+  };
+  item.inputs[1].start = [](GuardedTensor& coefficients) {
+    std::vector<double> values(coefficients.values().size(), 0);
+    std::fill_n(values.begin(), 8, 1.0 / 256);
+    std::fill_n(values.begin() + 8, 8, 2.0);
+    coefficients.assign(values);
+  };
+  OpInstance instance(item, cuda());
+  testing::run_checked(instance);
+  EXPECT_EQ(instance.output(0).values(), std::vector<double>(8, 3));
+  EXPECT_EQ(instance.output(1).values(), std::vector<double>(8, 0));
 }
 
 TEST_F(CudaBatchNormPool, ValidOutsideTheBatchIsTheNearestInside) {
