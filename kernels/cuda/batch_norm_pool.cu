@@ -351,7 +351,7 @@ void batch_norm_pool_backward_reduce(CudaContext& context, const PoolDesc& desc,
     gpu::visit_pieces<T>(aligned, x.shape[3], [&]<int kCount>(std::integral_constant<int, kCount>) {
       const Tiling tiling = tiling_of(x, kCount);
       const auto width = static_cast<int>(x.shape[2]);
-      gpu::launch(backward_sums_kernel<T, kCount>, dim3(tiling.blocks()), dim3(kBlock), 0, context.stream(),
+      gpu::launch(backward_sums_kernel<T, kCount>, dim3(blocks_of(tiling)), dim3(kBlock), 0, context.stream(),
                   stem_of(desc, x, dy), tiling, batch_of(x), tiling.lanes / width, tiling.lanes % width,
                   gpu::data<const T>(dy), winners, gpu::data<const T>(x), gpu::data<const float>(coefficients),
                   pointer<const int64_t>(valid), static_cast<float*>(workspace.data), gpu::tickets(context), to);

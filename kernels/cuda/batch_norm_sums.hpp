@@ -1,10 +1,10 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/detail/batch_norm_tiling.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
 /// What the kernels of batch norm share that take sums over the rows of each channel, or use them: how rows are
@@ -13,8 +13,6 @@ namespace lockstep::ops::batch_norm {
 
 using gpu::Pack;
 using std::int64_t;
-
-inline constexpr int kBlock = 256;
 
 /// The batch: rows are samples * per_sample.
 struct Batch {
@@ -54,33 +52,10 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-inline constexpr int kTile = 8;  // columns of a tile at most: 128 bytes of a row, few chunks for one block to join
-inline constexpr int kNarrowTile = 32;         // the same, in single elements
-inline constexpr int64_t kLeastRows = 8;       // of a thread
-inline constexpr int64_t kMostRows = 64;       // rows of a thread: the rounding errors of its sums grow with them
-inline constexpr int64_t kWantedTiles = 1024;  // pieces of work that fill a large GPU
-
-/// How the sums of (rows, channels) are divided; a column is a thread's part of a row. Depends on the shape only.
-struct Tiling {
-  int64_t channels;
-  int64_t tiles;  // of columns
-  int tile;       // columns
-  int lanes;      // threads that share a column
-  int64_t chunk;  // rows
-  int64_t chunks;
-
-  Tiling(int64_t rows, int64_t channels_, int per_column) : channels(channels_) {
-    const int64_t columns = channels / per_column;
-    const int64_t most = per_column > 1 ? kTile : kNarrowTile;
-    tiles = (columns + most - 1) / most;
-    tile = static_cast<int>((columns + tiles - 1) / tiles);
-    lanes = kBlock / tile;
-    const int64_t wanted = (kWantedTiles + tiles - 1) / tiles;
-    chunk = std::clamp((rows + lanes * wanted - 1) / (lanes * wanted), kLeastRows, kMostRows) * lanes;
-    chunks = std::max((rows + chunk - 1) / chunk, int64_t{1});
-  }
-  [[nodiscard]] unsigned blocks() const { return gpu::blocks_for(tiles * chunks, 1); }
-};
+/// Blocks of a launch that takes all items in a grid-stride loop.
+inline unsigned blocks_of(const Tiling& tiling) {
+  return gpu::blocks_for(tiling.items(), 1);
+}
 
 /// A block's share of a sum: a chunk of a tile.
 struct Item {
@@ -222,10 +197,10 @@ inline Tiling tiling_of(const TensorView& x, int per_column) {
   return {x.numel() / x.shape.back(), x.shape.back(), per_column};
 }
 
-/// Calls f with flag as a std::bool_constant.
+/// f(flag as a std::bool_constant).
 template <class F>
-void visit_flag(bool flag, F&& f) {
-  flag ? f(std::true_type{}) : f(std::false_type{});
+decltype(auto) visit_flag(bool flag, F&& f) {
+  return flag ? f(std::true_type{}) : f(std::false_type{});
 }
 
 }  // namespace lockstep::ops::batch_norm

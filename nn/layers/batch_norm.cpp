@@ -1,4 +1,5 @@
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/layers/layers.hpp>
@@ -34,6 +35,13 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
     ops::reduce_rows(context, frame[all], ops::GradMode::overwrite, frame[sums].reshape({numel}), frame[workspace]);
   });
   return sums;
+}
+
+/// Whether a pass over x is planned as one call, which on a GPU is one launch. Such a forward call could not be
+/// computed again, because it changes running statistics.
+bool in_one_call(PlanBuilder& b, SlotId x, ops::NormPass pass) {
+  return b.fuses() && !b.options().statistics.given() && b.options().recompute == Recompute::off &&
+         ops::batch_norm_fits(b.context(), b.prototype(x), pass);
 }
 
 /// A norm whose backward is planned.
@@ -179,17 +187,21 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
 
   const bool leaves = !has_residual && builder.may_leave_norm(relu);  // the reader's pass computes y on its way
 
+  const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
+  const bool fused = builder.training() && !leaves && !added.valid() && in_one_call(builder, x, ops::NormPass::forward);
+
   SlotId stats;
   SlotId valid;
   SlotId mask;
+  SlotId sums_scratch;
   if (builder.training()) {
     valid = builder.state(StateField::valid);
     const SlotId own = builder.statistics(name() + ".stats", {2 * channels + 1});
-    const SlotId scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
+    sums_scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
     stats = own;
     if (shared) {
-      builder.call("batch_norm stats", {x, valid}, {own, scratch}, 0, [=](Context& context, const Frame& frame) {
-        ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[scratch]);
+      builder.call("batch_norm stats", {x, valid}, {own, sums_scratch}, 0, [=](Context& context, const Frame& frame) {
+        ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[sums_scratch]);
       });
       const SlotId all = gathered(builder, own, name() + ".stats of all ranks");
       stats = builder.statistics(name() + ".shared stats", {2 * channels + 1});
@@ -201,13 +213,13 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                      ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
                                               frame[running_mean], frame[running_var], frame[coefficients]);
                    });
-    } else {
+    } else if (!fused) {
       builder.call("batch_norm coefficients", {x, valid, weight, bias, running_mean, running_var},
-                   {stats, coefficients, running_mean, running_var, scratch}, 0,
+                   {stats, coefficients, running_mean, running_var, sums_scratch}, 0,
                    [=](Context& context, const Frame& frame) {
                      ops::batch_norm_coefficients(context, frame[x], frame[valid], frame[weight], frame[bias], epsilon,
                                                   momentum, frame[stats], frame[running_mean], frame[running_var],
-                                                  frame[coefficients], frame[scratch]);
+                                                  frame[coefficients], frame[sums_scratch]);
                    });
     }
     if (relu && !leaves) {
@@ -228,8 +240,16 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     // Backward reads x, not y; so only without backward may y take the place of x.
     const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
                                                                           : builder.activation(name(), shape);
-    const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};
-    if (added.valid()) {
+    if (fused) {
+      builder.call("batch_norm fused_forward", {x, valid, weight, bias, running_mean, running_var, residual},
+                   {stats, coefficients, running_mean, running_var, y, mask, sums_scratch}, 0,
+                   [=](Context& context, const Frame& frame) {
+                     ops::batch_norm_fused_forward(context, frame[x], frame[valid], frame[weight], frame[bias], epsilon,
+                                                   momentum, frame[residual], relu, frame[stats], frame[running_mean],
+                                                   frame[running_var], frame[coefficients], frame[y], frame[mask],
+                                                   frame[sums_scratch]);
+                   });
+    } else if (added.valid()) {
       builder.call("batch_norm apply_pair", {x, coefficients, residual, added}, {y, mask}, 0,
                    [=](Context& context, const Frame& frame) {
                      ops::batch_norm_apply_pair(context, frame[x], frame[coefficients], frame[residual], frame[added],
@@ -263,6 +283,19 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     const bool stores = b.fuses() && has_residual && b.first_input_gradient(1);
     GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
     const SlotId masked = dresidual.slot;
+    if ((stores || (!has_residual && !dy2.valid())) && b.wants_input_gradient(0) &&
+        in_one_call(b, x, ops::NormPass::backward)) {
+      const GradientTarget dx = b.input_gradient(0, dy, false);
+      b.call("batch_norm fused_backward", {dy, dy2, mask, x, coefficients, stats, valid},
+             {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,
+             [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
+               ops::batch_norm_fused_backward(context, frame[dy], frame[dy2], frame[mask], frame[x],
+                                              frame[coefficients], frame[stats], frame[valid], dweight.mode, frame[own],
+                                              frame[dweight.slot], frame[dbias.slot], frame[masked], frame[dx.slot],
+                                              frame[scratch]);
+             });
+      return;
+    }
     b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
            {own, dweight.slot, dbias.slot, masked, scratch}, 0,
            [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {

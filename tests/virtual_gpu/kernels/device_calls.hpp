@@ -17,6 +17,9 @@ enum class Collective : unsigned char { sync, ballot, shuffle, shuffle_up, shuff
 /// Waits for all threads of the block. The result of __syncthreads_count/_and/_or; 0 for sync.
 int block_barrier(Barrier kind, int predicate, Place place);
 
+/// Waits for all threads of a cooperative launch.
+void grid_barrier(Place place = {__builtin_FILE(), __builtin_LINE()});
+
 /// Waits for the lanes in mask and leaves this lane's result in value (bytes <= 16), all ones where it has no defined
 /// one: a shuffle from a lane that does not take part. ballot: value is an unsigned, the predicate.
 void warp_collective(Collective kind, unsigned mask, int argument, int width, void* value, std::size_t bytes,

@@ -94,7 +94,7 @@ constexpr const char* kBarrierNames[] = {"__syncthreads", "__syncthreads_count",
 constexpr const char* kCollectiveNames[] = {"__syncwarp",     "a vote",           "__shfl_sync",
                                             "__shfl_up_sync", "__shfl_down_sync", "__shfl_xor_sync"};
 
-enum class State : unsigned char { fresh, ready, running, at_barrier, at_collective, exited };
+enum class State : unsigned char { fresh, ready, running, at_barrier, at_collective, at_grid, exited };
 
 struct Slot;
 
@@ -152,6 +152,7 @@ class Machine {
   void run(const Launch& launch, const Schedule& schedule, void (*body)(void*), void* context);
 
   int barrier(Barrier kind, int predicate, Place place);
+  void grid_barrier(Place place);
   void collective(Collective kind, unsigned mask, int argument, int width, void* value, std::size_t bytes, Place place);
   void* shared(const void* key, std::size_t bytes, std::size_t alignment, const char* name, Place place);
   void* dynamic_shared(const char* name, Place place);
@@ -217,6 +218,7 @@ class Machine {
   std::uint64_t next_block_ = 0;
   std::uint64_t stride_ = 1, offset_ = 0;  // of the order of blocks
   std::uint64_t alive_ = 0;                // threads in flight that have not returned
+  std::uint64_t at_grid_ = 0;              // of these, in grid_barrier()
 
   std::deque<Thread*> line_;                             // ascending and descending
   std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // random: the largest key goes first
@@ -589,6 +591,33 @@ void Machine::check_barrier(Slot& slot) {
   }
 }
 
+// The threads that have arrived wait for all of the launch. One that has returned, or waits elsewhere, is a deadlock.
+void Machine::grid_barrier(Place place) {
+  if (!launch_->cooperative) {
+    fail([&] {
+      return text("grid barrier: ", thread_name(*current_), " calls grid_barrier() at ", place,
+                  " in a launch that is not cooperative");
+    });
+  }
+  current_->state = State::at_grid;
+  current_->place = place;
+  if (++at_grid_ == blocks_ * count(launch_->block)) {
+    at_grid_ = 0;
+    race::start_launch(blocks_);  // as between launches: all that was is before all that comes
+    for (Slot& slot : slots_) {
+      race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
+                        &slot.arena->variables);
+      if (schedule_->order == Order::random) {
+        draw_priorities(slot);
+      }
+      for (Thread& thread : slot.threads) {
+        push(thread);
+      }
+    }
+  }
+  wait();
+}
+
 std::string Machine::describe_divergence(const Thread& a, const Thread& b) const {
   return text("divergent block barrier: ", thread_name(a), " waits at ", kBarrierNames[static_cast<int>(a.barrier)],
               " ", a.place, ", but ", thread_name(b), " at ", kBarrierNames[static_cast<int>(b.barrier)], " ", b.place);
@@ -616,7 +645,7 @@ std::string Machine::describe_deadlock() const {
   std::uint64_t waiting = 0;
   for (const Slot& slot : slots_) {
     for (const Thread& thread : slot.threads) {
-      if (thread.state != State::at_barrier && thread.state != State::at_collective) {
+      if (thread.state != State::at_barrier && thread.state != State::at_collective && thread.state != State::at_grid) {
         continue;
       }
       if (++waiting > kMost) {
@@ -625,6 +654,8 @@ std::string Machine::describe_deadlock() const {
       list << "\n  " << thread_name(thread) << " waits at ";
       if (thread.state == State::at_barrier) {
         list << kBarrierNames[static_cast<int>(thread.barrier)];
+      } else if (thread.state == State::at_grid) {
+        list << "grid_barrier";
       } else {
         list << kCollectiveNames[static_cast<int>(thread.collective)] << " mask " << Mask{thread.mask};
       }
@@ -802,6 +833,10 @@ void Machine::check(const Launch& launch) const {
     throw Error(text("launch of '", launch.name, "': invalid block ", block,
                      ", expected extents from 1 to 1024, 1024, 64 and at most 1024 threads"));
   }
+  if (launch.cooperative && count(grid) * count(block) > kMostThreads) {
+    throw Error(text("launch of '", launch.name, "': a cooperative launch of ", count(grid), " blocks of ",
+                     count(block), " threads, expected at most ", kMostThreads, " threads, which run at once"));
+  }
   if (launch.shared_limit > kMostShared || launch.shared_bytes > launch.shared_limit) {
     throw Error(text("launch of '", launch.name, "': too much shared memory: ", launch.shared_bytes,
                      " bytes of dynamic shared memory, allowed are ", std::min(launch.shared_limit, kMostShared)));
@@ -909,6 +944,7 @@ void Machine::run(const Launch& launch, const Schedule& schedule, void (*body)(v
   blocks_ = count(launch.grid);
   next_block_ = 0;
   alive_ = 0;
+  at_grid_ = 0;
   stride_ = 1;
   offset_ = 0;
   std::uint64_t resident = std::max(schedule.resident_blocks, 1u);
@@ -924,7 +960,7 @@ void Machine::run(const Launch& launch, const Schedule& schedule, void (*body)(v
       resident = kChoices[random_() % 4];
     }
   }
-  resident = std::min({resident, most, blocks_});
+  resident = launch.cooperative ? blocks_ : std::min({resident, most, blocks_});
   while (arenas_.size() < resident) {
     void* map = mmap(nullptr, kArena, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) {
@@ -1020,6 +1056,10 @@ void unregister_memory(const void* begin, std::size_t bytes) {
 
 int block_barrier(Barrier kind, int predicate, Place place) {
   return machine().barrier(kind, predicate, place);
+}
+
+void grid_barrier(Place place) {
+  machine().grid_barrier(place);
 }
 
 void warp_collective(Collective kind, unsigned mask, int argument, int width, void* value, std::size_t bytes,

@@ -32,6 +32,9 @@ struct Launch {
   /// Static and dynamic shared memory together; up to kMostShared for a kernel that was given
   /// cudaFuncAttributeMaxDynamicSharedMemorySize.
   std::size_t shared_limit = kDefaultShared;
+  /// All blocks are in flight at once, whatever the schedule says, so that they may call grid_barrier(). At most as
+  /// many as make 4096 threads (Error otherwise).
+  bool cooperative = false;
 };
 
 enum class Order : unsigned char {
@@ -51,7 +54,8 @@ enum class Style : unsigned char {
 struct Schedule {
   Order order = Order::ascending;
   std::uint64_t seed = 0;
-  /// Blocks in flight at a time; 0: one, for random() by seed. At most so many that 4096 threads are in flight.
+  /// Blocks in flight at a time; 0: one, for random() by seed. At most so many that 4096 threads are in flight. All in
+  /// a cooperative launch.
   unsigned resident_blocks = 0;
 
   [[nodiscard]] static Schedule ascending() { return {}; }

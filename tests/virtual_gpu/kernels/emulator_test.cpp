@@ -247,6 +247,16 @@ bool fill_two_case(const Schedule& schedule, Bug bug) {
   return equal(a.values(), std::vector<float>(100, 1.0F)) && equal(b.values(), std::vector<float>(72, 2.0F));
 }
 
+bool pass_round_case(const Schedule& schedule, Bug bug) {
+  constexpr int kBlocks = 5;
+  constexpr int kTurns = 3;
+  Device<float> values(numbers(kBlocks * 32));
+  pass_round({schedule, dim3(kBlocks), dim3(32)}, values.data(), kTurns, bug);
+  std::vector<float> expected = numbers(kBlocks * 32);
+  std::rotate(expected.begin(), expected.begin() + kTurns * 32, expected.end());
+  return equal(values.values(), expected);
+}
+
 bool last_block_case(const Schedule& schedule, Bug bug) {
   constexpr int kBlocks = 70;  // more than threads in a block
   const int n = kBlocks * 64 - 5;
@@ -372,6 +382,9 @@ std::vector<Planted> planted() {
        error("divergent block barrier")},
       {25, "no_barrier_zero", histogram_case, Bug::no_barrier_zero, error("data race on shared 'counts'"), value()},
       {26, "plain_count", histogram_case, Bug::plain_count, error("data race on shared 'counts'"), never(kCannotOrder)},
+      {0, "no_grid_barrier", pass_round_case, Bug::no_grid_barrier, error("data race on byte"), value()},
+      {0, "no_second_barrier", pass_round_case, Bug::no_second_barrier, error("data race on byte"), value()},
+      {0, "one_block_goes_on", pass_round_case, Bug::one_block_goes_on, error("data race on byte"), error("deadlock")},
       {0, "barrier_against_warp", block_sums_case, Bug::barrier_against_warp, error("deadlock"), error("deadlock")},
       {0, "underaligned_shared", through_shared_case, Bug::underaligned_shared,
        never("the processor loads 16 bytes from any address"),
@@ -518,6 +531,19 @@ TEST(Misuse, InvalidGridAndBlock) {
     EXPECT_HAS(message_of([&] { nothing({.grid = dim3(1), .block = block}, {}); }), "invalid block");
   }
   nothing({.grid = dim3(3, 2, 2), .block = dim3(16, 1, 64)}, {});
+}
+
+TEST(Misuse, GridBarrier) {
+  Device<float> values(numbers(200 * 32));
+  const auto pass = [&](unsigned blocks, bool cooperative) {
+    return message_of([&] {
+      pass_round({Schedule::ascending(), dim3(blocks), dim3(32)}, values.data(), 1, Bug::none, cooperative);
+    });
+  };
+  EXPECT_EQ(pass(128, true), "no error");
+  EXPECT_HAS(pass(129, true), "a cooperative launch of 129 blocks of 32 threads, expected at most 4096 threads");
+  EXPECT_HAS(pass(2, false), "calls grid_barrier() at ");
+  EXPECT_HAS(pass(2, false), "in a launch that is not cooperative");
 }
 
 TEST(Misuse, WildPointer) {

@@ -35,7 +35,7 @@ namespace lockstep::gpu::detail {
 
 /// Every CUDA thread gets its own copies of the arguments.
 template <class... Parameters>
-cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+cudaError_t enqueue(void (*kernel)(Parameters...), const emulation::Launch& launch, cudaStream_t stream,
                     const std::tuple<Parameters...>& values) {
   std::array<const void*, sizeof...(Parameters)> pointers{};
   std::size_t count = 0;
@@ -45,8 +45,27 @@ cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::s
     }
   };
   std::apply([&](const auto&... value) { (note(value), ...); }, values);
-  return emulation::queue_kernel({.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream,
-                                 std::span(pointers).first(count), [kernel, values] { std::apply(kernel, values); });
+  return emulation::queue_kernel(launch, stream, std::span(pointers).first(count),
+                                 [kernel, values] { std::apply(kernel, values); });
+}
+
+template <class... Parameters>
+cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                    const std::tuple<Parameters...>& values) {
+  return enqueue(kernel, {.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream, values);
+}
+
+/// For kernels/cuda/grid.hpp.
+template <class... Parameters>
+cudaError_t enqueue_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                             cudaStream_t stream, const std::tuple<Parameters...>& values) {
+  return enqueue(kernel,
+                 {.grid = grid,
+                  .block = block,
+                  .shared_bytes = shared_bytes,
+                  .shared_limit = emulation::kMostShared,
+                  .cooperative = true},
+                 stream, values);
 }
 
 }  // namespace lockstep::gpu::detail

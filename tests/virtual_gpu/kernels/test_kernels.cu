@@ -13,11 +13,16 @@ namespace {
 constexpr unsigned kAll = 0xFFFFFFFFu;
 
 template <class... Parameters, class... Arguments>
+void launch(const Launch& launch, void (*kernel)(Parameters...), const Schedule& schedule, Arguments... arguments) {
+  std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
+  run(launch, schedule, [&] { std::apply(kernel, values); });
+}
+
+template <class... Parameters, class... Arguments>
 void launch(const char* name, void (*kernel)(Parameters...), const Grid& at, std::size_t shared_bytes,
             Arguments... arguments) {
-  std::tuple<Parameters...> values(static_cast<Parameters>(arguments)...);
-  run(Launch{.grid = at.grid, .block = at.block, .shared_bytes = shared_bytes, .name = name}, at.schedule,
-      [&] { std::apply(kernel, values); });
+  launch(Launch{.grid = at.grid, .block = at.block, .shared_bytes = shared_bytes, .name = name}, kernel, at.schedule,
+         arguments...);
 }
 
 // ---- Kernels with mistakes ----
@@ -230,6 +235,25 @@ __global__ void last_block_sum_kernel(float* out, float* partial, unsigned* coun
       *counter = 0;
     }
   }
+}
+
+__global__ void pass_round_kernel(float* values, int turns, Bug bug) {
+  LOCKSTEP_SHARED(float, own, [32]);
+  const int block = static_cast<int>(blockDim.x);
+  const int thread = static_cast<int>(threadIdx.x);
+  own[thread] = values[static_cast<int>(blockIdx.x) * block + thread];
+  for (int turn = 0; turn < turns; ++turn) {
+    if (bug != Bug::no_second_barrier && (bug != Bug::one_block_goes_on || blockIdx.x != 1)) {
+      grid_barrier();
+    }
+    values[static_cast<int>(blockIdx.x) * block + thread] = own[thread];
+    if (bug != Bug::no_grid_barrier) {
+      grid_barrier();
+    }
+    own[thread] = values[static_cast<int>((blockIdx.x + 1) % gridDim.x) * block + thread];
+  }
+  grid_barrier();
+  values[static_cast<int>(blockIdx.x) * block + thread] = own[thread];
 }
 
 __global__ void stepwise_sum_kernel(float* out, const float* in, int n, Bug bug) {
@@ -663,6 +687,10 @@ void fill_two(const Schedule& schedule, float* a, int a_count, float* b, int b_c
 }
 void last_block_sum(const Grid& at, float* out, float* partial, unsigned* counter, const float* in, int n, Bug bug) {
   launch("last_block_sum", last_block_sum_kernel, at, 0, out, partial, counter, in, n, bug);
+}
+void pass_round(const Grid& at, float* values, int turns, Bug bug, bool cooperative) {
+  launch(Launch{.grid = at.grid, .block = at.block, .name = "pass_round", .cooperative = cooperative},
+         pass_round_kernel, at.schedule, values, turns, bug);
 }
 void stepwise_sum(const Grid& at, float* out, const float* in, int n, Bug bug) {
   launch("stepwise_sum", stepwise_sum_kernel, at, 0, out, in, n, bug);

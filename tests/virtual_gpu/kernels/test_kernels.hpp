@@ -44,6 +44,9 @@ enum class Bug : int {
   fence_after_atomic,    //    last-block sum
   barrier_against_warp,  //    __syncthreads here, __syncwarp there
   underaligned_shared,   //    float4 access to a float array
+  no_grid_barrier,       //    before reading what other blocks wrote
+  no_second_barrier,     //    before writing what other blocks read
+  one_block_goes_on,     //    without the grid barrier
 };
 
 /// out[i] = 2 in[i]. Mistakes: past_the_end, no_bounds_check.
@@ -72,6 +75,9 @@ void fill_two(const Schedule& schedule, float* a, int a_count, float* b, int b_c
 /// *out = sum of in: partial sums of the blocks (gridDim.x), joined by the last one. *counter is 0 before and after.
 /// Mistakes: no_threadfence, no_barrier_flag, fence_after_atomic.
 void last_block_sum(const Grid& at, float* out, float* partial, unsigned* counter, const float* in, int n, Bug bug);
+/// A cooperative launch in which each block of 32 threads takes over the values of the next block, `turns` times.
+/// Mistakes: no_grid_barrier, no_second_barrier, one_block_goes_on.
+void pass_round(const Grid& at, float* values, int turns, Bug bug, bool cooperative = true);
 /// out[i] = sum of in[i], in[i + block], .. with a barrier in each step. Mistakes: barrier_in_loop.
 void stepwise_sum(const Grid& at, float* out, const float* in, int n, Bug bug);
 /// Adds to bins (16) how often each value of in occurs. Mistakes: no_barrier_zero, plain_count.

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <lockstep/kernels/batch_norm.hpp>
+
+namespace lockstep::ops {
+
+// Batch norm of a training step as one op a pass. On a GPU that holds what a pass reads in the shared memory of all its
+// multiprocessors (batch_norm_fits) it is one launch, which reads x, and in backward dy, once; else, and for tensors
+// that do not allow 16-byte accesses, two launches. On the host it is the two ops that it names, one after another. The
+// bits are those of these two ops, always.
+//
+// Views as in batch_norm.hpp. Its notes on bits, and on what the first op of a context allocates, hold for these, too.
+
+enum class NormPass : unsigned char { forward, backward };
+
+/// Whether a pass over x is one launch on this context's GPU. A context of the host answers for an H100, for plans that
+/// describe a GPU's work without one. False unless C is a multiple of 8.
+[[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
+
+/// batch_norm_coefficients, then batch_norm_apply. y may be x or residual.
+void batch_norm_fused_forward(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,
+                              const TensorView& bias, double epsilon, double momentum, const TensorView& residual,
+                              bool relu, const TensorView& stats, const TensorView& running_mean,
+                              const TensorView& running_var, const TensorView& coefficients, const TensorView& y,
+                              const TensorView& mask, const TensorView& workspace);
+
+/// batch_norm_backward_reduce, then batch_norm_backward_apply, the latter with masked for dy when it is given. dy2
+/// needs masked: without it g, the sum of both gradients, is kept nowhere (UsageError). dx and masked may each be dy or
+/// dy2, but not each other.
+void batch_norm_fused_backward(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
+                               const TensorView& x, const TensorView& coefficients, const TensorView& stats,
+                               const TensorView& valid, GradMode mode, const TensorView& sums,
+                               const TensorView& dweight, const TensorView& dbias, const TensorView& masked,
+                               const TensorView& dx, const TensorView& workspace);
+
+namespace backend {  // called after the checks of batch_norm_fused.cpp
+OnContext<CpuContext, decltype(ops::batch_norm_fits)> batch_norm_fits;
+
+OnContext<CudaContext, decltype(ops::batch_norm_fits)> batch_norm_fits;
+OnContext<CudaContext, decltype(ops::batch_norm_fused_forward)> batch_norm_fused_forward;
+OnContext<CudaContext, decltype(ops::batch_norm_fused_backward)> batch_norm_fused_backward;
+}  // namespace backend
+
+}  // namespace lockstep::ops

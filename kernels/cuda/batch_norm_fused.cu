@@ -1,0 +1,325 @@
+#include <lockstep/kernels/batch_norm_fused.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cuda/batch_norm_steps.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/grid.hpp>
+#include <lockstep/kernels/cuda/tickets.hpp>
+
+// Each pass is one cooperative launch. A block takes the sums of its items, as in batch_norm.cu and with the same bits,
+// and keeps what it has read of them in shared memory. When all blocks have done so, the last block of each tile has
+// joined the sums, and each block computes the rest of its items from what it has kept: x, and in backward the
+// gradient, cross the memory bus once.
+//
+// In shared memory an item is (rows of the chunk, channels of the tile). A thread writes columns of 16 bytes there, in
+// the order in which it takes its sums, and reads pieces of 8 elements, one byte of the mask, at neighbouring
+// addresses.
+
+namespace lockstep::ops::backend {
+namespace {
+
+using namespace batch_norm;
+
+/// Copies a column to shared memory; to is 16-byte aligned. (gpu::store() names an access to global memory.)
+template <class T>
+__device__ void keep_column(T* to, const gpu::Vector<T>& column) {
+  uint4 bits;
+  memcpy(&bits, &column, 16);
+  *reinterpret_cast<uint4*>(to) = bits;
+}
+
+/// Waits for the sums of all blocks; the rows that count.
+__device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
+  gpu::grid_barrier();
+  return valid_rows(batch, valid);
+}
+
+/// A block's item once its sums are known: which rows and channels of the tensor it is, and this thread's pieces of it.
+/// All threads have 8 channels that stay the same, and every `step`-th row from `first` on.
+template <class T>
+struct Kept {
+  int64_t rows;     // of the item
+  int64_t counted;  // the first ones, which are kept
+  int64_t first;    // `rows` when the thread has no piece
+  int64_t step;
+  int64_t channel;
+  int64_t begin;   // element of the tensor in row 0, and row after row
+  int64_t stride;  // elements
+  int64_t from;    // the same in shared memory, of what the block keeps
+  int width;       // elements
+
+  __device__ Kept(const Tiling& tiling, const Batch& batch, int64_t valid_row, int64_t number, int64_t turn) {
+    const Item item(tiling, number);
+    const int64_t row = item.chunk * tiling.chunk;
+    const auto rows_before = [&](int64_t end) {
+      const int64_t left = end - row;
+      return left < 0 ? 0 : left < tiling.chunk ? left : tiling.chunk;
+    };
+    rows = rows_before(batch.samples * batch.per_sample);
+    counted = rows_before(valid_row);
+    width = tiling.tile * gpu::kPerVector<T>;
+    const int pieces = width / kPiece;  // of a row
+    step = kBlock / pieces;
+    const int lane = static_cast<int>(threadIdx.x) / pieces;
+    const int offset = static_cast<int>(threadIdx.x) % pieces * kPiece;
+    channel = item.tile * width + offset;
+    stride = tiling.channels;
+    first = lane < step && channel < tiling.channels ? lane : rows;
+    begin = row * stride + channel;
+    from = turn * tiling.chunk * width + offset;
+  }
+  [[nodiscard]] __device__ bool counts(int64_t row) const { return row < counted; }
+  [[nodiscard]] __device__ int64_t at(int64_t row) const { return begin + row * stride; }
+  [[nodiscard]] __device__ int64_t kept_at(int64_t row) const { return from + row * width; }
+  [[nodiscard]] __device__ Eight of(const float* values) const {
+    Eight result;
+#pragma unroll
+    for (int j = 0; j < kPiece; ++j) {
+      result.at[j] = values[channel + j];
+    }
+    return result;
+  }
+};
+
+/// Tensors as in stats_kernel and apply_kernel. Moves x, residual and y once, and one bit per element; padding rows of
+/// x are read after the barrier. y may be x or residual.
+template <class T, bool kResidual>
+__global__ void __launch_bounds__(kBlock, 2)
+    forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
+                   unsigned* tickets, float* stats, Finalize to, const T* residual, bool relu, T* y,
+                   std::uint8_t* mask) {
+  LOCKSTEP_DYNAMIC_SHARED(T, kept);
+  constexpr int kCount = gpu::kPerVector<T>;
+  const int column = static_cast<int>(threadIdx.x) % tiling.tile * kCount;
+  const int width = tiling.tile * kCount;
+  sum_moments<kCount>(tiling, batch, x, valid, means, squares, tickets, stats, to,
+                      [&](int64_t turn, int row, const Pack<T, kCount>& raw) {
+                        keep_column(kept + (turn * tiling.chunk + row) * width + column, raw);
+                      });
+  const int64_t valid_row = when_summed(batch, valid);
+  int64_t turn = 0;
+  for (int64_t number = blockIdx.x; number < tiling.tiles * tiling.chunks; number += gridDim.x) {
+    const Kept<T> item(tiling, batch, valid_row, number, turn);
+    Eight scale{};
+    Eight shift{};
+    if (item.first < item.rows) {
+      scale = item.of(to.coefficients);
+      shift = item.of(to.coefficients + tiling.channels);
+    }
+    // kRows rows: the residuals are on their way before the first of them is waited for.
+    const auto take = [&]<int kRows>(int64_t first, std::integral_constant<int, kRows>) {
+      Pack<T, kPiece> raw_residual[kRows];
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        raw_residual[k] = {};
+        if constexpr (kResidual) {
+          raw_residual[k] = gpu::load<kPiece>(residual + item.at(first + k * item.step));
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kRows; ++k) {
+        const int64_t row = first + k * item.step;
+        const Eight value =
+            item.counts(row) ? load_floats<kPiece>(kept + item.kept_at(row)) : load_floats<kPiece>(x + item.at(row));
+        Pack<T, kPiece> result;
+        const unsigned positive = normalise(value, scale, shift, floats(raw_residual[k]), relu, kPiece, result);
+        gpu::store(y + item.at(row), result);
+        if (mask != nullptr) {
+          mask[item.at(row) / kPiece] = static_cast<std::uint8_t>(positive);
+        }
+      }
+    };
+    constexpr int kRows = 4;
+    int64_t row = item.first;
+    for (; row + (kRows - 1) * item.step < item.rows; row += kRows * item.step) {
+      take(row, std::integral_constant<int, kRows>{});
+    }
+    for (; row < item.rows; row += item.step) {
+      take(row, std::integral_constant<int, 1>{});
+    }
+    ++turn;
+  }
+  if (mask != nullptr && blockIdx.x == 0) {  // its last bytes belong to no element
+    const int64_t bytes = batch.samples * batch.per_sample * tiling.channels / kPiece;
+    if (threadIdx.x < (4 - bytes % 4) % 4) {
+      mask[bytes + threadIdx.x] = 0;
+    }
+  }
+}
+
+/// Tensors as in backward_sums_kernel and backward_apply_kernel. Reads the valid rows of dy, dy2 and x and the mask
+/// once and writes dx and, with kStore, masked, all once. kSecond needs kStore: what is kept is of x's type. dx and
+/// masked may each be dy or dy2.
+template <class T, bool kSecond, bool kMask, bool kStore>
+__global__ void __launch_bounds__(kBlock, 2)
+    backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,
+                    const float* stats, const int64_t* valid, T* masked, T* dx, float* partial, unsigned* tickets,
+                    int64_t items) {
+  static_assert(kStore || !kSecond);
+  LOCKSTEP_DYNAMIC_SHARED(T, kept);
+  constexpr int kCount = gpu::kPerVector<T>;
+  const int column = static_cast<int>(threadIdx.x) % tiling.tile * kCount;
+  const int width = tiling.tile * kCount;
+  T* const kept_g = kept + items * tiling.chunk * width;
+  sum_gradients<kSecond, kMask, kStore, false, kCount>(
+      tiling, batch, dy, dy2, mask, norm, norm, valid, masked, partial, tickets,
+      [&](int64_t turn, int64_t row, const Pack<T, kCount>& raw, const Pack<float, kCount>& g) {
+        const int64_t at = (turn * tiling.chunk + row) * width + column;
+        keep_column(kept + at, raw);
+        keep_column(kept_g + at, gpu::rounded<T>(g.at));  // exact: it is a gradient, zero, or rounded already
+      });
+  const int64_t valid_row = when_summed(batch, valid);
+  int64_t turn = 0;
+  for (int64_t number = blockIdx.x; number < tiling.tiles * tiling.chunks; number += gridDim.x) {
+    const Kept<T> item(tiling, batch, valid_row, number, turn);
+    if (item.first < item.rows) {
+      const int64_t channels = tiling.channels;
+      const Slopes<kPiece> slopes(item.of(norm.coefficients), item.of(norm.coefficients + 2 * channels),
+                                  item.of(norm.coefficients + 3 * channels), item.of(norm.to.sums),
+                                  item.of(norm.to.sums + channels), stats[2 * channels]);
+      for (int64_t row = item.first; row < item.rows; row += item.step) {
+        Pack<T, kPiece> result{};
+        if (item.counts(row)) {
+          const Eight value = load_floats<kPiece>(kept + item.kept_at(row));
+          const Eight g = load_floats<kPiece>(kept_g + item.kept_at(row));
+#pragma unroll
+          for (int j = 0; j < kPiece; ++j) {
+            result.at[j] = gpu::from_float<T>(slopes.at(j, g.at[j], value.at[j]));
+          }
+        }
+        gpu::store(dx + item.at(row), result);
+      }
+    }
+    ++turn;
+  }
+}
+
+/// Where a kernel of this pass keeps x; launched with kBlock threads.
+template <class Kernel>
+Residence residence(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
+  return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
+                         [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
+}
+
+/// Calls f(kernel) with the backward kernel for these tensors.
+template <class T, class F>
+void visit_backward(bool second, bool mask, bool store, F f) {
+  visit_flag(mask, [&]<bool kMask>(std::bool_constant<kMask>) {
+    if (second) {
+      f(backward_kernel<T, true, kMask, true>);
+    } else {
+      visit_flag(store, [&]<bool kStore>(std::bool_constant<kStore>) { f(backward_kernel<T, false, kMask, kStore>); });
+    }
+  });
+}
+
+std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensors) {
+  return static_cast<std::size_t>(room.items * tiling.chunk * tiling.tile * tensors) * 16;
+}
+
+}  // namespace
+
+/// All kernels of a pass have room for x: which one it will be is not known yet.
+bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
+  return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
+    constexpr int kCount = gpu::kPerVector<T>;
+    if (x.shape.back() % kCount != 0) {
+      return false;
+    }
+    const Tiling tiling = tiling_of(x, kCount);
+    const auto fits = [&](auto* kernel, int tensors) {
+      return fused_residence(tiling, kCount, tensors, [&](std::size_t bytes) {
+               return gpu::resident_blocks(kernel, kBlock, bytes, context.device());
+             }).blocks > 0;
+    };
+    if (pass == NormPass::forward) {
+      return fits(forward_kernel<T, false>, 1) && fits(forward_kernel<T, true>, 1);
+    }
+    bool all = true;
+    for (const bool mask : {false, true}) {
+      for (const bool second : {false, true}) {
+        for (const bool store : {false, true}) {
+          visit_backward<T>(second, mask, store, [&](auto* kernel) { all = all && fits(kernel, 2); });
+        }
+      }
+    }
+    return all;
+  });
+}
+
+void batch_norm_fused_forward(CudaContext& context, const TensorView& x, const TensorView& valid,
+                              const TensorView& weight, const TensorView& bias, double epsilon, double momentum,
+                              const TensorView& residual, bool relu, const TensorView& stats,
+                              const TensorView& running_mean, const TensorView& running_var,
+                              const TensorView& coefficients, const TensorView& y, const TensorView& mask,
+                              const TensorView& workspace) {
+  const bool launched = gpu::visit_element(x.dtype, "batch_norm_fused_forward", [&]<class T>(std::type_identity<T>) {
+    constexpr int kCount = gpu::kPerVector<T>;
+    if (x.shape.back() % kCount != 0 ||
+        !gpu::aligned_to_vectors(gpu::data<const T>(x), pointer<const T>(residual), gpu::data<const T>(y))) {
+      return false;
+    }
+    const Tiling tiling = tiling_of(x, kCount);
+    return visit_flag(residual.given(), [&]<bool kResidual>(std::bool_constant<kResidual>) {
+      const auto kernel = forward_kernel<T, kResidual>;
+      const Residence room = residence(context, kernel, tiling, kCount, NormPass::forward);
+      if (room.blocks == 0) {
+        return false;
+      }
+      auto* means = static_cast<double*>(workspace.data);
+      auto* squares = reinterpret_cast<float*>(means + tiling.chunks * tiling.channels);
+      gpu::launch_together(kernel, dim3(static_cast<unsigned>(room.blocks)), dim3(kBlock),
+                           shared_bytes(tiling, room, 1), context.stream(), tiling, batch_of(x), gpu::data<const T>(x),
+                           pointer<const int64_t>(valid), means, squares, gpu::tickets(context),
+                           gpu::data<float>(stats),
+                           finalize_to(weight, bias, epsilon, momentum, running_mean, running_var, coefficients),
+                           pointer<const T>(residual), relu, gpu::data<T>(y), pointer<std::uint8_t>(mask));
+      return true;
+    });
+  });
+  if (!launched) {
+    batch_norm_coefficients(context, x, valid, weight, bias, epsilon, momentum, stats, running_mean, running_var,
+                            coefficients, workspace);
+    batch_norm_apply(context, x, coefficients, residual, relu, y, mask);
+  }
+}
+
+void batch_norm_fused_backward(CudaContext& context, const TensorView& dy, const TensorView& dy2,
+                               const TensorView& mask, const TensorView& x, const TensorView& coefficients,
+                               const TensorView& stats, const TensorView& valid, GradMode mode, const TensorView& sums,
+                               const TensorView& dweight, const TensorView& dbias, const TensorView& masked,
+                               const TensorView& dx, const TensorView& workspace) {
+  bool launched = false;
+  gpu::visit_element(x.dtype, "batch_norm_fused_backward", [&]<class T>(std::type_identity<T>) {
+    constexpr int kCount = gpu::kPerVector<T>;
+    if (x.shape.back() % kCount != 0 ||
+        !gpu::aligned_to_vectors(gpu::data<const T>(x), gpu::data<const T>(dy), pointer<const T>(dy2),
+                                 static_cast<const T*>(pointer<T>(masked)), gpu::data<const T>(dx))) {
+      return;
+    }
+    const Tiling tiling = tiling_of(x, kCount);
+    visit_backward<T>(dy2.given(), mask.given(), masked.given(), [&](auto* kernel) {
+      const Residence room = residence(context, kernel, tiling, kCount, NormPass::backward);
+      if (room.blocks == 0) {
+        return;
+      }
+      const NormBackward norm{x, coefficients, sums, dweight, dbias, mode};
+      gpu::launch_together(kernel, dim3(static_cast<unsigned>(room.blocks)), dim3(kBlock),
+                           shared_bytes(tiling, room, 2), context.stream(), tiling, batch_of(x), gpu::data<const T>(dy),
+                           pointer<const T>(dy2), pointer<const std::uint8_t>(mask), summed_of<T>(norm),
+                           gpu::data<const float>(stats), pointer<const int64_t>(valid), pointer<T>(masked),
+                           gpu::data<T>(dx), static_cast<float*>(workspace.data), gpu::tickets(context), room.items);
+      launched = true;
+    });
+  });
+  if (!launched) {
+    batch_norm_backward_reduce(context, dy, dy2, mask, x, coefficients, valid, mode, sums, dweight, dbias, masked,
+                               workspace);
+    batch_norm_backward_apply(context, masked.given() ? masked : dy, {}, masked.given() ? TensorView() : mask, x,
+                              coefficients, sums, stats, valid, dx, {});
+  }
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <lockstep/kernels/cuda/port.hpp>
+
+#if !defined(LOCKSTEP_EMULATE_CUDA)
+#include <cooperative_groups.h>
+#endif
+
+/// Cooperative launches: all blocks run at once, so that they can wait for each other.
+namespace lockstep::gpu {
+
+namespace detail {
+
+#if defined(LOCKSTEP_EMULATE_CUDA)
+
+/// Blocks of the emulated GPU. 24 KB of a block's shared memory are left to its static variables; the emulator
+/// complains about a kernel that has more.
+template <class... Parameters>
+std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t dynamic_bytes, Device) {
+  return dynamic_bytes <= emulation::kMostShared - 24 * 1024 ? kMostBlocks : 0;
+}
+
+#else
+
+template <class... Parameters>
+cudaError_t enqueue_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                             cudaStream_t stream, std::tuple<Parameters...>& values) {
+  return std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        return cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes,
+                                           stream);
+      },
+      values);
+}
+
+template <class... Parameters>
+std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes, Device device) {
+  const cuda::DeviceGuard guard(device);
+  const auto* function = reinterpret_cast<const void*>(kernel);
+  cudaFuncAttributes attributes{};
+  LOCKSTEP_CUDA_CHECK(device, cudaFuncGetAttributes(&attributes, function));
+  int most = 0;
+  LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index));
+  const int most_dynamic = most - static_cast<int>(attributes.sharedSizeBytes);
+  if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
+    return 0;
+  }
+  // All that there is, always: a launch may be captured long before it runs.
+  LOCKSTEP_CUDA_CHECK(device,
+                      cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
+  int each = 0;
+  LOCKSTEP_CUDA_CHECK(device, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, block, dynamic_bytes));
+  int multiprocessors = 0;
+  LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device.index));
+  return std::int64_t{each} * multiprocessors;
+}
+
+#endif
+
+}  // namespace detail
+
+/// How many blocks of a kernel with so much dynamic shared memory run at once on a device that does nothing else; 0
+/// when a block has no room for it. Asks the runtime several times: launchers keep the answer (residents()).
+template <class... Parameters>
+[[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
+                                           Device device) {
+  return detail::resident_blocks(kernel, block, dynamic_bytes, device);
+}
+
+/// resident_blocks() of the context's device, asked once.
+template <class... Parameters>
+[[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
+                                           CudaContext& context) {
+  struct Answers {
+    std::map<std::pair<const void*, std::size_t>, std::int64_t> blocks;
+  };
+  auto& answers = context.library<Answers>([] { return std::make_shared<Answers>(); }).blocks;
+  const std::pair key(reinterpret_cast<const void*>(kernel), dynamic_bytes);
+  const auto found = answers.find(key);
+  if (found != answers.end()) {
+    return found->second;
+  }
+  return answers[key] = resident_blocks(kernel, block, dynamic_bytes, context.device());
+}
+
+/// launch() of a kernel whose blocks call grid_barrier(); at most resident_blocks() of them, else CudaError. It begins
+/// when the device has room for all of its blocks: work on other streams, such as a collective, ends before.
+template <class... Parameters, class... Arguments>
+void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+                     const Stream& stream, Arguments&&... arguments) {
+  static_assert(sizeof...(Parameters) == sizeof...(Arguments), "launch: one argument for each parameter of the kernel");
+  const Device device = stream.device();
+  const cuda::DeviceGuard guard(device);
+  std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
+  LOCKSTEP_CUDA_CHECK(device,
+                      detail::enqueue_together(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
+}
+
+/// Waits for all threads of the launch; each sees afterwards what any has written before. All threads of all blocks
+/// call it.
+#if defined(LOCKSTEP_EMULATE_CUDA)
+using emulation::grid_barrier;
+#else
+__device__ inline void grid_barrier() {
+  cooperative_groups::this_grid().sync();
+}
+#endif
+
+}  // namespace lockstep::gpu

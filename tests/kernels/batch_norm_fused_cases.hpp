@@ -1,0 +1,190 @@
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/batch_norm_fused.hpp>
+
+#include "tests/kernels/batch_norm_calls.hpp"
+
+namespace lockstep::testing {
+
+/// Whether what a fused pass writes lies in what it reads: y in the residual, dx in dy, masked in dy2.
+enum class FusedPlace : unsigned char { apart, in_place };
+
+/// inputs: x, valid, weight, bias, and residual unless y lies in it and starts as it does; outputs: y, stats,
+/// coefficients, running_mean, running_var, and mask when p.relu. With a mask y lies apart: each type rounds what y
+/// starts as, and bits of the mask would differ.
+inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace place = FusedPlace::apart) {
+  const Shape channels{p.shape.back()};
+  const bool in_residual = p.residual && !p.relu && place == FusedPlace::in_place;
+  OpCase item;
+  item.name = name_of_case("fused_forward", p) + (in_residual ? " y in residual" : "");
+  item.dtype = p.dtype;
+  item.inputs = {{"x", p.shape, p.dtype, normal(1, 2, 0.5)},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                 {"weight", channels, parameters_of(p), normal(2)},
+                 {"bias", channels, parameters_of(p), normal(3)}};
+  if (p.residual && !in_residual) {
+    item.inputs.push_back({"residual", p.shape, p.dtype, normal(6)});
+  }
+  item.outputs = {{"y", p.shape, p.dtype, in_residual ? normal(6) : Generator()},
+                  {"stats", Shape{2 * p.shape.back() + 1}, parameters_of(p), {}},
+                  {"coefficients", Shape{4, p.shape.back()}, parameters_of(p), {}},
+                  {"running_mean", channels, parameters_of(p), normal(4)},
+                  {"running_var", channels, parameters_of(p), uniform(5, 0.5, 2)}};
+  if (p.relu) {
+    item.outputs.push_back({"mask", mask_shape(p.shape), DType::u8, {}});
+  }
+  item.workspace_bytes = [=](Context& context) {
+    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
+  };
+  const auto residual = [=](Views in, Views out) { return !p.residual ? TensorView() : in_residual ? out[0] : in[4]; };
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::batch_norm_fused_forward(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[2], in[3], 1e-1, 0.1,
+                                  residual(in, out), p.relu, out[1], out[3], out[4], out[2], out[0],
+                                  p.relu ? out[5] : TensorView(), workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[1]);
+    plain::batch_norm_finalize(out[1], in[2], in[3], 1e-1, 0.1, out[3], out[4], out[2]);
+    plain::batch_norm_apply(in[0], out[2], residual(in, out), p.relu, out[0], p.relu ? out[5] : TensorView());
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = 6.0 * static_cast<double>(p.shape.numel());
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
+  return item;
+}
+
+/// inputs: x, coefficients, stats, valid, then mask when p.relu, and dy and dy2 unless an output lies in them; outputs:
+/// dx, sums, dweight and dbias (when wanted), masked when p.residual. dy2, which p.second asks for, comes with masked.
+inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::GradMode mode,
+                                             FusedPlace place = FusedPlace::apart) {
+  const std::int64_t channels = p.shape.back();
+  const bool second = p.second && p.residual;
+  const bool in_place = place == FusedPlace::in_place;
+  const bool wanted = mode != ops::GradMode::ignore;
+  OpCase item;
+  item.name = concat(name_of_case("fused_backward", p), " mode ", static_cast<int>(mode), in_place ? " in place" : "");
+  item.dtype = p.dtype;
+  item.inputs = {{"x", p.shape, p.dtype, normal(2)},
+                 {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
+                 {"stats", Shape{2 * channels + 1}, parameters_of(p), batch_norm_stats_values(valid_rows_of(p))},
+                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
+  const auto add_input = [&](const char* name, const Shape& shape, DType dtype, const Generator& start) {
+    item.inputs.push_back({name, shape, dtype, start});
+    return item.inputs.size() - 1;
+  };
+  const std::size_t mask = p.relu ? add_input("mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)) : 0;
+  const std::size_t dy = in_place ? 0 : add_input("dy", p.shape, p.dtype, normal(1, 1, 0.5));
+  const std::size_t dy2 = second && !in_place ? add_input("dy2", p.shape, p.dtype, normal(4)) : 0;
+  item.outputs = {{"dx", p.shape, p.dtype, in_place ? normal(1, 1, 0.5) : Generator()},
+                  {"sums", Shape{2, channels}, parameters_of(p), {}}};
+  if (wanted) {
+    const Generator start = mode == ops::GradMode::accumulate ? normal(5) : Generator();
+    item.outputs.push_back({"dweight", Shape{channels}, parameters_of(p), start});
+    item.outputs.push_back({"dbias", Shape{channels}, parameters_of(p), start});
+  }
+  if (p.residual) {
+    item.outputs.push_back({"masked", p.shape, p.dtype, in_place && second ? normal(4) : Generator()});
+  }
+  struct Given {
+    TensorView dy, dy2, mask, valid, dweight, dbias, masked;
+  };
+  const auto given = [=](Views in, Views out) {
+    Given views;
+    views.dy = in_place ? out[0] : in[dy];
+    if (second) {
+      views.dy2 = in_place ? out.back() : in[dy2];
+    }
+    if (p.relu) {
+      views.mask = in[mask];
+    }
+    if (p.valid >= 0) {
+      views.valid = in[3];
+    }
+    if (wanted) {
+      views.dweight = out[2];
+      views.dbias = out[3];
+    }
+    if (p.residual) {
+      views.masked = out.back();
+    }
+    return views;
+  };
+  item.workspace_bytes = [=](Context& context) {
+    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
+  };
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    const Given v = given(in, out);
+    ops::batch_norm_fused_backward(context, v.dy, v.dy2, v.mask, in[0], in[1], in[2], v.valid, mode, out[1], v.dweight,
+                                   v.dbias, v.masked, out[0], workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    const Given v = given(in, out);
+    const GuardedTensor g(p.shape, p.dtype);  // like masked, also where that is not given
+    plain::batch_norm_backward_reduce(v.dy, v.dy2, v.mask, in[0], in[1], v.valid, mode, out[1], v.dweight, v.dbias, g);
+    plain::batch_norm_backward_apply(g, {}, {}, in[0], in[1], out[1], in[2], v.valid, out[0], v.masked);
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = 9.0 * static_cast<double>(p.shape.numel());
+  item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
+  return item;
+}
+
+/// Both passes; `turn` chooses mode and place.
+inline std::vector<OpCase> batch_norm_fused_calls(const BatchNormParams& p, int turn) {
+  const FusedPlace place = turn % 2 == 0 ? FusedPlace::apart : FusedPlace::in_place;
+  return {batch_norm_fused_forward_case(p, place),
+          batch_norm_fused_backward_case(p, static_cast<ops::GradMode>(turn % 3), place)};
+}
+
+/// Channels that a pass in one launch takes and some that it does not (17, 12, 56 in f32: half bytes of the mask); rows
+/// of one chunk, of several, of more than there are blocks; padding of none, of part and of all chunks; no rows.
+inline std::vector<BatchNormParams> batch_norm_fused_params() {
+  const Shape shapes[] = {{0, 8},  {1, 8},   {7, 31, 16}, {5, 3, 64}, {3, 7, 136},    {6, 50, 32},
+                          {4, 17}, {33, 12}, {9, 40, 56}, {2, 1000},  {11, 60, 5, 8}, {12, 111, 24}};
+  std::vector<BatchNormParams> all;
+  int bits = 0;
+  for (const Shape& shape : shapes) {
+    for (const std::int64_t valid : {std::int64_t{-1}, shape[0] / 2}) {
+      all.push_back({shape, DType::f32, valid, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+      bits += 3;
+    }
+  }
+  for (bits = 0; bits < 8; ++bits) {
+    all.push_back({{6, 90, 16}, DType::f32, 5, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
+  }
+  return all;
+}
+
+inline std::vector<OpCase> batch_norm_fused_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    int turn = 0;
+    for (BatchNormParams p : batch_norm_fused_params()) {
+      p.dtype = dtype;
+      for (OpCase& item : batch_norm_fused_calls(p, turn++)) {
+        items.push_back(std::move(item));
+      }
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> batch_norm_fused_device_cases() {
+  std::vector<DeviceCase> items;
+  int turn = 0;
+  for (BatchNormParams p : batch_norm_fused_params()) {
+    for (const std::size_t which : {0, 1}) {
+      append(items, device_cases([&](DType dtype) {
+               p.dtype = dtype;
+               return batch_norm_fused_calls(p, turn)[which];
+             }));
+    }
+    ++turn;
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,143 @@
+// Fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces, tensors that
+// have no room in shared memory, padding that is not to be read, values of `valid` that cannot be.
+#include <cmath>
+
+#include "tests/kernels/batch_norm_fused_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::GradMode;
+using ops::NormPass;
+using testing::BatchNormParams;
+using testing::GuardedTensor;
+using testing::OpCase;
+using testing::OpInstance;
+using testing::Views;
+
+using CudaBatchNormFused = testing::CudaTest;
+
+/// The case with the two ops in place of the one.
+OpCase forward_in_two_ops(const BatchNormParams& p) {
+  OpCase item = testing::batch_norm_fused_forward_case(p);
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::batch_norm_coefficients(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[2], in[3], 1e-1, 0.1, out[1],
+                                 out[3], out[4], out[2], workspace);
+    ops::batch_norm_apply(context, in[0], out[2], p.residual ? in[4] : TensorView(), p.relu, out[0],
+                          p.relu ? out[5] : TensorView());
+  };
+  return item;
+}
+
+OpCase backward_in_two_ops(const BatchNormParams& p) {
+  OpCase item = testing::batch_norm_fused_backward_case(p, GradMode::accumulate);
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    const std::size_t dy = p.relu ? 5 : 4;
+    const TensorView mask = p.relu ? in[4] : TensorView();
+    const TensorView valid = p.valid >= 0 ? in[3] : TensorView();
+    const TensorView masked = p.residual ? out.back() : TensorView();
+    ops::batch_norm_backward_reduce(context, in[dy], p.second && p.residual ? in[dy + 1] : TensorView(), mask, in[0],
+                                    in[1], valid, GradMode::accumulate, out[1], out[2], out[3], masked, workspace);
+    ops::batch_norm_backward_apply(context, p.residual ? masked : in[dy], {}, p.residual ? TensorView() : mask, in[0],
+                                   in[1], out[1], in[2], valid, out[0], {});
+  };
+  return item;
+}
+
+void expect_same_bits(Context& context, const OpCase& one, const OpCase& two) {
+  OpInstance fused(one, context);
+  testing::run_checked(fused);
+  OpInstance apart(two, context);
+  testing::run_checked(apart);
+  for (std::size_t i = 0; i < one.outputs.size(); ++i) {
+    testing::expect_same_bits(fused.output(i), apart.output(i), concat(one.name, ' ', one.outputs[i].name));
+  }
+}
+
+TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
+  for (BatchNormParams p : testing::batch_norm_fused_params()) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      p.dtype = dtype;
+      expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+      expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate),
+                       backward_in_two_ops(p));
+    }
+  }
+}
+
+/// What does not fit into the shared memory of the emulated GPU; a real one has room for the first of them.
+TEST_F(CudaBatchNormFused, WithoutRoomItIsTwoLaunches) {
+  const BatchNormParams p{{19, 500, 32}, DType::f32, 18, true, true, true};
+  expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+  expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
+  const auto fits = [&](const Shape& shape, NormPass pass) {
+    return ops::batch_norm_fits(cuda(), TensorView(nullptr, DType::bf16, cuda().device(), shape), pass);
+  };
+  for (const NormPass pass : {NormPass::forward, NormPass::backward}) {
+    EXPECT_TRUE(fits({8, 20, 32}, pass));
+    EXPECT_FALSE(fits({8, 20, 17}, pass)) << "columns of 16 bytes";
+    EXPECT_FALSE(fits({4096, 64, 64, 64}, pass)) << "2 GB";
+  }
+}
+
+TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 62;
+  for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{7}, kMost, -kMost}) {
+    const BatchNormParams meant{{6, 60, 16}, DType::f32, told < 0 ? 0 : 6, true, true, true};
+    for (const std::size_t which : {0, 1}) {
+      OpCase item = testing::batch_norm_fused_calls(meant, 0)[which];
+      OpInstance right(item, cuda());
+      testing::run_checked(right);
+      item.inputs[which == 0 ? 1 : 3].start = testing::constant(static_cast<double>(told));
+      OpInstance wrong(item, cuda());
+      testing::run_checked(wrong);
+      for (std::size_t i = 0; i < item.outputs.size(); ++i) {
+        testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
+      }
+    }
+  }
+}
+
+/// NaN in the padding: it takes no part in any sum, and its gradient is 0. y of it is NaN, as of every NaN.
+TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
+  const BatchNormParams p{{6, 70, 16}, DType::f32, 4, true, true, true};
+  const auto with_padding = [](const testing::Generator& start) {
+    return [=](GuardedTensor& x) {
+      start(x);
+      std::vector<double> values = x.values();
+      std::fill(values.begin() + 4 * 70 * 16, values.end(), std::nan(""));
+      x.assign(values);
+    };
+  };
+  for (const std::size_t which : {0, 1}) {
+    OpCase clean = testing::batch_norm_fused_calls(p, 0)[which];
+    OpCase item = clean;
+    for (auto& input : item.inputs) {
+      if (input.shape == p.shape) {
+        input.start = with_padding(input.start);
+      }
+    }
+    OpInstance with(item, cuda());
+    testing::run_checked(with);
+    OpInstance without(clean, cuda());
+    testing::run_checked(without);
+    for (std::size_t i = which == 0 ? 1 : 0; i + (which == 0 ? 1 : 0) < item.outputs.size(); ++i) {
+      testing::expect_same_bits(with.output(i), without.output(i), concat(item.name, ' ', item.outputs[i].name));
+    }
+    if (which == 0) {
+      EXPECT_TRUE(std::isnan(with.output(0).values().back()));
+    }
+  }
+}
+
+TEST_F(CudaBatchNormFused, SameBitsEveryTime) {
+  const BatchNormParams p{{6, 90, 16}, DType::bf16, 5, true, true, true};
+  for (const OpCase& item : testing::batch_norm_fused_calls(p, 0)) {
+    testing::expect_repeatable(item, cuda());
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
