@@ -7,7 +7,8 @@ namespace lockstep::ops {
 // Batch norm of a training step as one op a pass. On a GPU that holds what a pass reads in the shared memory of all its
 // multiprocessors (batch_norm_fits) it is one launch, which reads x, and in backward dy, once; else, and for tensors
 // that do not allow 16-byte accesses, two launches. On the host it is the two ops that it names, one after another. The
-// bits are those of these two ops, always.
+// bits are those of these two ops; on a GPU a test sees to it that the compiler fuses multiplications and additions
+// alike in all of their kernels.
 //
 // Views as in batch_norm.hpp. Its notes on bits, and on what the first op of a context allocates, hold for these, too.
 

@@ -7,8 +7,8 @@
 
 namespace lockstep::ops::backend {
 
-/// For an H100 with 132 multiprocessors of 228 KB: of two blocks each the registers allow no more, of each block the
-/// driver takes 1 KB and the kernels' own variables up to 24.
+/// For an H100 with 132 multiprocessors of 228 KB. Registers allow two blocks each; of a block the driver takes 1 KB
+/// and the kernels' own variables up to 24.
 bool batch_norm_fits(const CpuContext& /*context*/, const TensorView& x, NormPass pass) {
   const std::int64_t channels = x.shape.back();
   const int per_column = 16 / static_cast<int>(size_of(x.dtype));

@@ -36,8 +36,8 @@ __device__ int64_t when_summed(const Batch& batch, const int64_t* valid) {
   return valid_rows(batch, valid);
 }
 
-/// A block's item once its sums are known: which rows and channels of the tensor it is, and this thread's pieces of it.
-/// All threads have 8 channels that stay the same, and every `step`-th row from `first` on.
+/// A block's item once its sums are known, the turn-th that it keeps: which rows and channels of the tensor it is, and
+/// this thread's pieces of it. All threads have 8 channels that stay the same, and every `step`-th row from `first` on.
 template <class T>
 struct Kept {
   int64_t rows;     // of the item
@@ -47,7 +47,7 @@ struct Kept {
   int64_t channel;
   int64_t begin;   // element of the tensor in row 0, and row after row
   int64_t stride;  // elements
-  int64_t from;    // the same in shared memory, of what the block keeps
+  int64_t from;    // element of row 0 in what the block keeps
   int width;       // elements
 
   __device__ Kept(const Tiling& tiling, const Batch& batch, int64_t valid_row, int64_t number, int64_t turn) {
@@ -83,8 +83,8 @@ struct Kept {
   }
 };
 
-/// Tensors as in stats_kernel and apply_kernel. Moves x, residual and y once, and one bit per element; padding rows of
-/// x are read after the barrier. y may be x or residual.
+/// Tensors as in stats_kernel and apply_kernel (batch_norm.cu). Moves x, residual and y once, and one bit per element;
+/// padding rows of x are read after the barrier. y may be x or residual.
 template <class T, bool kResidual>
 __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -149,9 +149,9 @@ __global__ void __launch_bounds__(kBlock, 2)
   }
 }
 
-/// Tensors as in backward_sums_kernel and backward_apply_kernel. Reads the valid rows of dy, dy2 and x and the mask
-/// once and writes dx and, with kStore, masked, all once. kSecond needs kStore: what is kept is of x's type. dx and
-/// masked may each be dy or dy2.
+/// Tensors as in backward_sums_kernel and backward_apply_kernel (batch_norm.cu); items: of a block, at most. Reads the
+/// valid rows of dy, dy2 and x and the mask once and writes dx and, with kStore, masked, all once. kSecond needs
+/// kStore: what is kept is of x's type. dx and masked may each be dy or dy2.
 template <class T, bool kSecond, bool kMask, bool kStore>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 /// Where a kernel of this pass keeps x; launched with kBlock threads.
 template <class Kernel>
-Residence residence(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
+Residence residence_on(CudaContext& context, Kernel* kernel, const Tiling& tiling, int per_column, NormPass pass) {
   return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2,
                          [&](std::size_t bytes) { return gpu::resident_blocks(kernel, kBlock, bytes, context); });
 }
@@ -221,7 +221,8 @@ std::size_t shared_bytes(const Tiling& tiling, const Residence& room, int tensor
 
 }  // namespace
 
-/// All kernels of a pass have room for x: which one it will be is not known yet.
+/// All kernels of a pass have room for x: which one it will be is not known yet. They are loaded here, when a step is
+/// planned, and not while it is captured.
 bool batch_norm_fits(const CudaContext& context, const TensorView& x, NormPass pass) {
   return gpu::visit_element(x.dtype, "batch_norm_fits", [&]<class T>(std::type_identity<T>) {
     constexpr int kCount = gpu::kPerVector<T>;
@@ -264,7 +265,7 @@ void batch_norm_fused_forward(CudaContext& context, const TensorView& x, const T
     const Tiling tiling = tiling_of(x, kCount);
     return visit_flag(residual.given(), [&]<bool kResidual>(std::bool_constant<kResidual>) {
       const auto kernel = forward_kernel<T, kResidual>;
-      const Residence room = residence(context, kernel, tiling, kCount, NormPass::forward);
+      const Residence room = residence_on(context, kernel, tiling, kCount, NormPass::forward);
       if (room.blocks == 0) {
         return false;
       }
@@ -301,7 +302,7 @@ void batch_norm_fused_backward(CudaContext& context, const TensorView& dy, const
     }
     const Tiling tiling = tiling_of(x, kCount);
     visit_backward<T>(dy2.given(), mask.given(), masked.given(), [&](auto* kernel) {
-      const Residence room = residence(context, kernel, tiling, kCount, NormPass::backward);
+      const Residence room = residence_on(context, kernel, tiling, kCount, NormPass::backward);
       if (room.blocks == 0) {
         return;
       }

@@ -21,7 +21,7 @@ __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
   }
 }
 
-// ---- statistics ----------------------------------------------------------------------------------------------------
+// ---- statistics -----------------------------------------------------------------------------------------------------
 
 /// kCount means, kCount sums of squared deviations from them, the number of rows.
 template <class Real, int kCount>
@@ -197,8 +197,7 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   }
 }
 
-// ---- gradients
-// -------------------------------------------------------------------------------------------------------
+// ---- gradients ------------------------------------------------------------------------------------------------------
 
 /// A norm whose gradients are summed.
 template <class T>
@@ -341,8 +340,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
   }
 }
 
-// ---- the other passes
-// ------------------------------------------------------------------------------------------------
+// ---- the other passes -----------------------------------------------------------------------------------------------
 
 inline constexpr int kPiece = 8;  // elements: a byte of the mask
 
@@ -366,8 +364,7 @@ __device__ unsigned normalise(const Eight& value, const Eight& scale, const Eigh
   return positive;
 }
 
-// ---- launches
-// ----------------------------------------------------------------------------------------------------------
+// ---- launches -------------------------------------------------------------------------------------------------------
 
 inline Finalize finalize_to(const TensorView& weight, const TensorView& bias, double epsilon, double momentum,
                             const TensorView& running_mean, const TensorView& running_var,

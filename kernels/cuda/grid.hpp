@@ -55,6 +55,9 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   // All that there is, always: a launch may be captured long before it runs.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
+  // A launch that shared memory is too small for would be an error: the cache gives way.
+  LOCKSTEP_CUDA_CHECK(device, cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                                   cudaSharedmemCarveoutMaxShared));
   int each = 0;
   LOCKSTEP_CUDA_CHECK(device, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, function, block, dynamic_bytes));
   int multiprocessors = 0;
@@ -67,7 +70,8 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 }  // namespace detail
 
 /// How many blocks of a kernel with so much dynamic shared memory run at once on a device that does nothing else; 0
-/// when a block has no room for it. Asks the runtime several times: launchers keep the answer (residents()).
+/// when a block has no room for it. Asks the runtime several times: launchers use the overload
+/// with a context, which keeps the answer.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {
@@ -91,7 +95,8 @@ template <class... Parameters>
 }
 
 /// launch() of a kernel whose blocks call grid_barrier(); at most resident_blocks() of them, else CudaError. It begins
-/// when the device has room for all of its blocks: work on other streams, such as a collective, ends before.
+/// when the device has room for all of its blocks at once: it waits for kernels of other streams that hold what it
+/// needs, such as a collective with more than a few multiprocessors.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {

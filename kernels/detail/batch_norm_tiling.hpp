@@ -41,7 +41,7 @@ struct Tiling {
 /// has no room there.
 struct Residence {
   std::int64_t blocks = 0;  ///< of the launch, all of which run at once
-  std::int64_t items = 0;   ///< of a block at most, the same in all
+  std::int64_t items = 0;   ///< of a block, at most: what it has room for
 };
 
 /// The fewest items a block with which all have room. item_bytes: what is kept of an item. resident(bytes): how many

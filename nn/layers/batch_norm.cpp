@@ -37,10 +37,13 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   return sums;
 }
 
-/// Whether a pass over x is planned as one call, which on a GPU is one launch. Such a forward call could not be
-/// computed again, because it changes running statistics.
+/// Whether a pass over x is planned as one call, which on a GPU is one cooperative launch. Such a forward call could
+/// not be computed again, because it changes running statistics.
 bool in_one_call(PlanBuilder& b, SlotId x, ops::NormPass pass) {
-  return b.fuses() && !b.options().statistics.given() && b.options().recompute == Recompute::off &&
+  const PlanOptions& options = b.options();
+  const bool possible =
+      pass == ops::NormPass::forward ? options.recompute == Recompute::off : !options.beside_collectives;
+  return b.fuses() && possible && !options.statistics.given() &&
          ops::batch_norm_fits(b.context(), b.prototype(x), pass);
 }
 

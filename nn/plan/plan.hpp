@@ -143,6 +143,9 @@ struct PlanOptions {
   bool accumulate = false;
   SharedStatistics statistics{};  ///< of batch norm, in training
   Fusions fusions = Fusions::automatic;
+  /// In training: collectives run beside backward. Then it has no cooperative launches, which would wait for a
+  /// collective that holds the multiprocessors that they need. TrainStep sets it where there are other ranks.
+  bool beside_collectives = false;
   Recompute recompute = Recompute::off;  ///< in training
   Choices choices = {};                  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first

@@ -1,5 +1,6 @@
 // Fused batch norm on a GPU beyond the cases that all ops share: the bits of the two ops that it replaces, tensors that
 // have no room in shared memory, padding that is not to be read, values of `valid` that cannot be.
+#include <algorithm>
 #include <cmath>
 
 #include "tests/kernels/batch_norm_fused_cases.hpp"
@@ -64,6 +65,16 @@ TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
       expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate),
                        backward_in_two_ops(p));
     }
+  }
+}
+
+/// More items than an H100 has blocks: two or three a block, in more shared memory than a kernel has unasked.
+TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
+  const std::int64_t images = std::max(testing::kLarge >> 22, std::int64_t{3});
+  for (const std::int64_t n : {images, images * 300 / 512}) {
+    const BatchNormParams p{{n, 32, 32, 16}, DType::bf16, n, true, true, true};
+    expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+    expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
   }
 }
 

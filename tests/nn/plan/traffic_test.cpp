@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -130,6 +131,22 @@ std::int64_t calls_of(const Model& model, const std::string& op, PlanOptions opt
   options.fusions = Fusions::on;
   const Plan plan(context, testing::on_values(model), Mode::train, 6, options);
   return calls_of(plan, op);
+}
+
+/// Batch norm in one launch a pass, except where it would wait for collectives or could not be computed again.
+TEST(Traffic, OneLaunchAPass) {
+  const auto calls = [](const PlanOptions& options) {
+    return std::pair(calls_of(residual_model(), "batch_norm fused_forward", options),
+                     calls_of(residual_model(), "batch_norm fused_backward", options));
+  };
+  // Of ten norms the stem's is its pool's, and two pairs are a block's and its shortcut's. Backward of bn6 adds to the
+  // gradient that bn7 and bn8 have left of their residual.
+  EXPECT_EQ(calls({}), std::pair(std::int64_t{5}, std::int64_t{4}));
+  EXPECT_EQ(calls({.beside_collectives = true}), std::pair(std::int64_t{5}, std::int64_t{0}));
+  EXPECT_EQ(calls({.recompute = Recompute::cheap}).first, 0);
+  double loss = 0;
+  EXPECT_EQ(gradients(DType::f32, Fusions::on, loss),
+            gradients(DType::f32, Fusions::on, loss, residual_model(), {.beside_collectives = true}));
 }
 
 /// Where not every layer trains, or statistics are those of all ranks, less is fused; the gradients stay.
