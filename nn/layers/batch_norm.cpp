@@ -41,9 +41,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 /// not be computed again, because it changes running statistics.
 bool in_one_call(PlanBuilder& b, SlotId x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
-  const bool possible =
-      pass == ops::NormPass::forward ? options.recompute == Recompute::off : !options.beside_collectives;
-  return b.fuses() && possible && !options.statistics.given() &&
+  const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
+  return b.fuses() && options.cooperative && possible && !options.statistics.given() &&
          ops::batch_norm_fits(b.context(), b.prototype(x), pass);
 }
 

@@ -143,9 +143,9 @@ struct PlanOptions {
   bool accumulate = false;
   SharedStatistics statistics{};  ///< of batch norm, in training
   Fusions fusions = Fusions::automatic;
-  /// In training: collectives run beside backward. Then it has no cooperative launches, which would wait for a
-  /// collective that holds the multiprocessors that they need. TrainStep sets it where there are other ranks.
-  bool beside_collectives = false;
+  /// In training: among the fusions are passes of batch norm as one cooperative launch each. TrainStep clears it where
+  /// there are other ranks: such a launch would wait for a collective that holds the multiprocessors that it needs.
+  bool cooperative = true;
   Recompute recompute = Recompute::off;  ///< in training
   Choices choices = {};                  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first

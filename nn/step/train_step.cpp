@@ -365,7 +365,7 @@ struct TrainStep::Impl {
   [[nodiscard]] PlanOptions plan_options() {
     PlanOptions plan = options.plan;
     plan.scaled_loss = options.optimizer.loss_scale.scales();
-    plan.beside_collectives = plan.beside_collectives || ranks.grad.size() > 1;
+    plan.cooperative = plan.cooperative && ranks.grad.size() == 1;
     if (options.sync_batch_norm && ranks.grad.size() > 1) {
       const comm::Communicator* own = ranks.statistics;
       require<UsageError>(own == nullptr || (own->size() == ranks.grad.size() && own->rank() == ranks.grad.rank()),

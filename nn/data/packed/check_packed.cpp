@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include <lockstep/nn/data/detail/packed_header.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/packed/ahead.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 /// Images in one file, as lockstep-pack writes them: training without a look at thousands of small files. Numbers are
@@ -134,11 +133,6 @@ struct PackedFormat {
 /// What is wrong with a sample of so many bytes; empty: nothing.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
                                          std::size_t classes);
-
-/// The header of a stored JPEG or PNG file, whose bytes read() gave. `text`: text_of() it. DataError when the picture
-/// has another size than the index says. UnsupportedError in a build without the libraries.
-[[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
-                                           const std::string& text);
 
 }  // namespace detail
 }  // namespace lockstep::nn

@@ -157,11 +157,12 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      const Plan kept = planned(model, {.fusions = fusions});
+      const PlanOptions options{.fusions = fusions, .cooperative = false};  // the same calls with and without
+      const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());
       ASSERT_EQ(expected.size(), kept.calls().size());
       for (const Recompute recompute : {Recompute::cheap, Recompute::blocks}) {
-        const Plan plan = planned(model, with(recompute, {.fusions = fusions}));
+        const Plan plan = planned(model, with(recompute, options));
         EXPECT_EQ(values_read(plan.calls(), plan.slots()), expected) << model.name() << ' ' << name_of(recompute);
         EXPECT_GT(plan.recomputed().calls, 0) << model.name() << ' ' << name_of(recompute);
       }

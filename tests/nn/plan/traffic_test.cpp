@@ -142,11 +142,11 @@ TEST(Traffic, OneLaunchAPass) {
   // Of ten norms the stem's is its pool's, and two pairs are a block's and its shortcut's. Backward of bn6 adds to the
   // gradient that bn7 and bn8 have left of their residual.
   EXPECT_EQ(calls({}), std::pair(std::int64_t{5}, std::int64_t{4}));
-  EXPECT_EQ(calls({.beside_collectives = true}), std::pair(std::int64_t{5}, std::int64_t{0}));
+  EXPECT_EQ(calls({.cooperative = false}), std::pair(std::int64_t{0}, std::int64_t{0}));
   EXPECT_EQ(calls({.recompute = Recompute::cheap}).first, 0);
   double loss = 0;
   EXPECT_EQ(gradients(DType::f32, Fusions::on, loss),
-            gradients(DType::f32, Fusions::on, loss, residual_model(), {.beside_collectives = true}));
+            gradients(DType::f32, Fusions::on, loss, residual_model(), {.cooperative = false}));
 }
 
 /// Where not every layer trains, or statistics are those of all ranks, less is fused; the gradients stay.
